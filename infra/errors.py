@@ -1,0 +1,179 @@
+"""Every error we raise on purpose.
+
+ReelabelError
+├── JobError                        one job cannot succeed: recorded on its row, never retried
+│   ├── VideoError
+│   │   ├── VideoMissingError           video_missing
+│   │   ├── VideoEmptyError             video_empty
+│   │   ├── VideoUnreadableError        video_unreadable
+│   │   ├── NoVideoStreamError          no_video_stream
+│   │   ├── NoFramesError               no_frames
+│   │   ├── VideoTooLargeError          video_too_large
+│   │   ├── VideoChangedError           video_changed
+│   │   ├── DecoderCrashedError         decoder_crashed
+│   │   └── DecoderTimeoutError         decoder_timeout
+│   ├── FrameFileError                  frame_file_damaged
+│   └── PromptError
+│       ├── PromptTooLongError          prompt_too_long
+│       └── ChoicesAmbiguousError       choices_ambiguous
+├── TransientError                  the same call may work later: Prefect retries the task
+│   ├── StoreUnavailableError           store_unavailable
+│   ├── DatabaseUnavailableError        database_unavailable
+│   └── EngineLostError                 engine_lost
+├── ManifestError                   the run cannot start: nothing has been written
+├── ModelError                      the model cannot be loaded: the run cannot start
+└── ConfigurationError              a setting, a service or a password is wrong
+
+Each carries one message, so that it pickles, and a `code` that never changes once released.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ReelabelError(Exception):
+    """Anything that Reelabel explains to its user.
+
+    Attributes:
+        code: Stable identifier, stored on failure rows and printed by the command line.
+    """
+
+    code: ClassVar[str] = "reelabel_error"
+
+    def __init__(self, message: str) -> None:
+        """Keep one sentence that says what is wrong, where, and what to do."""
+        super().__init__(message)
+        self.message = message
+
+
+class JobError(ReelabelError):
+    """One job cannot succeed: it is recorded on its row and never retried."""
+
+    code = "job_error"
+
+
+class VideoError(JobError):
+    """The fault lies in the job's video."""
+
+    code = "video_error"
+
+
+class VideoMissingError(VideoError):
+    """No object or file stands at the job's URI."""
+
+    code = "video_missing"
+
+
+class VideoEmptyError(VideoError):
+    """The object or file has no bytes."""
+
+    code = "video_empty"
+
+
+class VideoUnreadableError(VideoError):
+    """FFmpeg cannot open the bytes as any container."""
+
+    code = "video_unreadable"
+
+
+class NoVideoStreamError(VideoError):
+    """The container opens but holds no video stream."""
+
+    code = "no_video_stream"
+
+
+class NoFramesError(VideoError):
+    """The video stream yields no frame."""
+
+    code = "no_frames"
+
+
+class VideoTooLargeError(VideoError):
+    """The source, or one frame of it, exceeds the configured limits."""
+
+    code = "video_too_large"
+
+
+class VideoChangedError(VideoError):
+    """The source was replaced while it was being read."""
+
+    code = "video_changed"
+
+
+class DecoderCrashedError(VideoError):
+    """The decoding process died on this video."""
+
+    code = "decoder_crashed"
+
+
+class DecoderTimeoutError(VideoError):
+    """The decoding process passed its time limit on this video."""
+
+    code = "decoder_timeout"
+
+
+class FrameFileError(JobError):
+    """A cached frame file is damaged and could not be made again."""
+
+    code = "frame_file_damaged"
+
+
+class PromptError(JobError):
+    """The fault lies in the job's text."""
+
+    code = "prompt_error"
+
+
+class PromptTooLongError(PromptError):
+    """The rendered prompt has more tokens than the model takes."""
+
+    code = "prompt_too_long"
+
+
+class ChoicesAmbiguousError(PromptError):
+    """The tokenizer cannot tell the choices apart by one token."""
+
+    code = "choices_ambiguous"
+
+
+class TransientError(ReelabelError):
+    """The same call may work later."""
+
+    code = "transient"
+
+
+class StoreUnavailableError(TransientError):
+    """The object store did not answer, or answered with a server error."""
+
+    code = "store_unavailable"
+
+
+class DatabaseUnavailableError(TransientError):
+    """Postgres did not answer."""
+
+    code = "database_unavailable"
+
+
+class EngineLostError(TransientError):
+    """The engine's process died."""
+
+    code = "engine_lost"
+
+
+class ManifestError(ReelabelError):
+    """The manifest cannot be used; nothing has been written."""
+
+    code = "manifest_invalid"
+
+
+class ModelError(ReelabelError):
+    """The model cannot be loaded; nothing has been written."""
+
+    code = "model_invalid"
+
+
+class ConfigurationError(ReelabelError):
+    """A setting, a service or a password is wrong."""
+
+    code = "configuration"

@@ -1,0 +1,195 @@
+"""Settings: `REELABEL_*` environment variables over `reelabel.toml` over defaults.
+
+A section and a field make one name: `store.uri` is `REELABEL_STORE_URI` in the environment and
+`uri` under `[store]` in the file (`./reelabel.toml`, or the path in `REELABEL_CONFIG`).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from infra.errors import ConfigurationError
+
+CONFIG_VARIABLE = "REELABEL_CONFIG"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DatabaseSettings(_Section):
+    """Where results live."""
+
+    url: Annotated[
+        SecretStr | None,
+        Field(description="postgresql://user:password@host:port/database; empty starts the embedded Postgres."),
+    ] = None
+    connect_timeout_s: Annotated[int, Field(ge=1, le=300, description="Seconds to wait for a connection.")] = 10
+    pool_size: Annotated[int, Field(ge=1, le=64, description="Connections held open by one process.")] = 4
+
+
+class StoreSettings(_Section):
+    """Where frame files live, and how S3 is reached."""
+
+    uri: Annotated[
+        str | None,
+        Field(
+            pattern=r"^(s3|file)://.+",
+            description="s3://bucket/prefix or file:///folder; empty starts the embedded S3 server.",
+        ),
+    ] = None
+    endpoint_url: Annotated[str | None, Field(description="S3 endpoint, if it is not Amazon's.")] = None
+    region: Annotated[str, Field(description="S3 region.")] = "us-east-1"
+    access_key_id: Annotated[SecretStr | None, Field(description="S3 key; empty uses the AWS credential chain.")] = None
+    secret_access_key: Annotated[SecretStr | None, Field(description="S3 secret key.")] = None
+    connect_timeout_s: Annotated[float, Field(gt=0, le=300, description="Seconds to wait for a connection.")] = 10
+    read_timeout_s: Annotated[float, Field(gt=0, le=3600, description="Seconds to wait for bytes.")] = 60
+    max_attempts: Annotated[int, Field(ge=1, le=20, description="Tries of one request before giving up.")] = 4
+
+
+class PrefectSettings(_Section):
+    """Where flows are scheduled and shown."""
+
+    api_url: Annotated[
+        str | None,
+        Field(description="Prefect API, http://host:port/api; empty starts the embedded server."),
+    ] = None
+    work_pool: Annotated[str, Field(min_length=1, description="Work pool of the deployments.")] = "reelabel"
+
+
+class ExtractSettings(_Section):
+    """Decoding processes and their limits."""
+
+    processes: Annotated[int | None, Field(ge=1, le=256, description="Decoding processes; empty is one per core.")] = (
+        None
+    )
+    timeout_s: Annotated[float, Field(gt=0, le=3600, description="Seconds one video may take to decode.")] = 60
+    memory_mib: Annotated[int, Field(ge=256, le=65536, description="Memory limit of a decoding process.")] = 4096
+    max_video_bytes: Annotated[int, Field(ge=1024, description="Larger videos fail with video_too_large.")] = (
+        4 * 1024**3
+    )
+    max_frame_pixels: Annotated[
+        int, Field(ge=1024, description="Videos with larger frames fail with video_too_large.")
+    ] = 64_000_000
+    lookahead_shards: Annotated[
+        int, Field(ge=1, le=64, description="Shards extracted ahead of the one being answered.")
+    ] = 2
+
+
+class ShardSettings(_Section):
+    """How a manifest is cut."""
+
+    target_jobs: Annotated[int, Field(ge=50, le=200, description="Jobs a shard aims for (50 to 200).")] = 100
+
+
+class SamplingSettings(_Section):
+    """Which frames the model sees; see `tasks.domain.spec.Sampling`."""
+
+    num_frames: Annotated[int, Field(ge=1, le=512, description="Frames shown to the model per video.")] = 16
+    max_pixels: Annotated[
+        int | None,
+        Field(ge=784, le=16_777_216, description="Most pixels of one frame; empty takes the model's own limit."),
+    ] = None
+
+
+class ModelSettings(_Section):
+    """The vision-language model and its engine."""
+
+    name: Annotated[
+        str | None, Field(description="Hub name or folder; empty is the tiny model that ships with Reelabel.")
+    ] = None
+    revision: Annotated[str | None, Field(description="Hub revision.")] = None
+    dtype: Annotated[str, Field(pattern="^(auto|float32|bfloat16|float16)$", description="Numeric type.")] = "auto"
+    max_model_len: Annotated[
+        int | None, Field(ge=128, description="Longest prompt in tokens; empty takes the model's own.")
+    ] = None
+    max_num_seqs: Annotated[int, Field(ge=1, le=4096, description="Prompts in one engine step.")] = 64
+    cpu_kv_cache_gib: Annotated[int, Field(ge=1, le=1024, description="KV cache on a CPU, in GiB.")] = 1
+    gpu_memory_utilization: Annotated[
+        float, Field(gt=0, le=1, description="Share of the GPU's memory that the engine takes.")
+    ] = 0.9
+    start_timeout_s: Annotated[float, Field(ge=10, le=7200, description="Seconds the engine may take to load.")] = 900
+    template: Annotated[
+        str | None, Field(description="Question layout with {prompt} and {choices}; empty is the default.")
+    ] = None
+    system_prompt: Annotated[str | None, Field(description="System message of every job without its own.")] = None
+    choice_scoring: Annotated[
+        str, Field(pattern="^(letter|text)$", description="Answer by letter, or by the choice's own first token.")
+    ] = "letter"
+
+
+class NightlySettings(_Section):
+    """The scheduled deployment."""
+
+    manifest: Annotated[str | None, Field(description="Manifest of classify/nightly; empty leaves it paused.")] = None
+    cron: Annotated[str, Field(min_length=9, description="When classify/nightly runs.")] = "0 2 * * *"
+    timezone: Annotated[str, Field(min_length=1, description="Time zone of the schedule.")] = "UTC"
+
+
+class Settings(BaseSettings):
+    """Every setting, by section."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="REELABEL_",
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        extra="forbid",
+        frozen=True,
+    )
+
+    home: Annotated[Path, Field(description="Folder of the embedded services: their data, passwords and logs.")] = Path(
+        ".reelabel"
+    )
+    database: DatabaseSettings = DatabaseSettings()
+    store: StoreSettings = StoreSettings()
+    prefect: PrefectSettings = PrefectSettings()
+    extract: ExtractSettings = ExtractSettings()
+    shard: ShardSettings = ShardSettings()
+    sampling: SamplingSettings = SamplingSettings()
+    model: ModelSettings = ModelSettings()
+    nightly: NightlySettings = NightlySettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's signature
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments win over the environment, which wins over the file."""
+        file = TomlConfigSettingsSource(settings_cls, toml_file=config_file())
+        return init_settings, env_settings, file
+
+
+def config_file() -> Path:
+    """Name the settings file, whether it exists or not."""
+    return Path(os.environ.get(CONFIG_VARIABLE, "reelabel.toml"))
+
+
+def load_settings() -> Settings:
+    """Read and check all settings.
+
+    Raises:
+        ConfigurationError: A setting is unknown, malformed or out of bounds; each one is named.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}" for fault in error.errors()
+        )
+        raise ConfigurationError(f"Settings are invalid: {faults}. Fix REELABEL_* or {config_file()}.") from None
+    except ValueError as error:
+        raise ConfigurationError(f"Cannot read {config_file()}: {error}. It must be TOML.") from None

@@ -1,0 +1,1 @@
+"""The schema's migrations and the queries, as SQL."""

@@ -1,0 +1,1 @@
+"""The work: manifests, videos, frame files, the model, results."""

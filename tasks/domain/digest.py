@@ -1,0 +1,13 @@
+"""Content hashes of plain values."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+
+def digest_of(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Hash a JSON value independently of key order; 32 hex digits of SHA-256."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,78 @@
+"""What is asked: jobs and the shards they travel in."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tasks.domain.digest import digest_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One video, one multiple-choice question.
+
+    Attributes:
+        job_id: The user's identifier, unique within a dataset.
+        video_uri: `s3://`, `file://` or a path.
+        prompt: The question, without its choices.
+        choices: At least two different answers, in the order shown to the model.
+        start_s: First instant of the segment in seconds; None is the video's start.
+        end_s: Last instant of the segment in seconds; None is the video's end.
+        messages: OpenAI chat messages as JSON text, instead of `video_uri` and `prompt`.
+        system_prompt: Replaces the spec's system prompt.
+        answer: The known answer, one of `choices`; never shown to the model.
+        task: The user's grouping for evaluation.
+        subtask: A finer grouping.
+    """
+
+    job_id: str
+    video_uri: str
+    prompt: str
+    choices: tuple[str, ...]
+    start_s: float | None = None
+    end_s: float | None = None
+    messages: str | None = None
+    system_prompt: str | None = None
+    answer: str | None = None
+    task: str | None = None
+    subtask: str | None = None
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of everything in the job that can change its answer."""
+        return digest_of(
+            {
+                "video_uri": self.video_uri,
+                "prompt": self.prompt,
+                "choices": list(self.choices),
+                "start_s": self.start_s,
+                "end_s": self.end_s,
+                "messages": _canonical(self.messages),
+                "system_prompt": self.system_prompt,
+            },
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Jobs that are extracted, asked and retried together; all jobs of a video are in one shard.
+
+    Attributes:
+        index: Position in the run's plan, from 0.
+        jobs: Ordered so that the jobs of one video stand side by side.
+    """
+
+    index: int
+    jobs: tuple[Job, ...] = field(repr=False)
+
+    @property
+    def video_uris(self) -> tuple[str, ...]:
+        """The shard's videos, each once, in order of first appearance."""
+        return tuple(dict.fromkeys(job.video_uri for job in self.jobs))
+
+
+def _canonical(messages: str | None) -> Any:  # noqa: ANN401 - any JSON value
+    return None if messages is None else json.loads(messages)

@@ -1,0 +1,94 @@
+"""How a job ended: one label or one failure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tasks.domain.job import Job
+
+
+class Stage(StrEnum):
+    """Where in the pipeline something happened."""
+
+    FETCH = "fetch"
+    DECODE = "decode"
+    CACHE = "cache"
+    PROMPT = "prompt"
+    INFERENCE = "inference"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the model said about one job.
+
+    Attributes:
+        choice_index: Position of the most probable choice.
+        probabilities: One per choice, summing to one.
+        prompt_tokens: Tokens of the rendered prompt, video included.
+        cached_tokens: Those of them served by the prefix cache.
+        preprocess_ms: Milliseconds of the model's own processor for this job.
+        inference_ms: This job's share of its batch's engine milliseconds.
+    """
+
+    choice_index: int
+    probabilities: tuple[float, ...]
+    prompt_tokens: int
+    cached_tokens: int
+    preprocess_ms: float
+    inference_ms: float
+
+    def __post_init__(self) -> None:
+        """Check that the probabilities are a distribution over the choices."""
+        if not 0 <= self.choice_index < len(self.probabilities):
+            raise ValueError(f"choice_index {self.choice_index} outside {len(self.probabilities)} choices")
+        if not math.isclose(sum(self.probabilities), 1.0, abs_tol=1e-3):
+            raise ValueError(f"probabilities sum to {sum(self.probabilities)}, not 1")
+
+    @property
+    def margin(self) -> float:
+        """Difference between the two highest probabilities."""
+        first, second = sorted(self.probabilities, reverse=True)[:2]
+        return first - second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """One labelled job, as it lands in the results table. Durations are milliseconds."""
+
+    job: Job
+    source_fingerprint: str
+    answer: Answer
+    keyframes_in_file: int | None
+    frames_used: int
+    fetch_ms: float
+    decode_ms: float
+    cache_write_ms: float
+    cache_read_ms: float
+    shard_index: int
+
+    @property
+    def label(self) -> str:
+        """The chosen answer's text."""
+        return self.job.choices[self.answer.choice_index]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One job that cannot be labelled.
+
+    Attributes:
+        source_fingerprint: None where the source could not even be looked at.
+        code: Stable code of the error (see `infra.errors`).
+        message: A sentence that says what is wrong and what to do.
+    """
+
+    job: Job
+    stage: Stage
+    code: str
+    message: str
+    shard_index: int
+    source_fingerprint: str | None = field(default=None)
