@@ -16,6 +16,9 @@ ReelabelError
 │   └── PromptError
 │       ├── PromptTooLongError          prompt_too_long
 │       └── ChoicesAmbiguousError       choices_ambiguous
+├── ObjectError                     one object of the store (callers turn it into the job's own error)
+│   ├── ObjectMissingError              object_missing
+│   └── ObjectChangedError              object_changed
 ├── TransientError                  the same call may work later: Prefect retries the task
 │   ├── StoreUnavailableError           store_unavailable
 │   ├── DatabaseUnavailableError        database_unavailable
@@ -135,6 +138,24 @@ class ChoicesAmbiguousError(PromptError):
     """The tokenizer cannot tell the choices apart by one token."""
 
     code = "choices_ambiguous"
+
+
+class ObjectError(ReelabelError):
+    """The fault lies in one object or file of a store."""
+
+    code = "object_error"
+
+
+class ObjectMissingError(ObjectError):
+    """Nothing stands at the URI."""
+
+    code = "object_missing"
+
+
+class ObjectChangedError(ObjectError):
+    """The object is no longer the one that was looked at."""
+
+    code = "object_changed"
 
 
 class TransientError(ReelabelError):
