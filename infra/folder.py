@@ -1,0 +1,150 @@
+"""Objects that are files: `file:///folder/file` and plain paths."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from infra.errors import ConfigurationError, ObjectMissingError, StoreUnavailableError
+from infra.object_info import ObjectInfo, changed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+_SCHEME = "file://"
+_UNFINISHED = ".unfinished"
+
+
+class Folder:
+    """Reads and writes files with the same promises as S3: whole, write-once, unchanged while read."""
+
+    @staticmethod
+    def path(uri: str) -> Path:
+        """Name the file of `uri`.
+
+        Raises:
+            ConfigurationError: A `file://` URI names a host or a relative path.
+        """
+        if not uri.startswith(_SCHEME):
+            return Path(uri)
+        path = Path(unquote(uri.removeprefix(_SCHEME)))
+        if not path.is_absolute():
+            raise ConfigurationError(f"{uri} names no absolute path; write file:///folder/file, with three slashes.")
+        return path
+
+    def stat(self, uri: str) -> ObjectInfo:
+        """Look at one file."""
+        with self._open(uri) as file:
+            return _describe(uri, os.fstat(file.fileno()))
+
+    def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
+        """Read one file whole."""
+        with self._open(uri) as file, _unchanged(file, uri, fingerprint=fingerprint, max_bytes=max_bytes):
+            return file.read()
+
+    def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
+        """Copy one file to `path`."""
+        with self._open(uri) as file, partial_file(path) as copy:
+            with _unchanged(file, uri, fingerprint=fingerprint, max_bytes=max_bytes):
+                shutil.copyfileobj(file, copy, 1 << 20)
+            return copy.tell()
+
+    def write_new(self, uri: str, data: bytes) -> bool:
+        """Write a file unless one stands there."""
+        path = self.path(uri)
+        with _explained(uri), _written_beside(path, data) as finished:
+            try:
+                # A link appears whole or not at all and, unlike a rename, never takes another's place.
+                path.hardlink_to(finished)
+            except FileExistsError:
+                return False
+        return True
+
+    def replace(self, uri: str, data: bytes) -> None:
+        """Write a file, whatever stands there."""
+        path = self.path(uri)
+        with _explained(uri), _written_beside(path, data) as finished:
+            finished.replace(path)
+
+    def list(self, uri: str) -> Iterator[ObjectInfo]:
+        """Walk through all files below a folder."""
+        root = self.path(uri)
+        with _explained(uri):
+            paths = sorted(path for path in root.rglob("*") if path.is_file() and path.suffix != _UNFINISHED)
+        for path in paths:
+            name = path.absolute().as_uri() if uri.startswith(_SCHEME) else str(path)
+            try:
+                yield _describe(name, path.stat())
+            except FileNotFoundError:  # removed since the walk: no longer part of the list
+                continue
+
+    def ensure_root(self, uri: str) -> None:
+        """Make the folder."""
+        with _explained(uri):
+            self.path(uri).mkdir(parents=True, exist_ok=True)
+
+    @contextmanager
+    def _open(self, uri: str) -> Iterator[BinaryIO]:
+        with _explained(uri), self.path(uri).open("rb") as file:
+            yield file
+
+
+@contextmanager
+def partial_file(path: Path) -> Iterator[BinaryIO]:
+    """Open `path` for writing, and remove it unless the writing ends well."""
+    try:
+        with path.open("wb") as file:
+            yield file
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _describe(uri: str, status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(
+        uri=uri,
+        size_bytes=status.st_size,
+        fingerprint=f"file:{status.st_size}:{status.st_mtime_ns}",
+    )
+
+
+@contextmanager
+def _unchanged(file: BinaryIO, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> Iterator[None]:
+    before = _describe(uri, os.fstat(file.fileno()))
+    before.require(fingerprint=fingerprint, max_bytes=max_bytes)
+    yield
+    if _describe(uri, os.fstat(file.fileno())) != before:
+        raise changed(uri)
+
+
+@contextmanager
+def _written_beside(path: Path, data: bytes) -> Iterator[Path]:
+    """Write `data` to a file of its own next to `path`, on disk before anything points to it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{secrets.token_hex(8)}{_UNFINISHED}")
+    try:
+        with beside.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield beside
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _explained(uri: str) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise ObjectMissingError(f"No file stands at {uri}; check the path.") from error
+    except PermissionError as error:
+        raise ConfigurationError(f"{uri} may not be read or written by this user; change its permissions.") from error
+    except OSError as error:
+        raise StoreUnavailableError(f"{uri} cannot be read or written now: {error.strerror}.") from error

@@ -1,0 +1,110 @@
+"""Objects by URI: `s3://bucket/key`, `file:///folder/file` and plain paths, one set of verbs for all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from infra.errors import ConfigurationError
+from infra.folder import Folder
+from infra.object_info import ObjectInfo
+from infra.s3 import S3
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from infra.settings import StoreSettings
+
+__all__ = ["ObjectInfo", "ObjectStore"]
+
+
+class _Backend(Protocol):
+    def stat(self, uri: str) -> ObjectInfo: ...
+    def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes: ...
+    def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int: ...
+    def write_new(self, uri: str, data: bytes) -> bool: ...
+    def replace(self, uri: str, data: bytes) -> None: ...
+    def list(self, uri: str) -> Iterator[ObjectInfo]: ...
+    def ensure_root(self, uri: str) -> None: ...
+
+
+class ObjectStore:
+    """Reads and writes whole objects.
+
+    Cheap to make, safe to share between threads, to pickle and to carry through a fork:
+    connections are opened at the first call and belong to the process.
+
+    Every method raises ConfigurationError (unknown scheme, no such bucket, refused credentials) and
+    StoreUnavailableError (no answer after the configured attempts), besides what it names.
+    """
+
+    def __init__(self, settings: StoreSettings) -> None:
+        """Keep `settings`; nothing is opened yet."""
+        self._folder = Folder()
+        self._s3 = S3(settings)
+
+    def stat(self, uri: str) -> ObjectInfo:
+        """Look at one object.
+
+        Raises:
+            ObjectMissingError: Nothing stands at `uri`.
+        """
+        return self._backend(uri).stat(uri)
+
+    def read(self, uri: str, *, fingerprint: str | None = None, max_bytes: int | None = None) -> bytes:
+        """Read one object whole.
+
+        Args:
+            uri: Where it stands.
+            fingerprint: The object must still be the one `stat` or `list` described so.
+            max_bytes: The most it may have.
+
+        Raises:
+            ObjectMissingError: Nothing stands at `uri`.
+            ObjectChangedError: It is not, or does not stay, the object of `fingerprint`.
+            ObjectError: It is larger than `max_bytes`.
+        """
+        return self._backend(uri).read(uri, fingerprint=fingerprint, max_bytes=max_bytes)
+
+    def download(self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None) -> int:
+        """Copy one object into the file `path`, which is removed again if that fails.
+
+        Returns:
+            How many bytes were written.
+
+        Raises:
+            ObjectError: As for `read`.
+        """
+        return self._backend(uri).download(uri, path, fingerprint=fingerprint, max_bytes=max_bytes)
+
+    def write_new(self, uri: str, data: bytes) -> bool:
+        """Write an object unless one stands there; of many who try at once, one succeeds.
+
+        Returns:
+            Whether this call wrote it.
+        """
+        return self._backend(uri).write_new(uri, data)
+
+    def replace(self, uri: str, data: bytes) -> None:
+        """Write an object; readers see the old one or the new one whole."""
+        self._backend(uri).replace(uri, data)
+
+    def list(self, uri: str) -> Iterator[ObjectInfo]:
+        """Walk through everything below a folder or prefix, in the order of names; nothing there is no error."""
+        return self._backend(uri).list(uri)
+
+    def ensure_root(self, uri: str) -> None:
+        """Make the bucket of `uri`, or the folder `uri`, if it is not there."""
+        self._backend(uri).ensure_root(uri)
+
+    def local_path(self, uri: str) -> Path | None:
+        """Name the file of a `file://` URI or plain path; None for objects that are elsewhere."""
+        return self._folder.path(uri) if self._backend(uri) is self._folder else None
+
+    def _backend(self, uri: str) -> _Backend:
+        scheme, separator, _ = uri.partition("://")
+        if not separator or scheme == "file":
+            return self._folder
+        if scheme == "s3":
+            return self._s3
+        raise ConfigurationError(f"{uri} has the unknown scheme {scheme}://; use s3://, file:// or a path.")

@@ -1,0 +1,179 @@
+"""Objects on S3 and servers that speak its protocol: `s3://bucket/key`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import lru_cache
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+
+from infra.errors import ConfigurationError, ObjectMissingError
+from infra.folder import partial_file
+from infra.object_info import ObjectInfo
+from infra.s3_errors import is_missing, s3_errors, status_code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from infra.settings import StoreSettings
+
+_SCHEME = "s3://"
+_CONNECTIONS = 32
+_PRECONDITION_FAILED = 412
+_making_client = Lock()
+
+
+class S3:
+    """Reads and writes whole objects of any bucket."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        """Keep `settings`; nothing is opened yet."""
+        self._settings = settings
+
+    def stat(self, uri: str) -> ObjectInfo:
+        """Look at one object."""
+        bucket, key = _split(uri)
+        with self._errors(uri) as client:
+            try:
+                return _describe(uri, client.head_object(Bucket=bucket, Key=key))
+            except client.exceptions.ClientError as error:
+                if not is_missing(error):
+                    raise
+                # A HEAD has no body to tell a missing object from a missing bucket.
+                client.head_bucket(Bucket=bucket)
+                raise ObjectMissingError(f"No object stands at {uri}; check the bucket and the key.") from None
+
+    def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
+        """Read one object whole."""
+        with self._errors(uri) as client:
+            answer = _get(client, uri, fingerprint=fingerprint, max_bytes=max_bytes)
+            with answer["Body"] as body:
+                data: bytes = body.read()
+        return data
+
+    def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
+        """Copy one object to `path`."""
+        with self._errors(uri) as client, partial_file(path) as file:
+            answer = _get(client, uri, fingerprint=fingerprint, max_bytes=max_bytes)
+            with answer["Body"] as body:
+                shutil.copyfileobj(body, file, 1 << 20)
+            return file.tell()
+
+    def write_new(self, uri: str, data: bytes) -> bool:
+        """Write an object unless one stands there."""
+        bucket, key = _split(uri)
+        with self._errors(uri) as client:
+            try:
+                client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
+            except client.exceptions.ClientError as error:
+                if status_code(error) != _PRECONDITION_FAILED:
+                    raise
+                return False
+        return True
+
+    def replace(self, uri: str, data: bytes) -> None:
+        """Write an object, whatever stands there."""
+        bucket, key = _split(uri)
+        with self._errors(uri) as client:
+            client.put_object(Bucket=bucket, Key=key, Body=data)
+
+    def list(self, uri: str) -> Iterator[ObjectInfo]:
+        """Walk through all objects below a prefix, which ends at a slash even if `uri` does not."""
+        bucket, prefix = _split(f"{uri.rstrip('/')}/", needs_key=False)
+        with self._errors(uri) as client:
+            for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+                for entry in page.get("Contents", ()):
+                    yield _describe(f"{_SCHEME}{bucket}/{entry['Key']}", entry)
+
+    def ensure_root(self, uri: str) -> None:
+        """Make the bucket if it is not there."""
+        bucket, _ = _split(f"{uri.rstrip('/')}/", needs_key=False)
+        with self._errors(uri) as client:
+            try:
+                client.head_bucket(Bucket=bucket)
+            except client.exceptions.ClientError as error:
+                if not is_missing(error):
+                    raise
+                client.create_bucket(Bucket=bucket, **_placement(self._settings))
+
+    def _errors(self, uri: str) -> AbstractContextManager[Any]:
+        return s3_errors(uri, self._settings.endpoint_url, lambda: _client(self._settings))
+
+
+def _split(uri: str, *, needs_key: bool = True) -> tuple[str, str]:
+    bucket, _, key = uri.removeprefix(_SCHEME).partition("/")
+    if not bucket or (needs_key and not key):
+        raise ConfigurationError(f"{uri} names no object; write s3://bucket/key.")
+    return bucket, key
+
+
+def _describe(uri: str, answer: dict[str, Any]) -> ObjectInfo:
+    size_bytes = answer["ContentLength"] if "ContentLength" in answer else answer["Size"]
+    etag = answer["ETag"].strip('"')
+    return ObjectInfo(uri=uri, size_bytes=size_bytes, fingerprint=f"s3:{size_bytes}:{etag}")
+
+
+def _get(client: Any, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> dict[str, Any]:  # noqa: ANN401
+    """Ask for the object and check it before its first byte is taken."""
+    bucket, key = _split(uri)
+    condition = {} if fingerprint is None else {"IfMatch": f'"{fingerprint.rpartition(":")[2]}"'}
+    answer: dict[str, Any] = client.get_object(Bucket=bucket, Key=key, **condition)
+    try:
+        _describe(uri, answer).require(fingerprint=fingerprint, max_bytes=max_bytes)
+    except BaseException:
+        answer["Body"].close()
+        raise
+    return answer
+
+
+def _placement(settings: StoreSettings) -> dict[str, Any]:
+    """Name the region of a new bucket; Amazon refuses to hear its default one named."""
+    if settings.endpoint_url or settings.region == "us-east-1":
+        return {}
+    return {"CreateBucketConfiguration": {"LocationConstraint": settings.region}}
+
+
+def _client(settings: StoreSettings) -> Any:  # noqa: ANN401 - boto3 makes its classes at run time
+    # The lock: of several threads that come first, one makes the client. The process id: a fork
+    # must not share its parent's connections.
+    with _making_client:
+        return _client_of(settings, os.getpid())
+
+
+@lru_cache(maxsize=8)
+def _client_of(settings: StoreSettings, _pid: int) -> Any:  # noqa: ANN401
+    key, secret = settings.access_key_id, settings.secret_access_key
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=settings.endpoint_url,
+        region_name=settings.region,
+        aws_access_key_id=key.get_secret_value() if key else None,
+        aws_secret_access_key=secret.get_secret_value() if secret else None,
+        config=_config(settings),
+    )
+
+
+def _config(settings: StoreSettings) -> Config:
+    # Servers other than Amazon's know no bucket host names, and not all know the newer checksums.
+    elsewhere = (
+        {
+            "s3": {"addressing_style": "path"},
+            "request_checksum_calculation": "when_required",
+            "response_checksum_validation": "when_required",
+        }
+        if settings.endpoint_url
+        else {}
+    )
+    return Config(
+        connect_timeout=settings.connect_timeout_s,
+        read_timeout=settings.read_timeout_s,
+        retries={"total_max_attempts": settings.max_attempts, "mode": "standard"},
+        max_pool_connections=_CONNECTIONS,
+        **elsewhere,
+    )
