@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import psycopg
 import sqlalchemy
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
@@ -19,11 +18,17 @@ if TYPE_CHECKING:
     from infra.settings import DatabaseSettings
 
 _DRIVER = "postgresql+psycopg"
-_OURS_TO_FIX = {
+_REFUSALS = {
     "28000": "refuses the user",
     "28P01": "refuses the password",
     "3D000": "has no such database",
     "42501": "does not give the user the rights it needs",
+}
+_SIGNS = {
+    "password authentication failed": _REFUSALS["28P01"],
+    "no password supplied": _REFUSALS["28P01"],
+    "no pg_hba.conf entry": _REFUSALS["28000"],
+    'database "': _REFUSALS["3D000"],
 }
 
 
@@ -52,25 +57,24 @@ def check_database(engine: sqlalchemy.Engine) -> str:
         DatabaseUnavailableError: The server does not answer.
         ConfigurationError: It answers, and refuses the user, the password or the database.
     """
-    with database_errors(engine), engine.connect() as connection:
+    with database_errors(), engine.connect() as connection:
         return str(connection.scalar(sqlalchemy.text("SHOW server_version"))).split()[0]
 
 
 @contextmanager
-def database_errors(engine: sqlalchemy.Engine) -> Iterator[None]:
+def database_errors() -> Iterator[None]:
     """Turn the driver's errors about the server itself into ours; others pass as they are."""
     try:
         yield
     except PoolTimeoutError as error:
         raise DatabaseUnavailableError(
-            f"All connections to {_place(engine)} stayed in use; raise database.pool_size or try again."
+            "All connections to Postgres stayed in use; raise database.pool_size or try again."
         ) from error
-    except (OperationalError, InterfaceError) as error:
-        raise _explain(error, _place(engine)) from error
     except DBAPIError as error:
-        if getattr(error.orig, "sqlstate", None) in _OURS_TO_FIX:
-            raise _explain(error, _place(engine)) from error
-        raise
+        explained = _explain(error)
+        if explained is None:
+            raise
+        raise explained from error
 
 
 def _driver_url(settings: DatabaseSettings) -> sqlalchemy.URL:
@@ -91,34 +95,19 @@ def _driver_url(settings: DatabaseSettings) -> sqlalchemy.URL:
     return url.set(drivername=_DRIVER)
 
 
-def _place(engine: sqlalchemy.Engine) -> str:
-    url = engine.url
-    return f"Postgres at {url.host or 'the local socket'}:{url.port or 5432}"
-
-
-def _explain(error: DBAPIError, place: str) -> ReelabelError:
-    sqlstate, detail = getattr(error.orig, "sqlstate", None), _last_line(error)
-    # A refused connection attempt carries no SQLSTATE in psycopg: the server's sentence decides.
-    fault = _OURS_TO_FIX.get(sqlstate or "") or _fault_in(detail)
+def _explain(error: DBAPIError) -> ReelabelError | None:
+    detail = " ".join(str(error.orig).split()).rstrip(".")
+    fault = _REFUSALS.get(getattr(error.orig, "sqlstate", None) or "") or _refusal_in(detail)
     if fault:
-        return ConfigurationError(f"{place} {fault} ({detail}); correct database.url.")
-    if isinstance(error.orig, psycopg.ProgrammingError):
-        return ConfigurationError(f"{place} cannot be reached as database.url says: {detail}.")
-    return DatabaseUnavailableError(
-        f"{place} does not answer ({detail}); check that it runs and that database.url is right."
-    )
+        return ConfigurationError(f"Postgres {fault}: {detail}. Correct database.url.")
+    if isinstance(error, (OperationalError, InterfaceError)):
+        return DatabaseUnavailableError(
+            f"Postgres failed: {detail}. Check that it runs and that database.url is right."
+        )
+    return None
 
 
-def _fault_in(detail: str) -> str | None:
-    signs = {
-        "password authentication failed": "28P01",
-        "no password supplied": "28P01",
-        "no pg_hba.conf entry": "28000",
-        "does not exist": "3D000",
-    }
-    return next((_OURS_TO_FIX[state] for sign, state in signs.items() if sign in detail), None)
-
-
-def _last_line(error: DBAPIError) -> str:
-    lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
-    return lines[-1].rpartition("FATAL:")[2].strip().rstrip(".")
+def _refusal_in(detail: str) -> str | None:
+    # A connection that is refused while it opens carries no SQLSTATE, only the server's sentence.
+    opening = "connection failed" in detail
+    return next((fault for sign, fault in _SIGNS.items() if opening and sign in detail), None)
