@@ -1,0 +1,61 @@
+"""The frames of one video that the model sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Keyframes:
+    """Decoded frames, each once, and the order in which they are shown.
+
+    Attributes:
+        images: RGB pixels; shape (N, H, W, 3), uint8, N >= 1, in presentation order.
+        pts: Presentation times in the stream's time base; shape (N,), int64.
+        time_s: The same in seconds; shape (N,), float64.
+        frame_index: Positions in the full linear decode, -1 where unknown; shape (N,), int64.
+        is_keyframe: Whether each frame is a keyframe; shape (N,), bool.
+        picks: Indices into `images` as shown to the model, with repeats; shape (M,), int64.
+        keyframes_in_file: Keyframes of the video stream.
+        total_frames: Frames of the video stream; None where unknown.
+        fps: Average frame rate; 0.0 where the container gives none.
+        duration_s: Length of the stream; 0.0 where unknown.
+        native_width_px: Width as stored, before rotation and scaling.
+        native_height_px: Height as stored.
+        rotation_deg: Counter-clockwise rotation that the container asks for; applied unless native.
+        method: How frames were reached: `seek`, or `linear` where seeking cannot be trusted.
+        reason: Why it was `linear`; empty otherwise.
+        decode_ms: Milliseconds from opening to the last frame.
+    """
+
+    images: npt.NDArray[np.uint8]
+    pts: npt.NDArray[np.int64]
+    time_s: npt.NDArray[np.float64]
+    frame_index: npt.NDArray[np.int64]
+    is_keyframe: npt.NDArray[np.bool_]
+    picks: npt.NDArray[np.int64]
+    keyframes_in_file: int
+    total_frames: int | None
+    fps: float
+    duration_s: float
+    native_width_px: int
+    native_height_px: int
+    rotation_deg: int
+    method: Literal["seek", "linear"]
+    reason: str
+    decode_ms: float
+
+    def __post_init__(self) -> None:
+        """Check that all columns speak of the same frames."""
+        if self.images.ndim != 4 or self.images.shape[-1] != 3 or len(self.images) == 0:  # noqa: PLR2004
+            raise ValueError(f"images must be (N>=1, H, W, 3), got {self.images.shape}")
+        columns = (self.pts, self.time_s, self.frame_index, self.is_keyframe)
+        if any(column.shape != self.images.shape[:1] for column in columns):
+            raise ValueError(f"{len(self.images)} images, but columns of {[column.shape for column in columns]}")
+        if self.picks.size == 0 or self.picks.min() < 0 or self.picks.max() >= len(self.images):
+            raise ValueError(f"picks {self.picks.tolist()} are not indices of {len(self.images)} images")

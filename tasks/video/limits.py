@@ -1,0 +1,13 @@
+"""What a video may cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds on one video; beyond them it fails with `video_too_large`."""
+
+    max_video_bytes: int = 4 * 1024**3
+    max_frame_pixels: int = 64_000_000
