@@ -237,7 +237,7 @@ def _decode_all(container: InputContainer, stream: VideoStream) -> Iterator[Vide
         except (StopIteration, av.error.FFmpegError):
             return
         try:
-            yield from packet.decode()  # type: ignore[misc]
+            yield from packet.decode()
         except av.error.FFmpegError:
             continue
 
@@ -288,7 +288,7 @@ class _Painter:
     def shoot(self, frame: VideoFrame, position: int) -> _Shot:
         _check_pixels(frame.width, frame.height, self._limits)
         return _Shot(
-            pixels=frame.to_ndarray(format="rgb24") if self._native else self._scaled(frame),
+            pixels=_rgb(frame) if self._native else self._scaled(frame),
             pts=frame.pts if frame.pts is not None else -1,
             index=position,
             is_keyframe=bool(frame.key_frame),
@@ -305,8 +305,12 @@ class _Painter:
                 multiple_px=self._sampling.size_multiple_px,
             )
         width, height = self._size_px
-        pixels = frame.reformat(width=width, height=height, format="rgb24", interpolation="BICUBIC").to_ndarray()
+        pixels = _rgb(frame.reformat(width=width, height=height, format="rgb24", interpolation="BICUBIC"))
         return np.rot90(pixels, turns) if turns else pixels
+
+
+def _rgb(frame: VideoFrame) -> npt.NDArray[np.uint8]:
+    return np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
 
 
 def _assemble(
@@ -324,7 +328,7 @@ def _assemble(
     return Keyframes(
         images=np.stack([shot.pixels for shot in shots]),
         pts=pts,
-        time_s=pts * float(stream_facts.time_base or 0),
+        time_s=pts.astype(np.float64) * float(stream_facts.time_base or 0),
         frame_index=np.array([shot.index for shot in shots], np.int64),
         is_keyframe=np.array([shot.is_keyframe for shot in shots], np.bool_),
         picks=np.array([place[index.keyframes[pick]] for pick in picks], np.int64),

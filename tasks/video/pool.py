@@ -74,7 +74,7 @@ class DecodePool:
 
     def close(self) -> None:
         """End every child, at work or not."""
-        self._pool.stop()
+        self._pool.stop()  # type: ignore[no-untyped-call]
         self._pool.join()
 
     def _run(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:  # noqa: ANN401

@@ -1,4 +1,5 @@
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -32,7 +33,7 @@ def test_repeats_differ_by_at_most_one(available, wanted):
 def test_gaps_between_picks_differ_by_at_most_one(available, wanted):
     picks = pick_evenly(available, wanted)
 
-    gaps = [after - before for before, after in zip(picks, picks[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(picks)]
     assert max(gaps) - min(gaps) <= 1
 
 

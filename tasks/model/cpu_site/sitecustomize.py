@@ -14,7 +14,7 @@ _OPERATORS = ("nms", "qnms")
 class _DeclareOperators(MetaPathFinder):
     """Declares the operators just before torchvision is looked up, then steps aside."""
 
-    def find_spec(self, fullname, path=None, target=None):  # noqa: ANN001, ANN202, ARG002
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
         if fullname == "torchvision":
             sys.meta_path.remove(self)
             import torch  # noqa: PLC0415

@@ -1,0 +1,1 @@
+"""The Arrow file of one video's frames, and its cache."""

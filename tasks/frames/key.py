@@ -1,0 +1,54 @@
+"""Where a video's frame file stands in the cache."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import av
+
+from tasks.domain.digest import digest_of
+
+if TYPE_CHECKING:
+    from tasks.domain import Sampling
+
+SCHEMA_VERSION = 1
+ENCODING = "rgb24"
+
+
+def decoder_versions() -> dict[str, str]:
+    """Name what decides on pixels: PyAV and FFmpeg's libraries."""
+    libraries = {name: ".".join(map(str, numbers)) for name, numbers in av.library_versions.items()}
+    return {"av": version("av"), **libraries}
+
+
+def frame_key(
+    *,
+    source_uri: str,
+    fingerprint: str,
+    sampling: Sampling,
+    segment_s: tuple[float | None, float | None] = (None, None),
+) -> str:
+    """Derive a key from everything that decides on the file's content, and from no job.
+
+    Args:
+        source_uri: The video.
+        fingerprint: Which version of it.
+        sampling: Which frames, at what size.
+        segment_s: First and last instant in seconds.
+
+    Returns:
+        A path below the cache's root: `v1/ab/abcdef....arrow`.
+    """
+    digest = digest_of(
+        {
+            "source_uri": source_uri,
+            "fingerprint": fingerprint,
+            "segment_s": list(segment_s),
+            "sampling": sampling.model_dump(mode="json"),
+            "encoding": ENCODING,
+            "schema": SCHEMA_VERSION,
+            "decoder": decoder_versions(),
+        },
+    )
+    return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.arrow"

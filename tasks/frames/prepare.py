@@ -1,0 +1,153 @@
+"""From a video's URI to its frame file in the cache."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from infra.errors import (
+    ObjectChangedError,
+    ObjectMissingError,
+    VideoChangedError,
+    VideoEmptyError,
+    VideoMissingError,
+    VideoTooLargeError,
+)
+from tasks.frames.file import encode_frame_file
+from tasks.frames.key import frame_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from infra.objects import ObjectInfo, ObjectStore
+    from tasks.domain import Sampling
+    from tasks.frames.cache import FrameCache
+    from tasks.video.limits import Limits
+    from tasks.video.pool import DecodePool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedVideo:
+    """A video whose frame file stands in the cache. Durations are milliseconds, 0 for a cache hit.
+
+    Attributes:
+        uri: The video.
+        fingerprint: Which version of it.
+        key: Its frame file.
+        was_cached: Whether the frame file stood there already.
+        keyframes_in_file: Keyframes of the video.
+        frames_used: Unique frames that the model sees.
+        bytes_fetched: Bytes read from the store.
+    """
+
+    uri: str
+    fingerprint: str
+    key: str
+    was_cached: bool
+    keyframes_in_file: int
+    frames_used: int
+    fetch_ms: float = 0.0
+    decode_ms: float = 0.0
+    cache_write_ms: float = 0.0
+    bytes_fetched: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparer:
+    """Prepares videos; safe to call from many threads."""
+
+    objects: ObjectStore
+    cache: FrameCache
+    pool: DecodePool
+    sampling: Sampling
+    limits: Limits
+
+    def prepare(self, uri: str) -> PreparedVideo:
+        """Make sure that a video's frame file stands in the cache.
+
+        Raises:
+            VideoError: The video cannot be used; see its code.
+            TransientError: The store did not answer.
+        """
+        info = look_at_video(self.objects, uri)
+        if info.size_bytes == 0:
+            raise VideoEmptyError(f"{uri} has no bytes; upload it again.")
+        if info.size_bytes > self.limits.max_video_bytes:
+            raise VideoTooLargeError(f"{uri} has {info.size_bytes:,} bytes, more than extract.max_video_bytes.")
+        key = frame_key(source_uri=uri, fingerprint=info.fingerprint, sampling=self.sampling)
+        found = self.cache.find(key)
+        if found is None:
+            return self._extract(info, key)
+        return PreparedVideo(
+            uri=uri,
+            fingerprint=info.fingerprint,
+            key=key,
+            was_cached=True,
+            keyframes_in_file=found.keyframes_in_file,
+            frames_used=len(found.images),
+        )
+
+    def _extract(self, info: ObjectInfo, key: str) -> PreparedVideo:
+        started = time.perf_counter()
+        with self._as_file(info) as (path, bytes_fetched):
+            fetched = time.perf_counter()
+            keyframes = self.pool.extract(path, sampling=self.sampling, limits=self.limits)
+        data = encode_frame_file(
+            keyframes,
+            source_uri=info.uri,
+            fingerprint=info.fingerprint,
+            sampling=self.sampling,
+        )
+        encoded = time.perf_counter()
+        self.cache.write(key, data)
+        return PreparedVideo(
+            uri=info.uri,
+            fingerprint=info.fingerprint,
+            key=key,
+            was_cached=False,
+            keyframes_in_file=keyframes.keyframes_in_file,
+            frames_used=len(keyframes.images),
+            fetch_ms=(fetched - started) * 1e3,
+            decode_ms=keyframes.decode_ms,
+            cache_write_ms=(time.perf_counter() - encoded) * 1e3,
+            bytes_fetched=bytes_fetched,
+        )
+
+    @contextmanager
+    def _as_file(self, info: ObjectInfo) -> Iterator[tuple[Path, int]]:
+        local = self.objects.local_path(info.uri)
+        if local is not None:
+            yield local, info.size_bytes
+            if look_at_video(self.objects, info.uri).fingerprint != info.fingerprint:
+                raise VideoChangedError(f"{info.uri} was replaced while it was being decoded; run again.")
+            return
+        with TemporaryDirectory(prefix="reelabel-") as folder:
+            path = Path(folder) / "video"
+            try:
+                size_bytes = self.objects.download(
+                    info.uri,
+                    path,
+                    fingerprint=info.fingerprint,
+                    max_bytes=self.limits.max_video_bytes,
+                )
+            except ObjectChangedError as error:
+                raise VideoChangedError(error.message) from None
+            except ObjectMissingError as error:
+                raise VideoMissingError(error.message) from None
+            yield path, size_bytes
+
+
+def look_at_video(objects: ObjectStore, uri: str) -> ObjectInfo:
+    """Find a video's size and fingerprint.
+
+    Raises:
+        VideoMissingError: Nothing stands at the URI.
+    """
+    try:
+        return objects.stat(uri)
+    except ObjectMissingError:
+        raise VideoMissingError(f"There is no video at {uri}; check the manifest's video_uri.") from None

@@ -1,0 +1,100 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from infra.errors import VideoEmptyError, VideoMissingError, VideoTooLargeError, VideoUnreadableError
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings
+from tasks.domain import Sampling
+from tasks.frames.cache import FrameCache
+from tasks.frames.key import frame_key
+from tasks.frames.prepare import Preparer
+from tasks.video.limits import Limits
+from tasks.video.pool import DecodePool
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
+        yield pool
+
+
+@pytest.fixture
+def preparer(tmp_path, pool):
+    objects = ObjectStore(StoreSettings())
+    cache = FrameCache(objects, f"file://{tmp_path}/cache")
+    return Preparer(objects=objects, cache=cache, pool=pool, sampling=Sampling(num_frames=4), limits=Limits())
+
+
+def test_the_second_time_nothing_is_extracted(preparer, make_clip):
+    uri = str(make_clip())
+
+    first, second = preparer.prepare(uri), preparer.prepare(uri)
+
+    assert (first.was_cached, second.was_cached) == (False, True)
+    assert first.key == second.key
+    assert first.decode_ms > 0
+    assert second.decode_ms == 0
+    assert (second.frames_used, second.keyframes_in_file) == (first.frames_used, first.keyframes_in_file) == (4, 4)
+
+
+def test_a_replaced_video_is_extracted_anew(preparer, make_clip):
+    path = make_clip()
+    first = preparer.prepare(str(path))
+
+    make_clip(frames=60)
+    second = preparer.prepare(str(path))
+
+    assert second.key != first.key
+    assert not second.was_cached
+
+
+def test_a_damaged_frame_file_is_made_again(preparer, make_clip):
+    uri = str(make_clip())
+    key = preparer.prepare(uri).key
+    path = Path(preparer.cache.uri_of(key).removeprefix("file://"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-200])
+
+    again = preparer.prepare(uri)
+
+    assert not again.was_cached
+    assert preparer.cache.find(key) is not None
+
+
+def test_a_missing_video_is_named(preparer, tmp_path):
+    with pytest.raises(VideoMissingError, match=r"gone\.mp4"):
+        preparer.prepare(str(tmp_path / "gone.mp4"))
+
+
+def test_an_empty_video_is_named(preparer, tmp_path):
+    (tmp_path / "empty.mp4").touch()
+    with pytest.raises(VideoEmptyError):
+        preparer.prepare(str(tmp_path / "empty.mp4"))
+
+
+def test_a_text_file_is_named(preparer, tmp_path):
+    (tmp_path / "text.mp4").write_text("no video")
+    with pytest.raises(VideoUnreadableError):
+        preparer.prepare(str(tmp_path / "text.mp4"))
+
+
+def test_a_video_over_the_limit_is_not_read(preparer, make_clip):
+    with pytest.raises(VideoTooLargeError):
+        replace(preparer, limits=Limits(max_video_bytes=100)).prepare(str(make_clip()))
+
+
+def test_keys_depend_on_what_decides_on_pixels():
+    common = {"source_uri": "s3://b/v.mp4", "fingerprint": "e1", "sampling": Sampling()}
+
+    keys = {
+        frame_key(**common),
+        frame_key(**common | {"fingerprint": "e2"}),
+        frame_key(**common | {"source_uri": "s3://b/w.mp4"}),
+        frame_key(**common | {"sampling": Sampling(num_frames=8)}),
+        frame_key(**common | {"segment_s": (1.0, 2.0)}),
+    }
+
+    assert len(keys) == 5
+    assert frame_key(**common) == frame_key(**common)
