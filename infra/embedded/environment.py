@@ -1,0 +1,44 @@
+"""Settings as environment variables, for processes that must see the same ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, SecretStr
+
+from infra.settings import CONFIG_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from infra.settings import Settings
+
+_PREFIX = "REELABEL_"
+
+
+def export(settings: Settings) -> dict[str, str]:
+    """Write down every setting that is set, so that a process elsewhere needs no settings file.
+
+    The values hold passwords: they belong into an environment, never into a log.
+    """
+    variables = {
+        _PREFIX + name.upper(): value for section, content in settings for name, value in _flattened(section, content)
+    }
+    variables |= {CONFIG_VARIABLE: os.devnull, "PYTHONSAFEPATH": "1"}
+    if settings.prefect.api_url:
+        variables["PREFECT_API_URL"] = settings.prefect.api_url
+    return variables
+
+
+def _flattened(name: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, BaseModel):
+        for field, inner in value:
+            yield from _flattened(f"{name}_{field}", inner)
+    elif isinstance(value, SecretStr):
+        yield name, value.get_secret_value()
+    elif isinstance(value, Path):
+        yield name, str(value.resolve())
+    elif value is not None:
+        yield name, str(value)

@@ -1,0 +1,108 @@
+"""Starting and ending one service, by its record."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from infra.embedded.home import Record
+from infra.embedded.processes import end, end_marked, free_port, spawn
+from infra.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import signal
+    import threading
+
+    from infra.embedded.home import Home, ServiceName
+    from infra.embedded.service import Service
+
+_START_TIMEOUT_S = 90.0
+_STOP_GRACE_S = 10.0
+_POLL_S = 0.05
+_ATTEMPTS = 2
+_GIST_CHARACTERS = 300
+
+
+class StartCancelledError(Exception):
+    """The command ends before the service is ready."""
+
+
+def ensure_started(service: Service, home: Home, cancelled: threading.Event) -> int:
+    """Start a service unless it runs, and wait until it does its work.
+
+    Returns:
+        Its port; 0 if it listens nowhere.
+
+    Raises:
+        ConfigurationError: It does not start; the message ends with the gist of its log.
+        StartCancelledError: `cancelled` was set meanwhile.
+    """
+    record = home.record(service.name)
+    if record and record.process.is_alive() and record.label == service.label():
+        _wait_until_ready(service, home, record, cancelled)
+        return record.port
+    end_service(service.name, home, service.stop_signal)
+    for attempt in range(1, _ATTEMPTS + 1):
+        # A second attempt, with another port: somebody may have taken the free one, or what was
+        # left of a killed server may just have gone.
+        started = _start(service, home, preferred_port=record.port if record and attempt == 1 else 0)
+        if _wait_until_ready(service, home, started, cancelled, may_die=attempt < _ATTEMPTS):
+            break
+    return started.port
+
+
+def end_service(name: ServiceName, home: Home, stop_signal: signal.Signals) -> None:
+    """Stop a service and all that it has started; nothing happens if it does not run."""
+    record = home.record(name)
+    if record:
+        end(record.process, stop_signal=stop_signal, grace_s=_STOP_GRACE_S)
+    end_marked(_marker(name, home))
+
+
+def _start(service: Service, home: Home, *, preferred_port: int) -> Record:
+    port = free_port(preferred_port)
+    launch = service.launch(port)
+    try:
+        process = spawn(
+            launch.command,
+            environment=launch.environment,
+            log=home.log(service.name),
+            marker=_marker(service.name, home),
+        )
+    except OSError as error:
+        raise ConfigurationError(
+            f"The embedded {service.name} cannot be run ({error.strerror}: {launch.command[0]}); "
+            "run pip install --force-reinstall 'reelabel[embedded]'."
+        ) from error
+    record = Record(process=process, port=port, label=service.label())
+    home.write_record(service.name, record)
+    return record
+
+
+def _wait_until_ready(
+    service: Service, home: Home, record: Record, cancelled: threading.Event, *, may_die: bool = False
+) -> bool:
+    deadline_s = time.monotonic() + _START_TIMEOUT_S
+    while not service.is_ready(record.port):
+        if cancelled.is_set():
+            raise StartCancelledError
+        is_alive = record.process.is_alive()
+        if not is_alive and may_die:
+            return False
+        if not is_alive or time.monotonic() > deadline_s:
+            fate = f"was not ready within {_START_TIMEOUT_S:.0f} s" if is_alive else "ended while it started"
+            raise ConfigurationError(f"The embedded {service.name} {fate}: {_gist(service.name, home)}")
+        time.sleep(_POLL_S)
+    return True
+
+
+def _gist(name: ServiceName, home: Home) -> str:
+    log = home.log(name)
+    text = log.read_text(errors="replace") if log.exists() else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = " | ".join(lines[-3:])[-_GIST_CHARACTERS:] or "it said nothing"
+    return f"{said} (all of it in {log})"
+
+
+def _marker(name: ServiceName, home: Home) -> str:
+    return f"{name}:{home.path}"

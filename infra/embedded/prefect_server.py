@@ -1,0 +1,76 @@
+"""A Prefect server with its UI, of our own, on SQLite in our folder."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from infra.embedded.home import ServiceName
+from infra.embedded.service import Launch
+
+if TYPE_CHECKING:
+    from infra.embedded.home import Home
+
+_QUIET = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_LOGGING_LEVEL": "WARNING",
+    "PREFECT_CLI_PROMPT": "false",
+}
+
+
+class PrefectServer:
+    """The scheduler and its page."""
+
+    name = ServiceName.PREFECT
+    stop_signal = signal.SIGTERM
+
+    def __init__(self, home: Home) -> None:
+        """Keep the place of its data."""
+        self._home = home
+
+    def api_url(self, port: int) -> str:
+        """Give the URL that clients use; the page stands at the same port's root."""
+        return f"http://127.0.0.1:{port}/api"
+
+    def launch(self, port: int) -> Launch:
+        """Keep the database, and the page's files too, in our folder."""
+        folder = self._home.folder(self.name)
+        return Launch(
+            command=prefect_command("server", "start", "--host", "127.0.0.1", "--port", str(port)),
+            environment={
+                **prefect_environment(self._home),
+                "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{folder / 'prefect.db'}",
+                "PREFECT_UI_STATIC_DIRECTORY": str(folder / "ui"),
+                "PREFECT_UI_API_URL": self.api_url(port),
+            },
+        )
+
+    def is_ready(self, port: int) -> bool:
+        """Ask for its health."""
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+        try:
+            connection.request("GET", "/api/health")
+            return connection.getresponse().status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def label(self) -> str:
+        """One start is like another."""
+        return ""
+
+
+def prefect_command(*arguments: str) -> list[str]:
+    """Run Prefect by this Python, and never import what lies in the working folder."""
+    return [sys.executable, "-P", "-m", "prefect", *arguments]
+
+
+def prefect_environment(home: Home) -> dict[str, str]:
+    """Give the variables of a Prefect process that knows nothing of the user's own Prefect."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    return {**inherited, **_QUIET, "PREFECT_HOME": str(home.folder(ServiceName.PREFECT)), "PYTHONSAFEPATH": "1"}

@@ -1,0 +1,152 @@
+"""Processes that outlive the one that starts them: start, recognise, end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_PROC = Path("/proc")
+_POLL_S = 0.05
+_KILL_WAIT_S = 10.0
+_KILL_ROUNDS = 3
+_ZOMBIE = "Z"
+_NOBODY = ("", -1)
+# Children inherit it, so that what a service started is found even after the service has died.
+_MARKER = "EMBEDDED_SERVICE_OF_REELABEL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """One process, never mistaken for a later one with the same id.
+
+    Attributes:
+        pid: The process id.
+        start_ticks: When it started, in clock ticks since the machine did.
+    """
+
+    pid: int
+    start_ticks: int
+
+    def is_alive(self) -> bool:
+        """Tell whether it still runs; a zombie does not, and is laid to rest if it was our child."""
+        state, start_ticks = _look_at(self.pid)
+        if start_ticks != self.start_ticks:
+            return False
+        if state == _ZOMBIE:
+            with suppress(ChildProcessError):
+                os.waitpid(self.pid, os.WNOHANG)
+        return state != _ZOMBIE
+
+
+def spawn(command: Sequence[str], *, environment: Mapping[str, str], log: Path, marker: str) -> Identity:
+    """Start a process in a session of its own, out of reach of the terminal's Ctrl-C.
+
+    Args:
+        command: An absolute path and its arguments.
+        environment: All variables of the process.
+        log: Where its output goes; made anew.
+        marker: What `end_marked` finds it and its descendants by.
+
+    Raises:
+        OSError: The file cannot be run.
+    """
+    log.unlink(missing_ok=True)
+    pid = os.posix_spawn(
+        command[0],
+        list(command),
+        {**environment, _MARKER: marker},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigmask=[],
+        setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGPIPE],
+    )
+    return Identity(pid=pid, start_ticks=_look_at(pid)[1])
+
+
+def end(process: Identity, *, stop_signal: signal.Signals, grace_s: float) -> None:
+    """Ask a process to stop and wait for it, then force it."""
+    for number, wait_s in ((stop_signal, grace_s), (signal.SIGKILL, _KILL_WAIT_S)):
+        if not process.is_alive():
+            return
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+        _wait_for_end([process], wait_s)
+
+
+def end_marked(marker: str) -> None:
+    """Kill every process that carries `marker`: what a service left behind, or what was never recorded."""
+    # A process that forks while it is looked for shows up in the next round.
+    for _ in range(_KILL_ROUNDS):
+        marked = list(_marked(marker))
+        for process in marked:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        _wait_for_end(marked, _KILL_WAIT_S)
+
+
+def free_port(preferred: int = 0) -> int:
+    """Find a free port of 127.0.0.1, `preferred` if that is one."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", preferred))
+        except OSError:
+            probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ignore SIGINT and SIGTERM, so that a second Ctrl-C does not cut the cleaning up short."""
+    # Only the main thread is ever interrupted, and only it may change that.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # A handler, unlike SIG_IGN, is not inherited by processes started meanwhile.
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wait_for_end(processes: list[Identity], timeout_s: float) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s and any(process.is_alive() for process in processes):
+        time.sleep(_POLL_S)
+
+
+def _look_at(pid: int) -> tuple[str, int]:
+    """Read a process's state letter and when it started."""
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return _NOBODY
+    # The name stands in parentheses and may hold anything, parentheses and blanks too.
+    state, *fields = stat.rpartition(")")[2].split()
+    return state, int(fields[18])
+
+
+def _marked(marker: str) -> Iterator[Identity]:
+    wanted = f"{_MARKER}={marker}".encode()
+    pids = {int(folder.name) for folder in _PROC.iterdir() if folder.name.isdigit()}
+    for pid in pids - {os.getpid()}:
+        state, start_ticks = _look_at(pid)
+        with suppress(OSError):
+            if state != _ZOMBIE and wanted in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
+                yield Identity(pid=pid, start_ticks=start_ticks)

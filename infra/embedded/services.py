@@ -1,0 +1,242 @@
+"""The life of the embedded services: shared by all commands, stopped by the last one.
+
+Every command holds a shared lock while it works. Who leaves and gets that lock for itself alone
+is the last, and stops what runs, unless the services are kept.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import SecretStr
+
+from infra.embedded.home import Home, ServiceName
+from infra.embedded.lifecycle import end_service, ensure_started
+from infra.embedded.postgres import Postgres
+from infra.embedded.prefect_server import PrefectServer
+from infra.embedded.processes import uninterrupted
+from infra.embedded.s3_server import S3Server
+from infra.embedded.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from infra.embedded.service import Service
+    from infra.settings import Settings
+
+_STOP_SIGNALS = {service.name: service.stop_signal for service in (Postgres, S3Server, PrefectServer, Worker)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceStatus:
+    """How one service stands.
+
+    Attributes:
+        name: Which one.
+        pid: Its process; None if it does not run.
+        address: host:port where it listens; None if nowhere.
+        log: Where its output goes.
+    """
+
+    name: ServiceName
+    pid: int | None
+    address: str | None
+    log: Path
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process lives."""
+        return self.pid is not None
+
+
+def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
+    """Start the wanted services that the user has not replaced by their own.
+
+    Safe to call again: what runs is left alone. If it fails or is interrupted, what it started is
+    ended; services that ran before go on.
+
+    Returns:
+        The settings, with the addresses, names and passwords of what was started filled in.
+
+    Raises:
+        ConfigurationError: A service is not installed or does not start.
+    """
+    home = Home(settings.home)
+    with home.starting():
+        before = {name for name in ServiceName if _is_running(home, name)}
+        cancelled = threading.Event()
+        try:
+            return _start_all(settings, home, _needed(settings, wanted), cancelled)
+        except BaseException:
+            with uninterrupted():
+                _end(home, set(ServiceName) - before)
+            raise
+
+
+def stop(home: Path) -> None:
+    """Stop all services of a home folder, kept ones too."""
+    place = Home(home)
+    with uninterrupted(), place.starting():
+        place.release()
+        _end(place, set(ServiceName))
+
+
+def status(home: Path) -> list[ServiceStatus]:
+    """Look at every service of a home folder."""
+    place = Home(home)
+    return [_status_of(place, name) for name in ServiceName]
+
+
+@contextmanager
+def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = False) -> Iterator[Settings]:
+    """Have the wanted services run while the caller works.
+
+    Ctrl-C and SIGTERM, at any moment, leave no process behind. Call it from the main thread.
+
+    Args:
+        settings: The user's.
+        wanted: The services that the work needs; those that the user has set addresses for are left out.
+        keep: Leave the services running, for later commands, until `stop`.
+
+    Yields:
+        What `start` returns.
+
+    Raises:
+        ConfigurationError: A service is not installed or does not start.
+    """
+    use = _Use(Home(settings.home))
+    # Should an interrupt hit the very moment between two lines here, the exit still cleans up.
+    atexit.register(use.end)
+    try:
+        with _termination_raises():
+            use.begin()
+            started = start(settings, wanted=wanted)
+            if keep:
+                use.home.keep()
+            yield started
+    finally:
+        use.end()
+        atexit.unregister(use.end)
+
+
+class _Use:
+    """One command's share in the services."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self._owner = os.getpid()
+        self._file = home.in_use_lock.open("w")
+
+    def begin(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_SH)
+
+    def end(self) -> None:
+        """Give up the share; whoever is the last stops the services. A second call does nothing."""
+        if self._file.closed or os.getpid() != self._owner:
+            return
+        with uninterrupted(), self._file:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            if not self.home.is_kept:
+                stop(self.home.path)
+            # A process that this one forked may still hold the file open, and with it the lock.
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+
+@contextmanager
+def _termination_raises() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C does, by an exception that unwinds it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _needed(settings: Settings, wanted: frozenset[ServiceName]) -> frozenset[ServiceName]:
+    """Leave out what the user has; flows scheduled by their Prefect run on their workers."""
+    replaced = set()
+    if settings.database.url is not None:
+        replaced.add(ServiceName.POSTGRES)
+    if settings.store.uri is not None:
+        replaced.add(ServiceName.S3)
+    if settings.prefect.api_url is not None:
+        replaced |= {ServiceName.PREFECT, ServiceName.WORKER}
+    return wanted - replaced
+
+
+def _start_all(settings: Settings, home: Home, needed: frozenset[ServiceName], cancelled: threading.Event) -> Settings:
+    """Start the servers side by side, then the worker, who must be told where they are."""
+    postgres, s3, prefect = Postgres(home), S3Server(home), PrefectServer(home)
+    servers: list[Service] = [server for server in (postgres, s3, prefect) if server.name in needed]
+    ports = _start_together(servers, home, cancelled)
+    updates: dict[str, object] = {"home": home.path}
+    if ServiceName.POSTGRES in ports:
+        url = SecretStr(postgres.url(ports[ServiceName.POSTGRES]))
+        updates["database"] = settings.database.model_copy(update={"url": url})
+    if ServiceName.S3 in ports:
+        updates["store"] = s3.store(ports[ServiceName.S3], settings.store)
+    if ServiceName.PREFECT in ports:
+        api_url = prefect.api_url(ports[ServiceName.PREFECT])
+        updates["prefect"] = settings.prefect.model_copy(update={"api_url": api_url})
+    filled = settings.model_copy(update=updates)
+    if ServiceName.WORKER in needed:
+        _start_together([Worker(home, filled)], home, cancelled)
+    return filled
+
+
+def _start_together(services: list[Service], home: Home, cancelled: threading.Event) -> dict[ServiceName, int]:
+    if not services:
+        return {}
+    with ThreadPoolExecutor(len(services), thread_name_prefix="start") as pool:
+        futures = {service.name: pool.submit(ensure_started, service, home, cancelled) for service in services}
+        try:
+            return {name: future.result() for name, future in futures.items()}
+        except BaseException:
+            # The pool waits for its threads as it closes: none may start a process after that.
+            with uninterrupted():
+                cancelled.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _end(home: Home, names: set[ServiceName]) -> None:
+    """End the worker before the servers that it talks to, and those side by side."""
+    if ServiceName.WORKER in names:
+        end_service(ServiceName.WORKER, home, _STOP_SIGNALS[ServiceName.WORKER])
+    servers = names - {ServiceName.WORKER}
+    with ThreadPoolExecutor(len(ServiceName), thread_name_prefix="stop") as pool:
+        ended = [pool.submit(end_service, name, home, _STOP_SIGNALS[name]) for name in servers]
+    for future in ended:
+        future.result()
+
+
+def _is_running(home: Home, name: ServiceName) -> bool:
+    record = home.record(name)
+    return record is not None and record.process.is_alive()
+
+
+def _status_of(home: Home, name: ServiceName) -> ServiceStatus:
+    record = home.record(name)
+    if record is None or not record.process.is_alive():
+        return ServiceStatus(name=name, pid=None, address=None, log=home.log(name))
+    address = f"127.0.0.1:{record.port}" if name != ServiceName.WORKER else None
+    return ServiceStatus(name=name, pid=record.process.pid, address=address, log=home.log(name))

@@ -1,0 +1,75 @@
+"""One Prefect worker of our own, that runs flows as processes on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import signal
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+from infra.embedded.environment import export
+from infra.embedded.home import ServiceName
+from infra.embedded.prefect_server import prefect_command, prefect_environment
+from infra.embedded.service import Launch
+
+if TYPE_CHECKING:
+    from infra.embedded.home import Home
+    from infra.settings import Settings
+
+
+class Worker:
+    """Takes flow runs from the work pool; they end with it."""
+
+    name = ServiceName.WORKER
+    # Prefect's worker waits for its flow runs on SIGTERM and leaves them on SIGINT: ours go at once.
+    stop_signal = signal.SIGINT
+
+    def __init__(self, home: Home, settings: Settings) -> None:
+        """Keep what the flow runs shall be told; all addresses in `settings` are filled in."""
+        self._home = home
+        self._settings = settings
+
+    def launch(self, port: int) -> Launch:  # noqa: ARG002 - it listens nowhere
+        """Make the pool if it is not there, and serve it."""
+        pool = self._settings.prefect.work_pool
+        return Launch(
+            command=prefect_command(
+                "worker", "start", "--pool", pool, "--type", "process", "--name", self._worker_name()
+            ),
+            environment={**prefect_environment(self._home), **export(self._settings)},
+        )
+
+    def is_ready(self, port: int) -> bool:  # noqa: ARG002
+        """Ask the server whether it hears from the worker."""
+        pool = quote(self._settings.prefect.work_pool, safe="")
+        try:
+            workers = self._post(f"/work_pools/{pool}/workers/filter")
+        except (OSError, http.client.HTTPException, ValueError):
+            return False
+        return any(worker["name"] == self._worker_name() and worker["status"] == "ONLINE" for worker in workers)
+
+    def label(self) -> str:
+        """Digest the addresses: a worker that knows other ones must not run our flows."""
+        settings = self._settings
+        known = export(settings.model_copy(update={"home": self._home.path}))
+        addresses = [known.get(name, "") for name in ("REELABEL_DATABASE_URL", "PREFECT_API_URL")]
+        addresses += [value for name, value in sorted(known.items()) if name.startswith("REELABEL_STORE_")]
+        return hashlib.sha256("\n".join([settings.prefect.work_pool, *addresses]).encode()).hexdigest()[:16]
+
+    def _worker_name(self) -> str:
+        return f"embedded-{self.label()}"
+
+    def _post(self, path: str) -> list[dict[str, str]]:
+        url = urlsplit(self._settings.prefect.api_url or "")
+        connection = http.client.HTTPConnection(url.netloc, timeout=2)
+        try:
+            connection.request("POST", f"{url.path}{path}", "{}", {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            if answer.status != http.client.OK:
+                raise http.client.HTTPException(answer.reason)
+            found: list[dict[str, str]] = json.loads(answer.read())
+            return found
+        finally:
+            connection.close()
