@@ -1,0 +1,1 @@
+"""Manifests: read, checked whole before anything is written, cut into shards."""

@@ -1,0 +1,24 @@
+"""The columns of a manifest."""
+
+from __future__ import annotations
+
+import polars as pl
+
+REQUIRED: dict[str, pl.DataType] = {
+    "job_id": pl.String(),
+    "video_uri": pl.String(),
+    "prompt": pl.String(),
+    "choices": pl.List(pl.String()),
+}
+OPTIONAL: dict[str, pl.DataType] = {
+    "start_s": pl.Float64(),
+    "end_s": pl.Float64(),
+    "messages": pl.String(),
+    "system_prompt": pl.String(),
+    "answer": pl.String(),
+    "task": pl.String(),
+    "subtask": pl.String(),
+}
+COLUMNS = REQUIRED | OPTIONAL
+
+SCHEMES = ("s3", "file")

@@ -1,0 +1,93 @@
+import polars as pl
+import pytest
+
+from infra.errors import ManifestError
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings
+from tasks.manifest.check import check_manifest
+from tasks.manifest.read import dataset_name, read_jobs
+
+
+def rows(**changed):
+    columns = {
+        "job_id": ["a", "b", "c"],
+        "video_uri": ["s3://bucket/a.mp4", "file:///b.mp4", "c.mp4"],
+        "prompt": ["What?", "What?", "Who?"],
+        "choices": [["yes", "no"]] * 3,
+    }
+    return pl.DataFrame(columns | changed)
+
+
+def test_a_good_manifest_has_no_fault():
+    assert check_manifest(rows(answer=["yes", None, "no"], task=["t"] * 3)) == []
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        pytest.param(rows().drop("prompt"), "Column prompt is missing.", id="missing column"),
+        pytest.param(rows(choices=["x", "y", "z"]), "Column choices has type String", id="wrong type"),
+        pytest.param(rows(prompt=["x", None, "y"]), "prompt is null. 1 row, first row 1 (prompt None).", id="null"),
+        pytest.param(rows(prompt=["x", " ", "y"]), "prompt is empty. 1 row", id="empty"),
+        pytest.param(
+            rows(job_id=["a", "b", "a"]),
+            "job_id is not unique. 2 rows, first row 0 (job_id 'a'), row 2 (job_id 'a').",
+            id="duplicate job",
+        ),
+        pytest.param(rows(choices=[["a", "b"], ["a"], ["a", "b"]]), "fewer than two", id="one choice"),
+        pytest.param(rows(choices=[["a", "b"], ["a", ""], ["a", "b"]]), "an empty answer", id="empty choice"),
+        pytest.param(rows(choices=[["a", "b"], ["a", "a"], ["a", "b"]]), "repeats an answer", id="repeated choice"),
+        pytest.param(rows(video_uri=["ftp://x/y", "a", "b"]), "scheme other than s3, file", id="unknown scheme"),
+        pytest.param(rows(answer=["maybe", "yes", None]), "answer is not one of choices", id="foreign answer"),
+        pytest.param(rows(start_s=[-1.0, None, None]), "start_s is negative", id="negative start"),
+        pytest.param(rows(start_s=[3.0] * 3, end_s=[2.0, 4.0, 5.0]), "end_s is not after start_s. 1 row", id="order"),
+        pytest.param(rows(messages=["[]", None, None]), "messages cannot be run yet", id="messages"),
+        pytest.param(rows().clear(), "The manifest has no rows.", id="no rows"),
+    ],
+)
+def test_each_fault_is_named_with_its_rows(frame, message):
+    assert any(message in str(fault) for fault in check_manifest(frame)), [*map(str, check_manifest(frame))]
+
+
+@pytest.fixture
+def objects():
+    return ObjectStore(StoreSettings())
+
+
+def test_jobs_are_read_from_every_file_of_a_glob(tmp_path, objects):
+    rows().write_parquet(tmp_path / "part-1.parquet")
+    rows(job_id=["d", "e", "f"]).write_parquet(tmp_path / "part-2.parquet")
+    (tmp_path / "notes.txt").write_text("no manifest")
+
+    jobs = read_jobs(f"{tmp_path}/part-*.parquet", objects)
+
+    assert [job.job_id for job in jobs] == ["a", "b", "c", "d", "e", "f"]
+    assert jobs[0].choices == ("yes", "no")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        pytest.param("text.parquet", b"no parquet", "is not a Parquet file", id="not parquet"),
+        pytest.param("empty.parquet", b"", "is not a Parquet file", id="empty"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, objects, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ManifestError, match=message):
+        read_jobs(str(tmp_path / name), objects)
+
+
+def test_a_missing_manifest_is_named(tmp_path, objects):
+    with pytest.raises(ManifestError, match="no manifest at"):
+        read_jobs(str(tmp_path / "gone.parquet"), objects)
+    with pytest.raises(ManifestError, match="No file matches"):
+        read_jobs(f"{tmp_path}/*.parquet", objects)
+
+
+@pytest.mark.parametrize(
+    ("uri", "name"),
+    [("s3://b/jobs/animals.parquet", "animals"), ("night-*.parquet", "night"), ("*.parquet", "manifest")],
+)
+def test_a_dataset_is_named_after_its_manifest(uri, name):
+    assert dataset_name(uri) == name

@@ -1,0 +1,75 @@
+import json
+
+import pytest
+
+from infra.errors import ManifestError
+from tasks.manifest.check import check_manifest
+from tasks.manifest.import_csv import import_csv
+from tasks.manifest.import_openai import import_openai_batch
+
+
+def test_csv_becomes_a_good_manifest(tmp_path):
+    path = tmp_path / "jobs.csv"
+    path.write_text(
+        "job_id,video_uri,prompt,choices,answer,comment\n"
+        "1,a.mp4,Day or night?,day|night,day,x\n"
+        '2,b.mp4,"Red, or green?","[""red"", ""green""]",,y\n',
+    )
+
+    frame = import_csv(path)
+
+    assert check_manifest(frame) == []
+    assert frame["choices"].to_list() == [["day", "night"], ["red", "green"]]
+    assert frame["job_id"].to_list() == ["1", "2"]
+    assert frame["answer"].to_list() == ["day", None]
+
+
+def test_a_csv_value_that_cannot_be_read_is_named_by_its_line(tmp_path):
+    path = tmp_path / "jobs.csv"
+    path.write_text("job_id,video_uri,prompt,choices,start_s\na,b,c,x|y,1\na,b,c,x|y,soon\n")
+
+    with pytest.raises(ManifestError, match="line 3: start_s 'soon'"):
+        import_csv(path)
+
+
+def request(**changed):
+    text = "What colour is it?\nA. red\nB) green\nAnswer with one letter."
+    content = [{"type": "video_url", "video_url": {"url": "s3://b/v.mp4"}}, {"type": "text", "text": text}]
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": content}]
+    return {"custom_id": "job-1", "body": {"model": "m", "messages": messages}} | changed
+
+
+def test_openai_batches_become_a_good_manifest(tmp_path):
+    path = tmp_path / "batch.jsonl"
+    path.write_text(json.dumps(request()) + "\n\n" + json.dumps(request(custom_id="job-2")) + "\n")
+
+    frame = import_openai_batch(path)
+
+    assert check_manifest(frame) == []
+    assert frame.row(0, named=True) == {
+        "job_id": "job-1",
+        "video_uri": "s3://b/v.mp4",
+        "prompt": "What colour is it?",
+        "choices": ["red", "green"],
+        "system_prompt": "Be brief.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        pytest.param("{", "line 1", id="no json"),
+        pytest.param(json.dumps({"custom_id": "a"}), "line 1: 'body' is missing", id="no body"),
+        pytest.param(
+            json.dumps({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "A. x\nB. y"}]}}),
+            "0 videos in one request",
+            id="no video",
+        ),
+    ],
+)
+def test_a_request_that_cannot_be_read_is_named_by_its_line(tmp_path, line, message):
+    path = tmp_path / "batch.jsonl"
+    path.write_text(line)
+
+    with pytest.raises(ManifestError, match=message):
+        import_openai_batch(path)
