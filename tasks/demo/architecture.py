@@ -66,8 +66,8 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in _SPECIALS])
     wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
+        eos_token="<|im_end|>",  # noqa: S106 - no password
+        pad_token="<|endoftext|>",  # noqa: S106
         additional_special_tokens=list(_SPECIALS),
         model_max_length=MAX_PROMPT_TOKENS,
         clean_up_tokenization_spaces=False,

@@ -53,7 +53,7 @@ class MovingShape:
 def draw_shape(rng: np.random.Generator) -> MovingShape:
     """Choose a shape, its looks and its path at random."""
     colour = str(rng.choice(list(COLOURS)))
-    radius = rng.uniform(9, 14)
+    radius = rng.uniform(10, 15)
     travel = rng.uniform(14, 24)
     return MovingShape(
         colour=colour,
@@ -105,13 +105,16 @@ def _distance(
     radius: float,
 ) -> npt.NDArray[np.float64]:
     """Signed distance to a shape's edge in pixels, negative inside."""
+    wide, tall = np.abs(dx), np.abs(dy)
+    distance: npt.NDArray[np.float64]
     if shape == "circle":
-        return np.hypot(dx, dy) - radius
-    if shape == "square":
-        return np.maximum(abs(dx), abs(dy)) - 0.9 * radius
-    if shape == "triangle":
-        sides = (2 * abs(dx) - dy - radius) / np.sqrt(5)
-        return np.maximum(sides, dy - radius)
-    upright = np.maximum(abs(dx) - 0.35 * radius, abs(dy) - radius)
-    level = np.maximum(abs(dy) - 0.35 * radius, abs(dx) - radius)
-    return np.minimum(upright, level)
+        distance = np.hypot(dx, dy) - radius
+    elif shape == "square":
+        distance = np.maximum(wide, tall) - radius
+    elif shape == "triangle":
+        distance = np.maximum((2 * wide - dy - radius) / np.sqrt(5), dy - radius)
+    else:
+        upright = np.maximum(wide - 0.35 * radius, tall - radius)
+        level = np.maximum(tall - 0.35 * radius, wide - radius)
+        distance = np.minimum(upright, level)
+    return distance

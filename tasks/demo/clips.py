@@ -1,0 +1,142 @@
+"""Encodes demo clips in several containers, and writes the manifest that asks about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any
+
+import av
+import numpy as np
+import polars as pl
+
+from tasks.demo.shapes import QUESTIONS, draw_shape, render_frames
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from tasks.demo.shapes import MovingShape
+
+FPS = 16
+MANIFEST_NAME = "manifest.parquet"
+_DURATION_S = (3.0, 6.0)  # three seconds at the longest GOP still hold four keyframes
+_SCHEMA: dict[str, Any] = {
+    "job_id": pl.String,
+    "video_uri": pl.String,
+    "prompt": pl.String,
+    "choices": pl.List(pl.String),
+    "answer": pl.String,
+    "task": pl.String,
+    "subtask": pl.String,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding:
+    """How a clip is written.
+
+    Attributes:
+        container: File suffix without its dot; FFmpeg picks the format by it.
+        codec: FFmpeg's name of the encoder.
+        gop: Frames from one keyframe to the next.
+        b_frames: Most B-frames in a row; only H.264 has them.
+    """
+
+    container: str
+    codec: str
+    gop: int
+    b_frames: int = 0
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The encoder's options: a keyframe every `gop` frames and nowhere else."""
+        options = {"g": str(self.gop), "keyint_min": str(self.gop), "crf": "18"}
+        if self.codec == "libvpx-vp9":
+            return options | {"deadline": "realtime", "cpu-used": "8"}
+        # Scene-cut detection would make almost every flat frame a keyframe.
+        return options | {"sc_threshold": "0", "bf": str(self.b_frames)}
+
+
+ENCODINGS = (
+    Encoding(container="mp4", codec="libx264", gop=8),
+    Encoding(container="mkv", codec="libx264", gop=12, b_frames=2),
+    Encoding(container="webm", codec="libvpx-vp9", gop=4),
+    Encoding(container="mp4", codec="libx264", gop=12, b_frames=2),
+    Encoding(container="mkv", codec="libx264", gop=4),
+    Encoding(container="webm", codec="libvpx-vp9", gop=12),
+    Encoding(container="mp4", codec="libx264", gop=4, b_frames=2),
+    Encoding(container="webm", codec="libvpx-vp9", gop=8),
+)
+
+
+def make_demo(folder: Path, *, seed: int, clips: int = 32, uri_prefix: str | None = None) -> pl.DataFrame:
+    """Write clips of moving shapes and a manifest with three jobs for each.
+
+    Args:
+        folder: Where `clip-0000.mp4` and so on and `manifest.parquet` are written; made if missing.
+        seed: Decides every pixel; two calls with one seed and encoder make the same clips.
+        clips: How many; containers, GOPs and B-frames take turns.
+        uri_prefix: What stands before a file's name in `video_uri`, such as `s3://bucket/demo`;
+            None is the folder itself.
+
+    Returns:
+        The manifest: one row per job.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    prefix = (uri_prefix or str(folder.resolve())).rstrip("/")
+    rows: list[dict[str, object]] = []
+    for index, encoding in enumerate(islice(cycle(ENCODINGS), clips)):
+        shape, frames = draw_clip(rng)
+        name = f"clip-{index:04d}.{encoding.container}"
+        write_clip(folder / name, frames, encoding)
+        truths = {task: shape.truth(task) for task in QUESTIONS}
+        rows += clip_jobs(f"{prefix}/{name}", truths, subtask=encoding.container)
+    return write_manifest(folder / MANIFEST_NAME, rows)
+
+
+def draw_clip(rng: np.random.Generator) -> tuple[MovingShape, npt.NDArray[np.uint8]]:
+    """Draw one moving shape for three to six seconds; frames (T, SIDE_PX, SIDE_PX, 3)."""
+    shape = draw_shape(rng)
+    count = round(rng.uniform(*_DURATION_S) * FPS)
+    return shape, render_frames(shape, np.linspace(0, 1, count), rng)
+
+
+def write_clip(path: Path, frames: npt.NDArray[np.uint8], encoding: Encoding) -> None:
+    """Encode RGB frames (T, H, W, 3) at FPS frames a second; replaces `path`."""
+    with av.open(path, "w") as container:
+        stream = container.add_stream(encoding.codec, rate=FPS, options=encoding.options)
+        assert isinstance(stream, av.VideoStream)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        stream.bit_rate = 0  # constant quality; VP9 would aim at a rate instead
+        stream.thread_count = 1  # the same bytes on any machine
+        for pixels in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        container.mux(stream.encode())
+
+
+def clip_jobs(video_uri: str, truths: dict[str, str], *, subtask: str) -> list[dict[str, object]]:
+    """Ask all of QUESTIONS about one clip; `truths` maps each task to its known answer."""
+    stem = video_uri.rpartition("/")[2].rpartition(".")[0]
+    return [
+        {
+            "job_id": f"{stem}-{task}",
+            "video_uri": video_uri,
+            "prompt": prompt,
+            "choices": list(choices),
+            "answer": truths[task],
+            "task": task,
+            "subtask": subtask,
+        }
+        for task, (prompt, choices) in QUESTIONS.items()
+    ]
+
+
+def write_manifest(path: Path, rows: list[dict[str, object]]) -> pl.DataFrame:
+    """Write jobs as Parquet with the manifest's column types."""
+    manifest = pl.DataFrame(rows, schema=_SCHEMA)
+    manifest.write_parquet(path)
+    return manifest
