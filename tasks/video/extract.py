@@ -169,7 +169,7 @@ def _demux(container: InputContainer, stream: VideoStream) -> tuple[_Index, str]
     try:
         for packet in container.demux(stream):
             if packet.size and not packet.is_discard:
-                packets.append((packet.pts, packet.is_keyframe))
+                packets.append((packet.pts, packet.is_keyframe))  # noqa: PERF401 - keeps what came before an error
     except av.error.FFmpegError:
         broken = "the demuxer stopped at an error"
     known = sorted(pts for pts, _ in packets if pts is not None)

@@ -1,0 +1,67 @@
+"""Bringing a database to this version's schema, and back."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy
+from alembic import command, op
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy.engine import make_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FOLDER = Path(__file__).parent / "migrations"
+# Any constant of our own: two upgrades at once wait for each other.
+_LOCK = 0x7265656C
+
+
+def upgrade(url: str) -> None:
+    """Bring a database to this version's schema; safe to call again and from many processes at once."""
+    with _connected(url) as connection:
+        command.upgrade(_config(connection), "head")
+
+
+def downgrade(url: str, revision: str = "base") -> None:
+    """Take a database back to an earlier revision."""
+    with _connected(url) as connection:
+        command.downgrade(_config(connection), revision)
+
+
+def head() -> str:
+    """Name the revision that this version of Reelabel needs."""
+    revision = ScriptDirectory.from_config(_config(None)).get_current_head()
+    assert revision is not None
+    return revision
+
+
+def current(connection: sqlalchemy.Connection) -> str | None:
+    """Name a database's revision; None where it was never migrated."""
+    return MigrationContext.configure(connection, opts={"version_table": "reelabel_version"}).get_current_revision()
+
+
+def execute_file(name: str) -> None:
+    """Execute a migration's SQL file."""
+    op.execute((_FOLDER / name).read_text())
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[sqlalchemy.Connection]:
+    engine = sqlalchemy.create_engine(make_url(url).set(drivername="postgresql+psycopg"))
+    try:
+        with engine.begin() as connection:
+            connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def _config(connection: sqlalchemy.Connection | None) -> Config:
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(_FOLDER))
+    return config
