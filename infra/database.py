@@ -96,7 +96,8 @@ def _driver_url(settings: DatabaseSettings) -> sqlalchemy.URL:
 
 
 def _explain(error: DBAPIError) -> ReelabelError | None:
-    detail = " ".join(str(error.orig).split()).rstrip(".")
+    # libpq's question whether the server runs is ours to ask, once.
+    detail = " ".join(str(error.orig).split()).partition(" Is the server running")[0].rstrip(".")
     fault = _REFUSALS.get(getattr(error.orig, "sqlstate", None) or "") or _refusal_in(detail)
     if fault:
         return ConfigurationError(f"Postgres {fault}: {detail}. Correct database.url.")

@@ -10,11 +10,13 @@ from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     HTTPClientError,
+    IncompleteReadError,
     NoCredentialsError,
     PartialCredentialsError,
     ReadTimeoutError,
     ResponseStreamingError,
 )
+from botocore.exceptions import ConnectionError as NoConnectionError
 
 from infra.errors import ConfigurationError, ObjectMissingError, ReelabelError, StoreUnavailableError
 from infra.object_info import changed
@@ -22,6 +24,7 @@ from infra.object_info import changed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+_NO_ANSWER = (NoConnectionError, HTTPClientError, ReadTimeoutError, IncompleteReadError, ResponseStreamingError)
 _RETRIED = {HTTPStatus.CONFLICT, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 
 
@@ -47,7 +50,7 @@ def s3_errors(uri: str, endpoint_url: str | None, connect: Callable[[], Any]) ->
         raise ConfigurationError(
             f"{uri} needs credentials: set store.access_key_id and store.secret_access_key."
         ) from error
-    except (HTTPClientError, ReadTimeoutError, ResponseStreamingError) as error:
+    except _NO_ANSWER as error:
         raise StoreUnavailableError(
             f"{where} did not answer for {uri}: {_first_line(error)}; check that it runs and store.endpoint_url."
         ) from error

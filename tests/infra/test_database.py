@@ -1,0 +1,61 @@
+import pytest
+import sqlalchemy
+from pydantic import SecretStr
+from sqlalchemy.engine import make_url
+
+from infra.database import check_database, connect, database_errors
+from infra.embedded.processes import free_port
+from infra.errors import ConfigurationError, DatabaseUnavailableError
+from infra.settings import DatabaseSettings
+
+
+@pytest.fixture
+def url(services):
+    return make_url(services.database.url.get_secret_value())
+
+
+def _connect(url):
+    return connect(DatabaseSettings(url=SecretStr(url.render_as_string(hide_password=False)), connect_timeout_s=2))
+
+
+def test_a_database_is_reached_by_its_plain_url(url):
+    assert check_database(_connect(url)).split(".")[0].isdigit()
+
+
+def test_a_wrong_password_is_a_configuration_error_and_never_printed(url):
+    with pytest.raises(ConfigurationError, match=r"refuses the password.*database\.url") as caught:
+        check_database(_connect(url.set(password="hunter2")))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_missing_database_is_a_configuration_error(url):
+    with pytest.raises(ConfigurationError, match=r'no such database.*"nowhere"'):
+        check_database(_connect(url.set(database="nowhere")))
+
+
+def test_a_server_that_does_not_answer_is_unavailable(url):
+    with pytest.raises(DatabaseUnavailableError, match="refused"):
+        check_database(_connect(url.set(port=free_port())))
+
+
+@pytest.mark.parametrize("text", ["mysql://user:hunter2@host/db", "hunter2", "postgresql://u:hunter2@host:port/db"])
+def test_a_url_of_something_else_is_refused_without_printing_it(text):
+    with pytest.raises(ConfigurationError, match=r"database\.url") as caught:
+        connect(DatabaseSettings(url=SecretStr(text)))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_connection_that_the_server_ended_is_replaced_unseen(url):
+    engine = _connect(url)
+    with engine.connect() as connection:
+        pid = connection.scalar(sqlalchemy.text("SELECT pg_backend_pid()"))
+    with _connect(url).connect() as other:
+        other.execute(sqlalchemy.text("SELECT pg_terminate_backend(:pid, 2000)"), {"pid": pid})
+
+    assert check_database(engine)
+
+
+def test_errors_of_a_statement_pass_as_they_are(url):
+    missing = sqlalchemy.text('SELECT * FROM "no such table"')
+    with pytest.raises(sqlalchemy.exc.ProgrammingError), database_errors(), _connect(url).connect() as connection:
+        connection.execute(missing)

@@ -1,0 +1,155 @@
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pydantic import SecretStr
+
+from infra.embedded.processes import free_port
+from infra.errors import (
+    ConfigurationError,
+    ObjectChangedError,
+    ObjectError,
+    ObjectMissingError,
+    StoreUnavailableError,
+)
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings
+
+
+@pytest.fixture(params=["s3", "folder"])
+def root(request, tmp_path):
+    """An empty place of a store, as a URI without a slash at its end."""
+    if request.param == "folder":
+        return (tmp_path / "a folder").as_uri()
+    return request.getfixturevalue("store_settings").uri
+
+
+@pytest.fixture
+def store(root, request):
+    """A store that reaches `root`; only S3 needs a server."""
+    return request.getfixturevalue("objects") if root.startswith("s3://") else ObjectStore(StoreSettings())
+
+
+def test_what_was_written_is_read_and_described(store, root):
+    store.replace(f"{root}/a/b.bin", b"frames")
+
+    info = store.stat(f"{root}/a/b.bin")
+
+    assert info.size_bytes == 6
+    assert store.read(info.uri, fingerprint=info.fingerprint, max_bytes=6) == b"frames"
+
+
+def test_an_object_is_downloaded_whole(store, root, tmp_path):
+    store.replace(f"{root}/clip", b"x" * 3_000_000)
+
+    assert store.download(f"{root}/clip", tmp_path / "clip") == 3_000_000
+    assert (tmp_path / "clip").read_bytes() == b"x" * 3_000_000
+
+
+def test_a_replaced_object_is_not_the_one_that_was_looked_at(store, root, tmp_path):
+    store.replace(f"{root}/clip", b"first")
+    seen = store.stat(f"{root}/clip").fingerprint
+    store.replace(f"{root}/clip", b"another")
+
+    with pytest.raises(ObjectChangedError, match="was replaced"):
+        store.read(f"{root}/clip", fingerprint=seen)
+    with pytest.raises(ObjectChangedError):
+        store.download(f"{root}/clip", tmp_path / "clip", fingerprint=seen)
+    assert not (tmp_path / "clip").exists()
+
+
+def test_an_object_larger_than_allowed_is_refused_before_it_is_read(store, root):
+    store.replace(f"{root}/clip", b"seven b")
+
+    with pytest.raises(ObjectError, match="7 bytes, more than the 6"):
+        store.read(f"{root}/clip", max_bytes=6)
+
+
+def test_a_missing_object_is_named(store, root, tmp_path):
+    store.replace(f"{root}/other", b"")
+    for look in (store.stat, store.read, lambda uri: store.download(uri, tmp_path / "clip")):
+        with pytest.raises(ObjectMissingError, match="missing"):
+            look(f"{root}/missing")
+    assert not (tmp_path / "clip").exists()
+
+
+def test_of_many_writers_of_a_new_object_one_succeeds(store, root):
+    uri = f"{root}/frames.arrow"
+    contents = [bytes([number]) * 50_000 for number in range(8)]
+
+    with ThreadPoolExecutor(8) as pool:
+        wrote = list(pool.map(lambda data: store.write_new(uri, data), contents))
+
+    assert wrote.count(True) == 1
+    assert store.read(uri) == contents[wrote.index(True)]
+    assert [info.uri for info in store.list(root)] == [uri]
+
+
+def test_the_list_describes_all_below_a_folder_in_order_and_nothing_beside_it(store, root):
+    for name in ("in/b", "in/a", "in/deeper/c", "inside"):
+        store.replace(f"{root}/{name}", name.encode())
+
+    listed = list(store.list(f"{root}/in"))
+
+    assert [info.uri for info in listed] == [f"{root}/in/{name}" for name in ("a", "b", "deeper/c")]
+    assert listed == [store.stat(info.uri) for info in listed]
+    assert list(store.list(f"{root}/nothing")) == []
+
+
+def test_a_store_survives_pickling(store, root):
+    store.replace(f"{root}/clip", b"same")
+
+    assert pickle.loads(pickle.dumps(store)).read(f"{root}/clip") == b"same"
+
+
+def test_plain_paths_and_file_uris_name_files(tmp_path):
+    store = ObjectStore(StoreSettings())
+    path = tmp_path / "50% of #1.mp4"
+    store.replace(str(path), b"clip")
+
+    assert store.local_path(str(path)) == store.local_path(path.as_uri()) == path
+    assert store.read(path.as_uri()) == b"clip"
+    assert store.local_path("s3://bucket/key") is None
+
+
+@pytest.mark.parametrize("uri", ["gopher://host/clip.mp4", "file://relative/clip.mp4", "s3://bucket"])
+def test_a_uri_that_names_nothing_is_a_configuration_error(uri):
+    with pytest.raises(ConfigurationError, match=r"write|use"):
+        ObjectStore(StoreSettings()).stat(uri)
+
+
+def test_a_wrong_secret_names_the_setting(store_settings):
+    wrong = store_settings.model_copy(update={"secret_access_key": SecretStr("wrong")})
+
+    for use in (ObjectStore(wrong).stat, ObjectStore(wrong).read, lambda uri: ObjectStore(wrong).replace(uri, b"")):
+        with pytest.raises(ConfigurationError, match=r"store\.secret_access_key") as caught:
+            use(f"{wrong.uri}/clip")
+        assert "wrong" not in caught.value.message
+
+
+def test_a_missing_bucket_is_a_configuration_error_until_it_is_made(objects):
+    uri = "s3://not-made-yet/clip"
+    for use in (objects.stat, objects.read, lambda uri: objects.replace(uri, b""), lambda uri: list(objects.list(uri))):
+        with pytest.raises(ConfigurationError, match="no bucket"):
+            use(uri)
+
+    objects.ensure_root("s3://not-made-yet/prefix")
+    objects.ensure_root("s3://not-made-yet/prefix")
+
+    assert objects.write_new(uri, b"now it stands")
+
+
+def test_a_server_that_does_not_answer_is_unavailable():
+    nobody = StoreSettings(
+        endpoint_url=f"http://127.0.0.1:{free_port()}",
+        access_key_id="key",
+        secret_access_key="secret",
+        max_attempts=1,
+    )
+    with pytest.raises(StoreUnavailableError, match=r"store\.endpoint_url"):
+        ObjectStore(nobody).read("s3://bucket/key")
+
+
+def test_an_endpoint_that_is_no_url_is_a_configuration_error():
+    with pytest.raises(ConfigurationError, match=r"store\.endpoint_url"):
+        ObjectStore(StoreSettings(endpoint_url="not a url")).read("s3://bucket/key")
