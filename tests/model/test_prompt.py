@@ -1,0 +1,36 @@
+"""A question's text is laid out once, the same for training and for asking."""
+
+from tasks.domain.spec import DEFAULT_TEMPLATE
+from tasks.model.prompt import chat_messages, question_text, render_choices
+
+
+def test_choices_stand_one_a_line_behind_their_letters():
+    assert render_choices(["red", "green"]) == "A. red\nB. green"
+
+
+def test_choices_past_z_carry_no_letter():
+    lines = render_choices([str(number) for number in range(28)]).splitlines()
+
+    assert lines[25:] == ["Z. 25", "26", "27"]
+
+
+def test_the_default_template_puts_question_choices_and_instruction_in_order():
+    text = question_text(DEFAULT_TEMPLATE, prompt="Which?", choices=["x", "y"])
+
+    assert text == "Which?\nA. x\nB. y\nAnswer with the option's letter from the given choices directly."
+
+
+def test_braces_in_a_prompt_or_a_choice_stay_as_they_are():
+    text = question_text("{prompt}|{choices}", prompt="{choices} {0}", choices=["{prompt}", "b"])
+
+    assert text == "{choices} {0}|A. {prompt}\nB. b"
+
+
+def test_the_video_stands_before_the_question():
+    assert chat_messages("Which?", None) == [
+        {"role": "user", "content": [{"type": "video"}, {"type": "text", "text": "Which?"}]},
+    ]
+
+
+def test_a_system_prompt_comes_first():
+    assert chat_messages("Which?", "Be brief.")[0] == {"role": "system", "content": "Be brief."}
