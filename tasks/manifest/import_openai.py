@@ -44,7 +44,9 @@ def import_openai_batch(path: Path) -> pl.DataFrame:
 
 def _row(request: dict[str, Any]) -> dict[str, Any]:
     body = request["body"]
-    system, texts, videos = [], [], []
+    system: list[str] = []
+    texts: list[str] = []
+    videos: list[str] = []
     for message in body["messages"]:
         content = message["content"]
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content

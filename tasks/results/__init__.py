@@ -1,0 +1,1 @@
+"""How jobs ended: rows in Postgres, and the proof that none is missing."""

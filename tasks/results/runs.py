@@ -1,0 +1,73 @@
+"""Run rows: what was started, how far it came, how it ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import RowMapping, String, cast, func, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from infra.database import database_errors
+from infra.errors import ConfigurationError
+from tasks.results.tables import RUN, SPEC
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from sqlalchemy import Engine
+
+    from tasks.domain import RunSpec
+
+_SHOWN_RUNS = 5
+
+
+def open_run(engine: Engine, *, run_id: UUID, spec: RunSpec, facts: dict[str, Any]) -> None:
+    """Record a run's start and its spec; a run started again under its id continues its row.
+
+    Args:
+        engine: The database.
+        run_id: The Prefect flow run's id.
+        spec: The way of asking.
+        facts: The run row's other columns.
+    """
+    row = {"run_id": run_id, "spec_id": spec.spec_id, "state": "running", "message": "", **facts}
+    with database_errors(), engine.begin() as connection:
+        body = spec.model_dump(mode="json")
+        connection.execute(insert(SPEC).values(spec_id=spec.spec_id, body=body).on_conflict_do_nothing())
+        again = {name: value for name, value in row.items() if name != "run_id"} | {"ended_at": None}
+        statement = insert(RUN).values(row).on_conflict_do_update(index_elements=["run_id"], set_=again)
+        connection.execute(statement)
+
+
+def update_run(engine: Engine, run_id: UUID, **columns: Any) -> None:  # noqa: ANN401 - column values
+    """Set some of a run's columns."""
+    with database_errors(), engine.begin() as connection:
+        connection.execute(update(RUN).where(RUN.c.run_id == run_id).values(**columns))
+
+
+def close_run(engine: Engine, run_id: UUID, *, state: str, message: str) -> None:
+    """Record how a run ended, by the database's clock."""
+    update_run(engine, run_id, state=state, message=message, ended_at=func.now())
+
+
+def read_run(engine: Engine, run_id: UUID) -> RowMapping | None:
+    """Read a run's row; None before it started."""
+    with database_errors(), engine.connect() as connection:
+        return connection.execute(select(RUN).where(RUN.c.run_id == run_id)).mappings().one_or_none()
+
+
+def find_run(engine: Engine, text: str) -> RowMapping:
+    """Find a run by its id, the beginning of its id, or `last`.
+
+    Raises:
+        ConfigurationError: None or several match; the latest runs are named.
+    """
+    newest = select(RUN).order_by(RUN.c.started_at.desc())
+    query = newest.limit(1) if text == "last" else newest.where(cast(RUN.c.run_id, String).startswith(text.lower()))
+    with database_errors(), engine.connect() as connection:
+        rows = connection.execute(query).mappings().all()
+        latest = connection.execute(newest.limit(_SHOWN_RUNS)).mappings().all()
+    if len(rows) != 1:
+        known = ", ".join(f"{row['run_id']} ({row['dataset']})" for row in latest) or "none yet"
+        raise ConfigurationError(f"{len(rows) or 'No'} runs match {text!r}; the latest are: {known}.")
+    return rows[0]

@@ -1,0 +1,73 @@
+"""The tables of `sql/migrations`, for SQLAlchemy Core; a test holds the two together."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Double,
+    Integer,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    Uuid,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+METADATA = MetaData(schema="reelabel")
+
+SPEC = Table(
+    "spec",
+    METADATA,
+    Column("spec_id", Text, primary_key=True),
+    Column("body", JSONB, nullable=False),
+    Column("created_at", DateTime(timezone=True)),
+)
+
+RUN = Table(
+    "run",
+    METADATA,
+    Column("run_id", Uuid, primary_key=True),
+    *(Column(name, Text) for name in ("dataset", "spec_id", "manifest_uri", "kind", "state", "message")),
+    *(Column(name, BigInteger) for name in ("jobs_total", "jobs_skipped", "jobs_labelled", "jobs_failed")),
+    *(Column(name, BigInteger) for name in ("videos_extracted", "videos_cached", "shards_total", "shards_done")),
+    Column("stage_ms", JSONB),
+    Column("versions", JSONB),
+    Column("host", Text),
+    Column("started_at", DateTime(timezone=True)),
+    Column("ended_at", DateTime(timezone=True)),
+)
+
+RESULT = Table(
+    "result",
+    METADATA,
+    *(Column(name, Text, primary_key=True) for name in ("dataset", "job_id", "spec_id")),
+    *(Column(name, Text) for name in ("job_digest", "source_fingerprint", "label")),
+    Column("choice_index", SmallInteger),
+    Column("probabilities", ARRAY(Double)),
+    Column("margin", Double),
+    *(Column(name, Integer) for name in ("keyframes_in_file", "frames_used", "prompt_tokens", "cached_tokens")),
+    *(Column(name, Double) for name in ("fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms")),
+    *(Column(name, Double) for name in ("preprocess_ms", "inference_ms")),
+    Column("run_id", Uuid),
+    Column("shard_index", Integer),
+    Column("model", Text),
+    Column("versions", JSONB),
+    Column("host", Text),
+    *(Column(name, Text) for name in ("answer", "task", "subtask")),
+    Column("created_at", DateTime(timezone=True)),
+)
+
+FAILURE = Table(
+    "failure",
+    METADATA,
+    *(Column(name, Text, primary_key=True) for name in ("dataset", "job_id", "spec_id")),
+    *(Column(name, Text) for name in ("job_digest", "source_fingerprint", "stage", "code", "message")),
+    Column("attempts", Integer),
+    Column("run_id", Uuid),
+    Column("shard_index", Integer),
+    *(Column(name, Text) for name in ("host", "task", "subtask")),
+    Column("created_at", DateTime(timezone=True)),
+)

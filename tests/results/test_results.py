@@ -1,0 +1,140 @@
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import inspect
+
+from infra.database import connect
+from infra.errors import ConfigurationError
+from infra.settings import DatabaseSettings
+from tasks.domain import Answer, Failure, Job, JobResult, ModelIdentity, RunSpec, Stage
+from tasks.results.audit import audit_jobs
+from tasks.results.pending import pending_jobs
+from tasks.results.read import read_failures, read_results
+from tasks.results.runs import close_run, find_run, open_run
+from tasks.results.tables import METADATA
+from tasks.results.write import RunKey, write_shard
+
+SPEC = RunSpec(model=ModelIdentity(name="tiny"))
+
+
+@pytest.fixture
+def engine(database_url):
+    engine = connect(DatabaseSettings(url=database_url))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def run(engine):
+    key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, model="tiny", versions={"av": "18"}, host="h")
+    facts = {"dataset": "d", "manifest_uri": "m.parquet", "kind": "classify", "host": "h"}
+    open_run(engine, run_id=key.run_id, spec=SPEC, facts=facts | {"jobs_total": 3, "jobs_skipped": 0})
+    return key
+
+
+def job(name, **changed):
+    return replace(Job(job_id=name, video_uri=f"{name}.mp4", prompt="?", choices=("yes", "no")), **changed)
+
+
+def result(of, probabilities=(0.25, 0.75)):
+    answer = Answer(
+        choice_index=1, probabilities=probabilities, prompt_tokens=90, cached_tokens=64, preprocess_ms=1, inference_ms=2
+    )
+    timings = {"fetch_ms": 1, "decode_ms": 2, "cache_write_ms": 3, "cache_read_ms": 4}
+    counts = {"keyframes_in_file": 5, "frames_used": 4, "shard_index": 0}
+    return JobResult(job=of, source_fingerprint="e1", answer=answer, **timings, **counts)
+
+
+def failure(of):
+    return Failure(job=of, stage=Stage.DECODE, code="no_frames", message="No frame.", shard_index=0)
+
+
+def test_the_tables_are_those_of_the_migrations(engine):
+    for table in METADATA.tables.values():
+        columns = {column["name"] for column in inspect(engine).get_columns(table.name, schema="reelabel")}
+        assert columns == set(table.c.keys())
+
+
+def test_a_label_is_written_with_everything_about_it(engine, run):
+    write_shard(engine, run=run, results=[result(job("a"))], failures=[])
+
+    row = read_results(engine, dataset="d", spec_id=SPEC.spec_id).row(0, named=True)
+    assert (row["label"], row["choice_index"], row["probabilities"], row["margin"]) == ("no", 1, [0.25, 0.75], 0.5)
+    assert (row["keyframes_in_file"], row["frames_used"], row["prompt_tokens"], row["cached_tokens"]) == (5, 4, 90, 64)
+    assert row["run_id"] == str(run.run_id)
+
+
+def test_writing_again_replaces_and_counts_attempts(engine, run):
+    for _ in range(3):
+        write_shard(engine, run=run, results=[result(job("a"))], failures=[failure(job("b"))])
+
+    assert len(read_results(engine, dataset="d", spec_id=SPEC.spec_id)) == 1
+    assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id)["attempts"].to_list() == [3]
+
+
+def test_a_job_never_has_a_label_and_a_failure(engine, run):
+    write_shard(engine, run=run, results=[], failures=[failure(job("a"))])
+    write_shard(engine, run=run, results=[result(job("a"))], failures=[])
+    assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id).is_empty()
+
+    write_shard(engine, run=run, results=[], failures=[failure(job("a"))])
+    assert read_results(engine, dataset="d", spec_id=SPEC.spec_id).is_empty()
+
+
+def test_not_even_when_two_runs_race(engine, run):
+    jobs = [job(f"j{number}") for number in range(20)]
+
+    def write(turn):
+        ended = ([result(one) for one in jobs], []) if turn % 2 else ([], [failure(one) for one in jobs])
+        write_shard(engine, run=run, results=ended[0], failures=ended[1])
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write, range(12)))
+
+    report = audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+    assert report.is_reconciled
+    assert report.doubled == 0
+
+
+def test_only_unchanged_jobs_on_unchanged_videos_are_done(engine, run):
+    jobs = [job(name) for name in "abcde"]
+    write_shard(engine, run=run, results=[result(one) for one in jobs[:3]], failures=[failure(jobs[3])])
+    now = [jobs[0], replace(jobs[1], prompt="another?"), *jobs[2:]]
+    fingerprints = {"a.mp4": "e1", "c.mp4": "e2"}
+
+    pending = pending_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=now, fingerprint_of=fingerprints.__getitem__)
+
+    assert [one.job_id for one in pending] == ["b", "c", "d", "e"]
+
+
+def test_another_dataset_or_spec_has_results_of_its_own(engine, run):
+    write_shard(engine, run=run, results=[result(job("a"))], failures=[])
+
+    other = pending_jobs(engine, dataset="other", spec_id=SPEC.spec_id, jobs=[job("a")], fingerprint_of=lambda _: "e1")
+
+    assert [one.job_id for one in other] == ["a"]
+
+
+def test_the_audit_names_what_is_missing_and_stale(engine, run):
+    jobs = [job(name) for name in "abc"]
+    ended = [result(jobs[0]), result(job("b", prompt="old?")), result(job("z"))]
+    write_shard(engine, run=run, results=ended, failures=[])
+
+    report = audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+
+    assert not report.is_reconciled
+    assert (report.labels, report.missing, report.stale, report.orphaned) == (1, 1, 1, 1)
+    assert report.examples == ("c", "b")
+    assert "1 missing, 0 doubled, 1 stale" in str(report)
+
+
+def test_a_run_is_found_by_id_by_its_beginning_and_as_the_last(engine, run):
+    close_run(engine, run.run_id, state="done", message="ok")
+
+    for text in (str(run.run_id), str(run.run_id)[:8], "last"):
+        assert find_run(engine, text)["run_id"] == run.run_id
+    assert find_run(engine, "last")["ended_at"] is not None
+    with pytest.raises(ConfigurationError, match="No runs match"):
+        find_run(engine, "ffffffff-no")
