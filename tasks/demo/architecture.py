@@ -51,7 +51,7 @@ _CORPUS = (
     "You are a helpful assistant. system user assistant",
     "What happens in the video? Who is in it, where are they, and what do they do first, then and last?",
     "Is there a person, an animal, a car or a ball? yes no Yes No",
-    " ".join(ascii_uppercase),
+    "".join(f" {letter}" for letter in ascii_uppercase),
 )
 
 

@@ -19,7 +19,8 @@ class _DeclareOperators(MetaPathFinder):
             sys.meta_path.remove(self)
             import torch  # noqa: PLC0415
 
-            if torch.version.cuda is None:
+            # Both a PYTHONPATH and an import of this module may have brought a finder here.
+            if torch.version.cuda is None and not hasattr(torch.library, "_reelabel_torchvision"):
                 self.library = torch.library.Library("torchvision", "FRAGMENT")
                 for name in _OPERATORS:
                     self.library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
