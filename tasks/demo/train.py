@@ -42,7 +42,9 @@ def train(learner: Learner, *, steps: int, seed: int, batch: int = 24, peak_rate
         _take_step(learner, optimizer, rng, clips=batch)
         if step % 50 == 0 or step == steps:
             elapsed_s = time.monotonic() - started
-            _console.print(f"{elapsed_s:5.0f} s, step {step} of {steps}, right {learner.accuracies(held_out)}")
+            _console.print(
+                f"{elapsed_s:5.0f} s, step {step} of {steps}, right {learner.accuracies(held_out)}", soft_wrap=True
+            )
 
 
 def _take_step(

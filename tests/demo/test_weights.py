@@ -1,0 +1,68 @@
+"""The model that ships is complete, small, and asked in the words it was trained on."""
+
+import json
+from pathlib import Path
+from string import ascii_uppercase
+
+import jinja2
+import pytest
+from safetensors import safe_open
+from tokenizers import Tokenizer
+
+import tasks.demo
+from tasks.demo.shapes import QUESTIONS, SIDE_PX
+from tasks.domain.spec import DEFAULT_TEMPLATE
+from tasks.model.choices import choice_tokens
+from tasks.model.prompt import chat_messages, question_text
+
+WEIGHTS = Path(tasks.demo.__file__).parent / "weights"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer.from_file(str(WEIGHTS / "tokenizer.json"))
+
+
+def render_chat(text, system_prompt=None):
+    template = jinja2.Environment(autoescape=False).from_string((WEIGHTS / "chat_template.jinja").read_text())
+    return template.render(messages=chat_messages(text, system_prompt), add_generation_prompt=True)
+
+
+def test_the_weights_are_float32_and_under_ten_megabytes():
+    assert sum(path.stat().st_size for path in WEIGHTS.iterdir()) < 10_000_000
+    with safe_open(WEIGHTS / "model.safetensors", framework="numpy") as tensors:
+        assert {tensors.get_slice(name).get_dtype() for name in tensors.keys()} == {"F32"}  # noqa: SIM118
+
+
+def test_every_letter_is_one_token_with_and_without_a_space(tokenizer):
+    found = choice_tokens(
+        ascii_uppercase,
+        scoring="letter",
+        encode=lambda text: tokenizer.encode(text, add_special_tokens=False).ids,
+    )
+
+    assert [len(tokens) for tokens in found] == [2] * 26
+
+
+def test_a_rendered_chat_ends_where_the_answer_begins():
+    chat = render_chat("Which?", "Be brief.")
+
+    assert chat == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n"
+        "<|im_start|>user\n<|vision_start|><|video_pad|><|vision_end|>Which?<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+@pytest.mark.parametrize("task", QUESTIONS)
+def test_the_demo_questions_take_few_tokens(tokenizer, task):
+    prompt, choices = QUESTIONS[task]
+    chat = render_chat(question_text(DEFAULT_TEMPLATE, prompt=prompt, choices=choices))
+
+    assert len(tokenizer.encode(chat, add_special_tokens=False).ids) < 64
+
+
+def test_frames_of_the_training_size_are_not_resized():
+    processor = json.loads((WEIGHTS / "processor_config.json").read_text())
+
+    assert processor["video_processor"]["size"] == {"shortest_edge": SIDE_PX**2, "longest_edge": SIDE_PX**2}
