@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from vllm import LLM, SamplingParams
+from vllm.exceptions import VLLMValidationError
 
 from infra.errors import JobError, PromptTooLongError
 from tasks.domain import Answer
@@ -57,21 +58,21 @@ class Engine:
         """Answer every question of a batch, in its order; a refused one does not stop the others."""
         videos = {video_id: _video_input(decode_frame_file(data)) for video_id, data in batch.frame_files.items()}
         replies: list[Reply | None] = [None] * len(batch.questions)
-        asked: dict[str, _Asked] = {}
+        asked: list[_Asked] = []
         for position, question in enumerate(batch.questions):
             started = time.perf_counter()
             try:
-                request_id, tokens = self._enqueue(question, videos[question.video_id])
+                tokens = self._enqueue(question, videos[question.video_id])
             except JobError as error:
                 replies[position] = Refusal(code=error.code, message=error.message)
                 continue
             preprocess_ms = (time.perf_counter() - started) * 1e3
-            asked[request_id] = _Asked(position=position, tokens=tokens, preprocess_ms=preprocess_ms)
+            asked.append(_Asked(position=position, tokens=tokens, preprocess_ms=preprocess_ms))
         for position, answer in self._collect(asked):
             replies[position] = answer
         return [reply for reply in replies if reply is not None]
 
-    def _enqueue(self, question: Question, video: tuple[Any, dict[str, Any]]) -> tuple[str, ChoiceTokens]:
+    def _enqueue(self, question: Question, video: tuple[Any, dict[str, Any]]) -> ChoiceTokens:
         tokens = choice_tokens(question.choices, scoring=question.scoring, encode=self._encode)
         allowed = sorted(set().union(*tokens))
         prompt = self._tokenizer.apply_chat_template(
@@ -81,28 +82,26 @@ class Engine:
         )
         parameters = SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))
         try:
-            ids = self._llm.enqueue(
+            self._llm.enqueue(
                 {"prompt": prompt, "multi_modal_data": {"video": [video]}},
                 parameters,
                 use_tqdm=False,
             )
-        except ValueError as error:
+        except (ValueError, VLLMValidationError) as error:
             if "max_model_len" not in str(error) and "context length" not in str(error):
                 raise
             raise PromptTooLongError(
                 f"The prompt with its video is longer than the {self._max_model_len} tokens that the model takes; "
                 f"shorten the prompt, or lower num_frames or max_pixels.",
             ) from None
-        return ids[0], tokens
+        return tokens
 
-    def _collect(self, asked: dict[str, _Asked]) -> list[tuple[int, Answer]]:
+    def _collect(self, asked: list[_Asked]) -> list[tuple[int, Answer]]:
         started = time.perf_counter()
         outputs = self._llm.wait_for_completion(use_tqdm=False)
         share_ms = (time.perf_counter() - started) * 1e3 / max(1, len(asked))
-        return [
-            (asked[output.request_id].position, _answer(output, asked[output.request_id], share_ms))
-            for output in outputs
-        ]
+        # vLLM gives the outputs in the order in which the prompts were enqueued.
+        return [(one.position, _answer(output, one, share_ms)) for one, output in zip(asked, outputs, strict=True)]
 
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
