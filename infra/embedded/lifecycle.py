@@ -20,7 +20,7 @@ _START_TIMEOUT_S = 90.0
 _STOP_GRACE_S = 10.0
 _POLL_S = 0.05
 _ATTEMPTS = 2
-_GIST_CHARACTERS = 300
+_GIST_CHARACTERS = 600
 
 
 class StartCancelledError(Exception):
@@ -38,8 +38,9 @@ def ensure_started(service: Service, home: Home, cancelled: threading.Event) -> 
         StartCancelledError: `cancelled` was set meanwhile.
     """
     record = home.record(service.name)
-    if record and record.process.is_alive() and record.label == service.label():
-        _wait_until_ready(service, home, record, cancelled)
+    is_ours = record is not None and record.process.is_alive() and record.label == service.label()
+    # One that somebody kills at this moment dies while we wait, and is started like a dead one.
+    if record and is_ours and _wait_until_ready(service, home, record, cancelled, may_die=True):
         return record.port
     end_service(service.name, home, service.stop_signal)
     for attempt in range(1, _ATTEMPTS + 1):

@@ -1,0 +1,34 @@
+from pathlib import Path
+
+from infra.embedded import export
+from infra.settings import Settings
+
+
+def test_settings_survive_the_environment(tmp_path, monkeypatch):
+    settings = Settings(
+        home=tmp_path,
+        database={"url": "postgresql://u:p@host/db"},
+        store={"uri": "s3://bucket/prefix", "secret_access_key": "secret"},
+        prefect={"api_url": "http://host/api"},
+        extract={"timeout_s": 7.5},
+        model={"max_num_seqs": 3, "template": "{prompt}\n{choices}"},
+    )
+    (tmp_path / "reelabel.toml").write_text("[extract]\ntimeout_s = 1\n")
+    monkeypatch.chdir(tmp_path)
+
+    for name, value in export(settings).items():
+        monkeypatch.setenv(name, value)
+
+    assert Settings() == settings
+
+
+def test_the_environment_keeps_strangers_modules_out_and_finds_the_scheduler():
+    environment = export(Settings(home=Path("relative"), prefect={"api_url": "http://host/api"}))
+
+    assert environment["PYTHONSAFEPATH"] == "1"
+    assert environment["PREFECT_API_URL"] == "http://host/api"
+    assert Path(environment["REELABEL_HOME"]).is_absolute()
+
+
+def test_what_is_not_set_is_not_exported():
+    assert "REELABEL_DATABASE_URL" not in export(Settings())

@@ -1,0 +1,248 @@
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from infra.embedded import ServiceName, running, start, status, stop
+from infra.embedded.home import Home
+from infra.errors import ConfigurationError
+from infra.objects import ObjectStore
+from infra.settings import Settings
+
+POSTGRES = frozenset({ServiceName.POSTGRES})
+BOTH = frozenset({ServiceName.POSTGRES, ServiceName.S3})
+
+# A command that says when it has its services, works until its input ends, and leaves.
+COMMAND = """
+import sys
+from pathlib import Path
+from infra.embedded import ServiceName, running
+from infra.settings import Settings
+
+wanted = frozenset(map(ServiceName, sys.argv[2].split(",")))
+print("begins", flush=True)
+with running(Settings(home=Path(sys.argv[1])), wanted=wanted):
+    print("has its services", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def home(tmp_path):
+    yield tmp_path / "home"
+    stop(tmp_path / "home")
+
+
+@pytest.fixture
+def settings(home):
+    return Settings(home=home)
+
+
+def _command(home, wanted):
+    arguments = [sys.executable, "-c", COMMAND, str(home), ",".join(wanted)]
+    return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _processes_of(home):
+    """Command lines of all processes that name `home` there or in their environment, or work in it."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+            continue
+        try:
+            line = (folder / "cmdline").read_bytes()
+            traces = line + (folder / "environ").read_bytes() + os.fsencode((folder / "cwd").readlink())
+        except OSError:
+            continue
+        if str(home).encode() in traces:
+            found.append(line)
+    return found
+
+
+def _running_pids(home):
+    return {service.name: service.pid for service in status(home) if service.is_running}
+
+
+def _query(settings, statement):
+    with psycopg.connect(settings.database.url.get_secret_value()) as connection:
+        return connection.execute(statement).fetchone()
+
+
+def test_services_run_while_a_command_works_and_end_with_it(settings, home):
+    with running(settings, wanted=BOTH) as started:
+        assert _query(started, "SELECT current_database()") == ("reelabel",)
+        assert ObjectStore(started.store).write_new(f"{started.store.uri}/a", b"frames")
+        assert set(_running_pids(home)) == BOTH
+
+    assert _processes_of(home) == []
+
+
+def test_what_services_stored_is_there_at_the_next_start(settings):
+    with running(settings, wanted=BOTH) as started:
+        with psycopg.connect(started.database.url.get_secret_value()) as connection:
+            connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
+        ObjectStore(started.store).replace(f"{started.store.uri}/kept", b"frames")
+
+    with running(settings, wanted=BOTH) as again:
+        assert _query(again, "SELECT answer FROM kept") == (42,)
+        assert ObjectStore(again.store).read(f"{again.store.uri}/kept") == b"frames"
+
+
+def test_a_killed_service_is_started_again_with_its_data(settings, home):
+    first = start(settings, wanted=BOTH)
+    with psycopg.connect(first.database.url.get_secret_value()) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
+    ObjectStore(first.store).replace(f"{first.store.uri}/kept", b"frames")
+    pids = _running_pids(home)
+    for pid in pids.values():
+        os.kill(pid, signal.SIGKILL)
+
+    again = start(settings, wanted=BOTH)
+
+    assert _query(again, "SELECT answer FROM kept") == (42,)
+    assert ObjectStore(again.store).read(f"{again.store.uri}/kept") == b"frames"
+    assert not set(pids.values()) & set(_running_pids(home).values())
+
+
+def test_a_record_of_a_process_that_is_gone_is_harmless(settings, home):
+    start(settings, wanted=POSTGRES)
+    stop(home)
+    record_path = home / "run" / "postgres.json"
+    # The id now belongs to somebody else: this very process, which must survive.
+    record_path.write_text(f'{{"process": {{"pid": {os.getpid()}, "start_ticks": 1}}, "port": 1, "label": ""}}')
+    assert _running_pids(home) == {}
+
+    assert _query(start(settings, wanted=POSTGRES), "SELECT 1") == (1,)
+
+    record_path.write_text("damaged")
+    stop(home)
+    assert _processes_of(home) == []
+
+
+def test_commands_share_services_and_the_last_one_stops_them(home):
+    first, second = (_command(home, POSTGRES) for _ in range(2))
+    for command in (first, second):
+        assert command.stdout.readline() == "begins\n"
+        assert command.stdout.readline() == "has its services\n"
+    pids = _running_pids(home)
+
+    first.communicate(timeout=30)
+    assert _running_pids(home) == pids
+
+    second.communicate(timeout=30)
+    assert _processes_of(home) == []
+
+
+def test_kept_services_stay_until_they_are_stopped(settings, home):
+    with running(settings, wanted=POSTGRES, keep=True):
+        pids = _running_pids(home)
+    with running(settings, wanted=POSTGRES):
+        pass
+    assert _running_pids(home) == pids
+
+    stop(home)
+
+    assert _processes_of(home) == []
+    with running(settings, wanted=POSTGRES):
+        pass
+    assert _processes_of(home) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "after_s"),
+    [
+        pytest.param(signal.SIGINT, 0.05, id="Ctrl-C at once"),
+        pytest.param(signal.SIGTERM, 0.5, id="SIGTERM while services are made"),
+        pytest.param(signal.SIGINT, 1.5, id="Ctrl-C while services start"),
+        pytest.param(signal.SIGTERM, None, id="SIGTERM at work"),
+    ],
+)
+def test_an_interrupted_command_leaves_no_process(home, number, after_s):
+    command = _command(home, BOTH if after_s is None else [*BOTH, ServiceName.PREFECT])
+    command.stdout.readline()
+    if after_s is None:
+        command.stdout.readline()
+    else:
+        time.sleep(after_s)
+
+    command.send_signal(number)
+    command.send_signal(number)
+    command.communicate(timeout=30)
+
+    assert command.returncode not in {0, None}
+    assert _processes_of(home) == []
+
+
+def test_services_of_a_killed_command_are_stopped_by_the_next_one(home):
+    command = _command(home, POSTGRES)
+    command.stdout.readline()
+    command.stdout.readline()
+    command.kill()
+    command.communicate()
+    pids = _running_pids(home)
+
+    with running(Settings(home=home), wanted=POSTGRES):
+        assert _running_pids(home) == pids
+
+    assert _processes_of(home) == []
+
+
+def test_what_the_user_has_is_not_started(home, tmp_path):
+    own = Settings(
+        home=home,
+        database={"url": "postgresql://me@host/db"},
+        store={"uri": tmp_path.as_uri()},
+        prefect={"api_url": "http://host/api"},
+    )
+    with running(own, wanted=frozenset(ServiceName)) as started:
+        assert (started.database, started.store, started.prefect) == (own.database, own.store, own.prefect)
+        assert _running_pids(home) == {}
+
+
+def test_folder_and_passwords_are_private_and_no_password_is_logged(settings, home):
+    with running(settings, wanted=BOTH) as started:
+        secrets = {path.stem: path.read_text() for path in home.glob("*.secret")}
+        with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+            psycopg.connect(started.database.url.get_secret_value().replace(secrets["postgres"], "wrong"))
+        command_lines = b"".join(_processes_of(home)).decode()
+
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in home.glob("*.secret")} == {0o600}
+    logs = "".join(path.read_text() for path in (home / "logs").iterdir())
+    assert secrets["postgres"] not in command_lines + logs
+    assert secrets["s3-secret"] not in command_lines + logs
+
+
+def test_a_lost_password_is_explained(settings, home):
+    start(settings, wanted=POSTGRES)
+    stop(home)
+    Home(home).secret_path("postgres").unlink()
+
+    with pytest.raises(ConfigurationError, match=r"postgres\.secret does not open"):
+        start(settings, wanted=POSTGRES)
+
+    assert _processes_of(home) == []
+
+
+def test_a_service_that_cannot_start_is_explained_by_its_log(settings, home):
+    start(settings, wanted=POSTGRES)
+    stop(home)
+    (home / "postgres" / "data" / "postgresql.conf").write_text("nonsense = 1\n")
+
+    with pytest.raises(ConfigurationError, match=r"postgres ended while it started: .*nonsense.*postgres\.log"):
+        start(settings, wanted=BOTH)
+
+    assert _processes_of(home) == []
+
+
+def test_a_folder_that_cannot_be_made_is_a_configuration_error(tmp_path):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ConfigurationError, match="set home"):
+        start(Settings(home=tmp_path / "file" / "home"), wanted=POSTGRES)

@@ -1,0 +1,59 @@
+import pytest
+
+from infra.embedded.processes import free_port
+from infra.health import check_import, check_store, examine
+from infra.settings import Settings
+
+
+def _by_name(settings):
+    return {check.name: check for check in examine(settings)}
+
+
+def test_all_is_well_where_the_services_run(services):
+    checks = _by_name(services)
+
+    assert [check for check in checks.values() if not check.ok] == []
+    assert checks["database"].detail.startswith("Postgres ")
+    assert "libavcodec" in checks["ffmpeg"].detail
+    assert "runs as process" in checks["embedded postgres"].detail
+
+
+def test_what_does_not_answer_comes_with_advice(tmp_path):
+    port = free_port()
+    checks = _by_name(
+        Settings(
+            home=tmp_path / "home",
+            database={"url": f"postgresql://me:hunter2@127.0.0.1:{port}/db"},
+            store={
+                "uri": "s3://bucket/prefix",
+                "endpoint_url": f"http://127.0.0.1:{port}",
+                "access_key_id": "key",
+                "secret_access_key": "hunter2",
+                "max_attempts": 1,
+            },
+            prefect={"api_url": f"http://127.0.0.1:{port}/api"},
+        )
+    )
+
+    assert {name for name, check in checks.items() if not check.ok} == {"database", "store", "prefect"}
+    assert all(check.advice for check in checks.values() if not check.ok)
+    assert "hunter2" not in str(checks)
+    assert not (tmp_path / "home").exists()
+
+
+def test_what_is_not_set_is_said_to_be_started_when_needed(tmp_path):
+    checks = _by_name(Settings(home=tmp_path / "home"))
+
+    assert all("not set" in checks[name].detail for name in ("database", "store", "prefect"))
+
+
+@pytest.mark.parametrize("module", ["no_such_package"])
+def test_a_package_that_cannot_be_imported_is_named(module):
+    check = check_import(module)
+
+    assert not check.ok
+    assert module in check.detail
+
+
+def test_a_folder_store_is_written_and_read(tmp_path):
+    assert check_store(Settings(store={"uri": (tmp_path / "cache").as_uri()})).ok
