@@ -11,7 +11,19 @@ import pytest
 def make_clip(tmp_path):
     """Make a clip whose frames all differ."""
 
-    def make(name="clip.mp4", *, codec="libx264", frames=48, gop=12, b_frames=0, size=(64, 48), fps=12, **options):
+    def make(
+        name="clip.mp4",
+        *,
+        codec="libx264",
+        frames=48,
+        gop=12,
+        b_frames=0,
+        size=(64, 48),
+        fps=12,
+        pix_fmt="yuv420p",
+        rotation_deg=0,
+        **options,
+    ):
         path = Path(tmp_path) / name
         codec_options = {"g": str(gop), "keyint_min": str(gop), "sc_threshold": "0", **options}
         if codec == "libx264":
@@ -19,7 +31,9 @@ def make_clip(tmp_path):
         width, height = size
         with av.open(str(path), "w") as container:
             stream = container.add_stream(codec, rate=fps, options=codec_options)
-            stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+            stream.width, stream.height, stream.pix_fmt = width, height, pix_fmt
+            if rotation_deg:
+                stream.set_display_rotation(rotation_deg)
             stream.codec_context.gop_size = gop
             if codec != "libx264":
                 stream.codec_context.max_b_frames = b_frames
@@ -44,6 +58,8 @@ def decode_linearly():
 
     def decode(path):
         with av.open(str(path)) as container:
+            # Slice threads would switch FFmpeg's error concealment off: damage would look different each time.
+            container.streams.video[0].codec_context.thread_type = "NONE"
             return [
                 (frame.pts, bool(frame.key_frame), frame.to_ndarray(format="rgb24"))
                 for frame in container.decode(video=0)

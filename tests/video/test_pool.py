@@ -1,6 +1,9 @@
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +51,45 @@ def test_a_hanging_child_is_ended_and_replaced(make_clip):
 def test_memory_is_limited(pool):
     with pytest.raises(DecoderCrashedError, match="memory_mib"):
         pool._run(bytearray, 4 * 1024**3)
+
+
+def test_children_do_not_hear_ctrl_c(pool):
+    assert pool._run(signal.getsignal, signal.SIGINT) == signal.SIG_IGN
+
+
+def test_children_are_gone_when_their_parent_is_killed():
+    owner = subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True)
+    child = int(owner.stdout.readline())
+    assert Path(f"/proc/{child}").exists()
+
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+
+    deadline = time.monotonic() + 10
+    while _is_running(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not _is_running(child)
+
+
+_OWNER = """
+import os, time
+from tasks.video.pool import DecodePool
+
+if __name__ == "__main__":
+    pool = DecodePool(processes=1, timeout_s=60, memory_mib=2048)
+    print(pool._run(os.getpid), flush=True)
+    pool._run(time.sleep, 50)
+"""
+
+
+def _is_running(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    # Where nobody reaps orphans, a dead child stays as a zombie.
+    return state != "Z"
 
 
 def _kill_self():

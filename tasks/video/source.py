@@ -1,0 +1,129 @@
+"""Opening a video and walking through its frames."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import av
+import av.error
+from av.stream import Disposition
+
+from infra.errors import (
+    NoVideoStreamError,
+    VideoEmptyError,
+    VideoMissingError,
+    VideoTooLargeError,
+    VideoUnreadableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+    from tasks.video.limits import Limits
+
+# Playlists would read other files under the video's name; `tty` takes any text for a film of letters.
+_REFUSED_FORMATS = frozenset({"concat", "dash", "hls", "image2", "imf", "lavfi", "rtsp", "sdp", "tty"})
+_FORMATS = ",".join(sorted(av.formats_available - _REFUSED_FORMATS))
+
+
+@contextmanager
+def open_video(path: Path, limits: Limits) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """Open a file and its first video stream, cover pictures aside.
+
+    Raises:
+        VideoMissingError: There is no file.
+        VideoEmptyError: The file has no bytes.
+        VideoUnreadableError: FFmpeg cannot open it.
+        NoVideoStreamError: There is no video stream in it.
+        VideoTooLargeError: The file or its frames exceed the limits.
+    """
+    with _open_container(path, limits) as container:
+        stream = _video_stream(container)
+        check_frame_size(stream.codec_context.width, stream.codec_context.height, limits)
+        # One thread: processes run side by side, and threads would delay the first frame after a seek.
+        stream.codec_context.thread_type = "NONE"
+        stream.codec_context.thread_count = 1
+        yield container, stream
+
+
+def check_frame_size(width_px: int, height_px: int, limits: Limits) -> None:
+    """Refuse frames of too many pixels.
+
+    Raises:
+        VideoTooLargeError: They exceed `limits.max_frame_pixels`.
+    """
+    if width_px * height_px > limits.max_frame_pixels:
+        raise VideoTooLargeError(
+            f"Frames of {width_px}x{height_px} exceed extract.max_frame_pixels ({limits.max_frame_pixels:,}).",
+        )
+
+
+def decode_all(container: InputContainer, stream: VideoStream) -> Iterator[tuple[VideoFrame, bool]]:
+    """Decode every frame, past errors, as FFmpeg does by default.
+
+    Yields:
+        A frame, and whether the packet that brought it out is flagged as a keyframe.
+    """
+    for packet in _packets(container, stream):
+        try:
+            frames = stream.codec_context.decode(packet)
+        except MemoryError:
+            raise
+        except av.error.FFmpegError:
+            continue
+        for frame in frames:
+            yield frame, packet is not None and packet.is_keyframe
+
+
+def _packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream] | None]:
+    """Read to the end or to the first error; None at last asks the decoder for what it holds back."""
+    try:
+        # An empty packet would end the decoder's work in mid-stream.
+        yield from (packet for packet in container.demux(stream) if packet.size)
+    except MemoryError:
+        raise
+    except av.error.FFmpegError:
+        pass
+    yield None
+
+
+def _open_container(path: Path, limits: Limits) -> InputContainer:
+    try:
+        size_bytes = path.stat().st_size
+        if size_bytes == 0:
+            raise VideoEmptyError("The video has no bytes; upload it again.")
+        if size_bytes > limits.max_video_bytes:
+            raise VideoTooLargeError(f"The video has {size_bytes:,} bytes; extract.max_video_bytes allows fewer.")
+        # `file:` keeps a colon in a name from being read as a protocol.
+        options = {"format_whitelist": _FORMATS, "protocol_whitelist": "file"}
+        return av.open(f"file:{path}", options=options, metadata_errors="replace")
+    except MemoryError:
+        raise
+    except FileNotFoundError:
+        raise VideoMissingError(f"There is no video at {path}; check the path.") from None
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        raise VideoUnreadableError(
+            f"FFmpeg cannot open the video ({_reason(error)}); is it a whole video file?"
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _video_stream(container: InputContainer) -> VideoStream:
+    if not any(stream.codec_context for stream in container.streams):
+        raise VideoUnreadableError("FFmpeg finds no stream that it can decode; is the file cut short?")
+    streams = [stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic]
+    if not streams:
+        raise NoVideoStreamError("The file holds no video stream; is it audio only?")
+    if streams[0].codec_context is None:
+        raise VideoUnreadableError("This build of FFmpeg has no decoder for the video's codec; convert it to H.264.")
+    return streams[0]

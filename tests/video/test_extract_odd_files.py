@@ -1,0 +1,196 @@
+"""Files that mislead a decoder: damaged, hidden, disguised."""
+
+import random
+import shutil
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+from av.stream import Disposition
+
+from infra.errors import NoVideoStreamError, VideoMissingError, VideoUnreadableError
+from tasks.domain import Sampling
+from tasks.video.extract import extract_keyframes
+from tasks.video.limits import Limits
+
+
+def extract(path, *, num_frames=6, **options):
+    return extract_keyframes(path, sampling=Sampling(num_frames=num_frames), limits=Limits(), **options)
+
+
+def assert_is_linear(got, linear):
+    for image, index, pts in zip(got.images, got.frame_index, got.pts, strict=True):
+        assert linear[index][0] == pts
+        np.testing.assert_array_equal(image, linear[index][2])
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv"])
+def test_a_damaged_keyframe_looks_as_it_does_in_a_linear_decode(make_clip, decode_linearly, name):
+    path = make_clip(name, b_frames=2, size=(160, 96))
+    with av.open(str(path)) as container:
+        damaged = [packet.pos for packet in container.demux(video=0) if packet.size and packet.is_keyframe][2]
+    data = bytearray(path.read_bytes())
+    data[damaged + 80 : damaged + 90] = random.Random(0).randbytes(10)
+    path.write_bytes(data)
+
+    got = extract(path, native=True)
+
+    assert (got.method, got.reason) == ("linear", "a keyframe is damaged")
+    assert_is_linear(got, decode_linearly(path))
+
+
+def test_frames_before_an_edit_lists_start_are_not_counted(make_clip, decode_linearly, tmp_path):
+    path = tmp_path / "trimmed.mp4"
+    remux(make_clip(b_frames=2), path, shift=Fraction(-7, 12))
+
+    got = extract(path, native=True)
+
+    linear = decode_linearly(path)
+    assert (got.method, got.total_frames, got.keyframes_in_file) == ("seek", len(linear), 3)
+    assert_is_linear(got, linear)
+
+
+def test_a_clip_cut_out_without_its_first_keyframe_is_decoded_linearly(make_clip, decode_linearly, tmp_path):
+    path = tmp_path / "cut.mkv"
+    remux(make_clip(b_frames=2), path, skip=3)
+
+    got = extract(path, native=True)
+
+    assert got.reason == "frames stand before the first keyframe"
+    assert_is_linear(got, decode_linearly(path))
+
+
+def test_the_hidden_frames_of_vp8_are_not_counted(make_clip, decode_linearly):
+    path = make_clip("clip.webm", codec="libvpx", **{"auto-alt-ref": "1", "lag-in-frames": "16"})
+
+    got = extract(path, native=True)
+
+    linear = decode_linearly(path)
+    assert (got.method, got.total_frames) == ("seek", len(linear))
+    assert_is_linear(got, linear)
+
+
+def test_a_clip_of_keyframes_alone_is_sought(make_clip, decode_linearly):
+    path = make_clip(gop=1)
+
+    got = extract(path, native=True)
+
+    assert (got.method, got.keyframes_in_file) == ("seek", 48)
+    assert_is_linear(got, decode_linearly(path))
+
+
+def test_a_stream_that_refreshes_without_keyframes_is_decoded_linearly(make_clip, decode_linearly):
+    path = make_clip(**{"x264-params": "intra-refresh=1:keyint=12"})
+
+    got = extract(path, native=True)
+
+    assert got.method == "linear"
+    assert_is_linear(got, decode_linearly(path))
+
+
+def test_packets_flags_stand_in_where_the_decoder_marks_no_keyframe(make_clip, decode_linearly):
+    path = make_clip("clip.mov", codec="svq1", pix_fmt="yuv410p")
+    linear = decode_linearly(path)
+    assert not any(is_marked for _, is_marked, _ in linear)
+
+    got = extract(path, native=True, every=True)
+
+    assert got.frame_index.tolist() == [0, 12, 24, 36]
+    assert got.is_keyframe.all()
+    assert_is_linear(got, linear)
+
+
+def test_a_raw_stream_without_times_is_timed_by_its_rate(make_clip):
+    path = make_clip("clip.h264", fps=25)
+
+    got = extract(path, num_frames=4)
+
+    assert got.pts.tolist() == [-1] * 4
+    assert got.time_s.tolist() == pytest.approx([0.0, 0.48, 0.96, 1.44])
+
+
+@pytest.mark.parametrize(("rotation_deg", "turns"), [(90, 1), (-90, 3), (180, 2)])
+def test_rotation_is_applied_unless_native(make_clip, rotation_deg, turns):
+    upright = extract(make_clip("upright.mp4", size=(168, 84)))
+    path = make_clip("rotated.mp4", size=(168, 84), rotation_deg=rotation_deg)
+
+    got = extract(path)
+
+    np.testing.assert_array_equal(got.images, np.rot90(upright.images, turns, axes=(1, 2)))
+    assert got.rotation_deg == extract(path, native=True).rotation_deg == turns * 90
+    assert extract(path, native=True).images.shape[1:] == (84, 168, 3)
+
+
+def test_frames_that_change_their_size_cannot_be_native(make_clip, tmp_path):
+    path = tmp_path / "joined.ts"
+    parts = (make_clip("small.ts"), make_clip("large.ts", size=(128, 96)))
+    path.write_bytes(b"".join(part.read_bytes() for part in parts))
+
+    assert extract(path).images.shape[1:] == (56, 56, 3)
+    with pytest.raises(VideoUnreadableError, match="change their size"):
+        extract(path, native=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("film.txt", "letters\n" * 100),
+        ("list.mp4", "ffconcat version 1.0\nfile clip.mp4\n"),
+        ("list.m3u8", "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\nclip.mp4\n#EXT-X-ENDLIST\n"),
+    ],
+)
+def test_text_and_playlists_are_no_videos(make_clip, tmp_path, name, text):
+    make_clip("clip.mp4")
+    path = tmp_path / name
+    path.write_text(text)
+
+    with pytest.raises(VideoUnreadableError):
+        extract(path)
+
+
+def test_a_cover_picture_is_no_video(tmp_path):
+    path = tmp_path / "song.mp4"
+    with av.open(str(path), "w") as container:
+        sound, cover = container.add_stream("aac", rate=44100), container.add_stream("mjpeg", rate=1)
+        cover.width, cover.height, cover.pix_fmt = 64, 64, "yuvj420p"
+        cover.disposition = Disposition.attached_pic
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        silence.rate = 44100
+        picture = av.VideoFrame.from_ndarray(np.zeros((64, 64, 3), np.uint8))
+        for packet in [*cover.encode(picture), *cover.encode(), *sound.encode(silence), *sound.encode()]:
+            container.mux(packet)
+
+    with pytest.raises(NoVideoStreamError):
+        extract(path)
+
+
+def test_a_file_that_lost_its_index_is_unreadable(make_clip):
+    path = make_clip()
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+    with pytest.raises(VideoUnreadableError):
+        extract(path)
+
+
+def test_any_name_is_a_files_name(make_clip, tmp_path, monkeypatch):
+    shutil.copy(make_clip(), tmp_path / "http:%03d.mp4")
+    monkeypatch.chdir(tmp_path)
+
+    assert extract(tmp_path.joinpath("http:%03d.mp4").relative_to(tmp_path)).keyframes_in_file == 4
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(VideoMissingError):
+        extract(tmp_path / "nowhere.mp4")
+
+
+def remux(source, target, *, shift=Fraction(0), skip=0):
+    """Copy the packets but the first `skip`, `shift` seconds later."""
+    with av.open(str(source)) as reader, av.open(str(target), "w") as writer:
+        stream = writer.add_stream_from_template(reader.streams.video[0])
+        packets = [packet for packet in reader.demux(video=0) if packet.size]
+        for packet in packets[skip:]:
+            ticks = int(shift / packet.time_base)
+            packet.pts, packet.dts, packet.stream = packet.pts + ticks, packet.dts + ticks, stream
+            writer.mux(packet)
