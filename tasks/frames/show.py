@@ -1,0 +1,82 @@
+"""What the model would see of one video: as plain values, as an array file, as a picture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from tasks.video.keyframes import Keyframes
+
+_CAPTION_PX = 16
+_MOST_COLUMNS = 4
+
+
+def describe(keyframes: Keyframes) -> dict[str, Any]:
+    """List the picks in the order shown, and the facts of their video, as JSON values."""
+    height, width = keyframes.images.shape[1:3]
+    return {
+        "picks": [_describe_pick(keyframes, row) for row in keyframes.picks.tolist()],
+        "unique_frames": len(keyframes.images),
+        "keyframes_in_file": keyframes.keyframes_in_file,
+        "total_frames": keyframes.total_frames,
+        "fps": keyframes.fps,
+        "duration_s": keyframes.duration_s,
+        "width_px": width,
+        "height_px": height,
+        "native_width_px": keyframes.native_width_px,
+        "native_height_px": keyframes.native_height_px,
+        "rotation_deg": keyframes.rotation_deg,
+        "method": keyframes.method,
+        "reason": keyframes.reason,
+        "decode_ms": round(keyframes.decode_ms, 3),
+    }
+
+
+def save_npz(keyframes: Keyframes, path: Path) -> None:
+    """Save the unique frames as `frames`, (N, H, W, 3) uint8, and their times as `pts`, (N,) int64."""
+    # An open file keeps NumPy from adding a suffix to the name that was asked for.
+    with path.open("wb") as file:
+        np.savez(file, frames=keyframes.images, pts=keyframes.pts)
+
+
+def contact_sheet(keyframes: Keyframes, path: Path) -> None:
+    """Draw the unique frames in rows, each with its time in seconds beneath, as PNG or what the suffix says."""
+    count, height, width, _ = keyframes.images.shape
+    columns = min(count, _MOST_COLUMNS)
+    rows = -(-count // columns)
+    sheet = Image.new("RGB", (columns * width, rows * (height + _CAPTION_PX)), "white")
+    draw = ImageDraw.Draw(sheet)
+    for place, (image, time_s) in enumerate(zip(keyframes.images, keyframes.time_s.tolist(), strict=True)):
+        left, top = place % columns * width, place // columns * (height + _CAPTION_PX)
+        _draw_frame(sheet, draw, image, left=left, top=top, caption=f"{time_s:.3f} s")
+    sheet.save(path)
+
+
+def _draw_frame(
+    sheet: Image.Image,
+    draw: ImageDraw.ImageDraw,
+    image: npt.NDArray[np.uint8],
+    *,
+    left: int,
+    top: int,
+    caption: str,
+) -> None:
+    sheet.paste(Image.fromarray(image), (left, top))
+    draw.text((left + 2, top + len(image) + 2), caption, fill="black")
+
+
+def _describe_pick(keyframes: Keyframes, row: int) -> dict[str, Any]:
+    return {
+        "frame": row,
+        "pts": int(keyframes.pts[row]),
+        "time_s": float(keyframes.time_s[row]),
+        "frame_index": int(keyframes.frame_index[row]),
+        "is_keyframe": bool(keyframes.is_keyframe[row]),
+    }
