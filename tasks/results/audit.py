@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import select
+from sqlalchemy import text
 
-from infra.database import database_errors
-from tasks.results.tables import FAILURE, RESULT
+from sql.queries import read_query
+from tasks.results.stage import staged_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from sqlalchemy import Engine, Table
+    from sqlalchemy import Engine, Row
 
     from tasks.domain import Job
 
+_FAULTS = ("missing", "doubled", "stale")
 _SHOWN = 3
 
 
@@ -62,41 +63,35 @@ class AuditReport:
 
 
 def audit_jobs(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[Job]) -> AuditReport:
-    """Compare a manifest's jobs with the rows of the database."""
-    labels = _digests(engine, RESULT, dataset, spec_id)
-    failures = _digests(engine, FAILURE, dataset, spec_id)
-    faults: dict[str, list[str]] = {"missing": [], "doubled": [], "stale": []}
-    labelled, failed = 0, Counter[str]()
-    for job in jobs:
-        label, failure = labels.get(job.job_id), failures.get(job.job_id)
-        if label and failure:
-            faults["doubled"].append(job.job_id)
-        elif row := label or failure:
-            if row[0] != job.digest:
-                faults["stale"].append(job.job_id)
-            elif label:
-                labelled += 1
-            else:
-                failed[row[1]] += 1
-        else:
-            faults["missing"].append(job.job_id)
-    known = {job.job_id for job in jobs}
+    """Compare a manifest's jobs with the rows of the database, in one snapshot.
+
+    Raises:
+        DatabaseUnavailableError: Postgres did not answer.
+    """
+    with staged_jobs(engine, jobs) as connection:
+        key = {"dataset": dataset, "spec_id": spec_id}
+        rows = connection.execute(text(read_query("audit")), key).all()
+    return _report(len(jobs), rows)
+
+
+def _report(jobs: int, rows: Iterable[Row[Any]]) -> AuditReport:
+    """Add up the rows of `audit.sql`."""
+    counts, codes = Counter[str](), Counter[str]()
+    first_ids: dict[str, list[str]] = {fault: [] for fault in _FAULTS}
+    for row in rows:
+        counts[row.ending] += row.jobs
+        if row.ending == "failed":
+            codes[row.code] += row.jobs
+        if row.ending in first_ids:
+            first_ids[row.ending] += row.first_ids
     return AuditReport(
-        jobs=len(jobs),
-        labels=labelled,
-        failures=failed.total(),
-        missing=len(faults["missing"]),
-        doubled=len(faults["doubled"]),
-        stale=len(faults["stale"]),
-        orphaned=len((labels.keys() | failures.keys()) - known),
-        codes=dict(failed.most_common()),
-        examples=tuple(job_id for ids in faults.values() for job_id in ids[:_SHOWN]),
+        jobs=jobs,
+        labels=counts["labelled"],
+        failures=counts["failed"],
+        missing=counts["missing"],
+        doubled=counts["doubled"],
+        stale=counts["stale"],
+        orphaned=counts["orphaned"],
+        codes=dict(codes.most_common()),
+        examples=tuple(job_id for ids in first_ids.values() for job_id in sorted(ids)[:_SHOWN]),
     )
-
-
-def _digests(engine: Engine, table: Table, dataset: str, spec_id: str) -> dict[str, tuple[str, str]]:
-    what = table.c.code if "code" in table.c else table.c.label
-    query = select(table.c.job_id, table.c.job_digest, what)
-    query = query.where(table.c.dataset == dataset, table.c.spec_id == spec_id)
-    with database_errors(), engine.connect() as connection:
-        return {row[0]: (row[1], row[2]) for row in connection.execute(query)}

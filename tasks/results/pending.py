@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
-from infra.database import database_errors
+from tasks.results.stage import ASKED, staged_jobs
 from tasks.results.tables import RESULT
 
 if TYPE_CHECKING:
@@ -39,14 +39,21 @@ def pending_jobs(
         jobs: The manifest's.
         fingerprint_of: Looks at a video; None where it is gone. Called once per video, in threads,
             and only for videos with labels to confirm.
+
+    Returns:
+        The jobs to ask, in the order of `jobs`.
     """
-    query = select(RESULT.c.job_id, RESULT.c.job_digest, RESULT.c.source_fingerprint)
-    query = query.where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id)
-    with database_errors(), engine.connect() as connection:
-        labelled = {row.job_id: (row.job_digest, row.source_fingerprint) for row in connection.execute(query)}
-    unchanged = [job for job in jobs if labelled.get(job.job_id, ("", ""))[0] == job.digest]
-    uris = list(dict.fromkeys(job.video_uri for job in unchanged))
+    labelled = _labelled(engine, dataset=dataset, spec_id=spec_id, jobs=jobs)
+    uris = list(dict.fromkeys(job.video_uri for job in jobs if job.job_id in labelled))
     with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as threads:
         fingerprints = dict(zip(uris, threads.map(fingerprint_of, uris), strict=True))
-    done = {job.job_id for job in unchanged if labelled[job.job_id][1] == fingerprints[job.video_uri]}
-    return [job for job in jobs if job.job_id not in done]
+    return [job for job in jobs if job.job_id not in labelled or labelled[job.job_id] != fingerprints[job.video_uri]]
+
+
+def _labelled(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[Job]) -> dict[str, str]:
+    """Map each job that has a label for its digest to the fingerprint that the label was given for."""
+    same_job = (RESULT.c.job_id == ASKED.c.job_id) & (RESULT.c.job_digest == ASKED.c.job_digest)
+    query = select(RESULT.c.job_id, RESULT.c.source_fingerprint).join(ASKED, same_job)
+    query = query.where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id)
+    with staged_jobs(engine, jobs) as connection:
+        return {row.job_id: row.source_fingerprint for row in connection.execute(query)}

@@ -63,11 +63,14 @@ def find_run(engine: Engine, text: str) -> RowMapping:
         ConfigurationError: None or several match; the latest runs are named.
     """
     newest = select(RUN).order_by(RUN.c.started_at.desc())
-    query = newest.limit(1) if text == "last" else newest.where(cast(RUN.c.run_id, String).startswith(text.lower()))
+    by_id = cast(RUN.c.run_id, String).startswith(text.lower(), autoescape=True)
+    query = newest.limit(1) if text == "last" else newest.where(by_id)
     with database_errors(), engine.connect() as connection:
         rows = connection.execute(query).mappings().all()
         latest = connection.execute(newest.limit(_SHOWN_RUNS)).mappings().all()
+    if not latest:
+        raise ConfigurationError("No run has been started yet; `reelabel classify` starts one.")
     if len(rows) != 1:
-        known = ", ".join(f"{row['run_id']} ({row['dataset']})" for row in latest) or "none yet"
-        raise ConfigurationError(f"{len(rows) or 'No'} runs match {text!r}; the latest are: {known}.")
+        known = ", ".join(f"{row['run_id']} ({row['dataset']})" for row in latest)
+        raise ConfigurationError(f"{len(rows) or 'No'} runs match {text!r}; give one of the latest: {known}.")
     return rows[0]

@@ -103,7 +103,8 @@ def _failure_row(run: RunKey, failure: Failure) -> dict[str, Any]:
         "source_fingerprint": failure.source_fingerprint,
         "stage": failure.stage.value,
         "code": failure.code,
-        "message": failure.message,
+        # Decoders quote the bytes they choke on, and Postgres stores no NUL.
+        "message": failure.message.replace("\0", "\N{REPLACEMENT CHARACTER}"),
         "run_id": run.run_id,
         "shard_index": failure.shard_index,
         "host": run.host,

@@ -1,0 +1,33 @@
+"""The flow that answers a manifest."""
+
+from __future__ import annotations
+
+from prefect import flow
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from flows.parameters import Dataset, Manifest, Model, NumFrames
+from flows.run import RunRequest, execute_run
+from infra.settings import load_settings
+
+
+@flow(
+    name="classify",
+    description="Answer every job of a manifest that has no valid label yet.",
+    flow_run_name="classify-{manifest}",
+    task_runner=ThreadPoolTaskRunner(max_workers=4),  # type: ignore[arg-type]
+)
+def classify(
+    manifest: Manifest,
+    dataset: Dataset = None,
+    num_frames: NumFrames = None,
+    model: Model = None,
+) -> str:
+    """Answer every job of a manifest that has no valid label yet; gives the audit's sentence."""
+    request = RunRequest(
+        kind="classify",
+        manifest=manifest,
+        dataset=dataset,
+        num_frames=num_frames,
+        model=model,
+    )
+    return str(execute_run(request, load_settings()))

@@ -1,0 +1,184 @@
+"""The command line. Exit codes: 0 done, 1 finished with failures or not reconciled, 2 usage or configuration."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from infra.errors import ReelabelError
+from infra.settings import load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ERRORS = Console(stderr=True)
+
+app = typer.Typer(
+    name="reelabel",
+    help="Ask multiple-choice questions about many videos, offline.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+manifest_app = typer.Typer(help="Check manifests, and make them from other formats.", no_args_is_help=True)
+app.add_typer(manifest_app, name="manifest")
+
+
+def main() -> None:
+    """Run a command; a user's error becomes one sentence, never a traceback."""
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
+    try:
+        app()
+    except ReelabelError as error:
+        _ERRORS.print(f"[red]{error.code}[/red]: {error.message}", highlight=False, markup=True, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        _ERRORS.print("Stopped. Run the same command again to go on.")
+        sys.exit(130)
+
+
+def example(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Close a command's help with an example."""
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        function.__doc__ = f"{function.__doc__}\n\n[dim]Example:[/dim] {text}"
+        return function
+
+    return add
+
+
+Format = Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")]
+
+
+@app.command()
+@example("reelabel classify s3://videos/jobs/*.parquet --dataset animals")
+def classify(
+    manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; local or s3://.")],
+    dataset: Annotated[str | None, typer.Option(help="Where job ids are unique; else the file's name.")] = None,
+    num_frames: Annotated[int | None, typer.Option(min=1, max=512, help="Frames shown per video.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model folder or hub name.")] = None,
+) -> None:
+    """Answer every job of a manifest that has no valid label yet."""
+    from flows.commands.run import run_classify  # noqa: PLC0415 - Prefect takes a second to import
+
+    raise typer.Exit(run_classify(manifest, dataset=dataset, num_frames=num_frames, model=model))
+
+
+@app.command()
+@example("reelabel results last --format csv > labels.csv")
+def results(
+    run: Annotated[str, typer.Argument(help="Run id, its beginning, or 'last'.")] = "last",
+    form: Format = "table",
+) -> None:
+    """Print the labels and failures that stand for a run's dataset and spec."""
+    from flows.commands.show import print_results  # noqa: PLC0415
+
+    print_results(run, form=form)
+
+
+@app.command()
+@example("reelabel audit last --json")
+def audit(
+    run: Annotated[str, typer.Argument(help="Run id, its beginning, or 'last'.")] = "last",
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+) -> None:
+    """Read a run's manifest again and prove that every job ended exactly once; exit 1 where not."""
+    from flows.commands.show import print_audit  # noqa: PLC0415
+
+    raise typer.Exit(print_audit(run, as_json=json))
+
+
+@app.command()
+@example("reelabel frames clip.mp4 --json")
+def frames(
+    video: Annotated[str, typer.Argument(help="Path or URI of a video.")],
+    *,
+    num_frames: Annotated[int, typer.Option(min=1, max=512, help="Frames shown to the model.")] = 16,
+    every: Annotated[bool, typer.Option("--all", help="Take every keyframe.")] = False,
+    native: Annotated[bool, typer.Option("--native", help="Unscaled and unrotated.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print what the model would see as JSON.")] = False,
+    npz: Annotated[str | None, typer.Option(help="Save the frames to this file.")] = None,
+    sheet: Annotated[str | None, typer.Option(help="Draw a contact sheet to this PNG file.")] = None,
+) -> None:
+    """Show which frames of a video the model would see."""
+    from flows.commands.frames import show_frames  # noqa: PLC0415
+
+    show_frames(video, num_frames=num_frames, every=every, native=native, as_json=json, npz=npz, sheet=sheet)
+
+
+@app.command()
+@example("reelabel up")
+def up() -> None:
+    """Start the embedded Postgres, S3 server, Prefect server and worker, and leave them running."""
+    from flows.commands.services import start_services  # noqa: PLC0415
+
+    start_services(load_settings())
+
+
+@app.command()
+@example("reelabel down")
+def down() -> None:
+    """Stop the embedded services; their data stay."""
+    from flows.commands.services import stop_services  # noqa: PLC0415
+
+    stop_services(load_settings())
+
+
+@app.command()
+@example("reelabel status")
+def status() -> None:
+    """Show the embedded services."""
+    from flows.commands.services import print_status  # noqa: PLC0415
+
+    print_status(load_settings())
+
+
+@app.command()
+@example("reelabel doctor")
+def doctor() -> None:
+    """Check every part in place, and say what to do; exit 2 where one is missing."""
+    from flows.commands.services import print_checks  # noqa: PLC0415
+
+    raise typer.Exit(print_checks(load_settings()))
+
+
+@app.command()
+@example("reelabel config")
+def config() -> None:
+    """Print the effective settings, secrets masked."""
+    from flows.commands.services import print_settings  # noqa: PLC0415
+
+    print_settings(load_settings())
+
+
+@manifest_app.command("check")
+@example("reelabel manifest check jobs.parquet")
+def manifest_check(manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob.")]) -> None:
+    """Check a manifest, and write nothing."""
+    from flows.commands.manifest import check  # noqa: PLC0415
+
+    check(manifest)
+
+
+@manifest_app.command("import")
+@example("reelabel manifest import jobs.csv jobs.parquet")
+def manifest_import(
+    source: Annotated[str, typer.Argument(help="CSV file, or OpenAI-batch JSONL.")],
+    target: Annotated[str, typer.Argument(help="Parquet file to write.")],
+) -> None:
+    """Make a manifest from CSV or from OpenAI-batch JSONL, and check it."""
+    from flows.commands.manifest import import_manifest  # noqa: PLC0415
+
+    import_manifest(source, target)
+
+
+logging.getLogger("prefect").setLevel(logging.WARNING)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""`reelabel classify`: a run in this process, watched."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from infra.database import connect
+from infra.embedded import ServiceName, export, running
+from infra.errors import ReelabelError
+from infra.settings import load_settings
+from sql.migrate import upgrade
+from tasks.results.audit import audit_jobs
+from tasks.results.read import read_results
+from tasks.results.runs import read_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from uuid import UUID
+
+    from sqlalchemy import Engine, RowMapping
+
+    from infra.settings import Settings
+
+_CONSOLE = Console()
+_POLL_S = 0.5
+_STAGES = ("fetch", "decode", "cache write", "cache read", "preprocess", "inference", "database")
+
+
+def run_classify(manifest: str, **parameters: Any) -> int:  # noqa: ANN401 - the flow's own parameters
+    """Run the flow in this process and print its summary; gives the exit code."""
+    wanted = frozenset({ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT})
+    with running(load_settings(), wanted=wanted) as settings:
+        os.environ.update(export(settings))
+        assert settings.database.url is not None
+        upgrade(settings.database.url.get_secret_value())
+        run_id = _run_flow({"manifest": manifest, **parameters}, settings)
+        return print_summary(settings, run_id, manifest=manifest)
+
+
+def _run_flow(parameters: dict[str, Any], settings: Settings) -> UUID:
+    # Prefect reads its environment when it is imported.
+    from prefect.client.orchestration import get_client  # noqa: PLC0415
+    from prefect.flow_engine import run_flow  # noqa: PLC0415
+
+    from flows.classify import classify  # noqa: PLC0415
+
+    logging.getLogger("prefect").setLevel(logging.CRITICAL)
+    with get_client(sync_client=True) as client:
+        flow_run = client.create_flow_run(classify, parameters=parameters)
+    engine = connect(settings.database)
+    try:
+        with watched(engine, flow_run.id):
+            run_flow(classify, flow_run=flow_run, parameters=parameters)
+    finally:
+        engine.dispose()
+    return flow_run.id
+
+
+@contextmanager
+def watched(engine: Engine, run_id: UUID) -> Iterator[None]:
+    """Show a run's progress, read from its row, until the work inside is done."""
+    ended = threading.Event()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=_CONSOLE) as progress:
+        bar = progress.add_task("starting", total=None)
+
+        def look() -> None:
+            while not ended.wait(_POLL_S):
+                # Where the database is away for a moment, the run itself will say so.
+                with contextlib.suppress(ReelabelError):
+                    row = read_run(engine, run_id)
+                    if row is not None:
+                        _move(progress, bar, row)
+
+        watcher = threading.Thread(target=look, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+            row = read_run(engine, run_id)
+            if row is not None:
+                _move(progress, bar, row)
+
+
+def _move(progress: Progress, bar: Any, row: RowMapping) -> None:  # noqa: ANN401 - rich's TaskID
+    asked = row["jobs_total"] - row["jobs_skipped"]
+    done = row["jobs_labelled"] + row["jobs_failed"]
+    shards = f"shard {row['shards_done']} of {row['shards_total']}"
+    progress.update(bar, description=shards, total=max(asked, 1), completed=done if asked else 1)
+
+
+def print_summary(settings: Settings, run_id: UUID, *, manifest: str) -> int:
+    """Print what a run did, how long it took and where its results are; gives the exit code."""
+    from infra.objects import ObjectStore  # noqa: PLC0415
+    from tasks.manifest.read import read_jobs  # noqa: PLC0415
+
+    engine = connect(settings.database)
+    try:
+        row = read_run(engine, run_id)
+        assert row is not None
+        jobs = read_jobs(manifest, ObjectStore(settings.store))
+        report = audit_jobs(engine, dataset=row["dataset"], spec_id=row["spec_id"], jobs=jobs)
+        labels = read_results(engine, dataset=row["dataset"], spec_id=row["spec_id"])
+    finally:
+        engine.dispose()
+    seconds = (row["ended_at"] - row["started_at"]).total_seconds()
+    asked = row["jobs_labelled"] + row["jobs_failed"]
+    table = Table(title=f"{row['kind']} {run_id}", show_header=False)
+    table.add_row("jobs", f"{row['jobs_total']:,} ({row['jobs_skipped']:,} labelled before)")
+    table.add_row("asked in this run", f"{asked:,} ({row['jobs_labelled']:,} labels, {row['jobs_failed']:,} failures)")
+    table.add_row("videos", f"{row['videos_extracted']:,} extracted, {row['videos_cached']:,} from the cache")
+    for task, accuracy in _accuracies(labels).items():
+        table.add_row(f"accuracy: {task}", accuracy)
+    for stage in _STAGES:
+        table.add_row(f"seconds: {stage}", f"{row['stage_ms'].get(stage, 0.0) / 1e3:.2f}")
+    table.add_row("seconds in all", f"{seconds:.1f}")
+    if asked:
+        table.add_row("jobs per second", f"{asked / seconds:.1f}")
+    table.add_row("audit", str(report))
+    table.add_row("results", f"reelabel results {str(run_id)[:8]}")
+    if settings.prefect.api_url:
+        table.add_row("Prefect", settings.prefect.api_url.removesuffix("/api") + f"/runs/flow-run/{run_id}")
+    _CONSOLE.print(table)
+    return 0 if report.is_reconciled and not report.failures else 1
+
+
+def _accuracies(labels: pl.DataFrame) -> dict[str, str]:
+    known = labels.filter(pl.col("answer").is_not_null())
+    if known.is_empty():
+        return {}
+    right = known.with_columns(right=pl.col("label") == pl.col("answer"), task=pl.col("task").fill_null("all"))
+    counted = right.group_by("task", maintain_order=True).agg(pl.col("right").sum(), pl.len().alias("jobs"))
+    return {task: f"{hits / jobs:.3f} ({hits} of {jobs})" for task, hits, jobs in counted.sort("task").iter_rows()}

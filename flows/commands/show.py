@@ -1,0 +1,107 @@
+"""`reelabel results` and `reelabel audit`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import polars as pl
+from rich.console import Console
+from rich.table import Table
+
+from infra.database import connect
+from infra.embedded import ServiceName, running
+from infra.errors import ConfigurationError
+from infra.objects import ObjectStore
+from infra.settings import load_settings
+from tasks.manifest.read import read_jobs
+from tasks.results.audit import audit_jobs
+from tasks.results.read import read_failures, read_results
+from tasks.results.runs import find_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Engine, RowMapping
+
+    from infra.settings import Settings
+
+_CONSOLE = Console()
+_SHOWN_ROWS = 20
+_SHOWN_COLUMNS = ("job_id", "label", "margin", "answer", "frames_used", "prompt_tokens", "inference_ms")
+
+
+@contextmanager
+def _opened(*services: ServiceName) -> Iterator[tuple[Settings, Engine]]:
+    with running(load_settings(), wanted=frozenset(services)) as settings:
+        engine = connect(settings.database)
+        try:
+            yield settings, engine
+        finally:
+            engine.dispose()
+
+
+def print_results(run: str, *, form: str) -> None:
+    """Print what stands for a run's dataset and spec, in a form of the user's choice.
+
+    Raises:
+        ConfigurationError: No such run, or no such form.
+    """
+    if form not in {"table", "json", "csv", "parquet"}:
+        raise ConfigurationError(f"--format {form} is unknown; use table, json, csv or parquet.")
+    with _opened(ServiceName.POSTGRES) as (_, engine):
+        row = find_run(engine, run)
+        key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
+        labels, failures = read_results(engine, **key), read_failures(engine, **key)
+    if form == "table":
+        _print_table(row, labels, failures)
+        return
+    both = pl.concat([labels, failures], how="diagonal_relaxed").sort("job_id")
+    if form == "json":
+        _write(both.write_json().encode())
+    elif form == "csv":
+        lists = both.with_columns(pl.col("probabilities").cast(pl.List(pl.String)).list.join(" "))
+        _write(lists.write_csv().encode())
+    else:
+        both.write_parquet(sys.stdout.buffer)
+
+
+def print_audit(run: str, *, as_json: bool) -> int:
+    """Prove that every job of a run's manifest ended exactly once; gives the exit code."""
+    with _opened(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+        row = find_run(engine, run)
+        jobs = read_jobs(row["manifest_uri"], ObjectStore(settings.store))
+        report = audit_jobs(engine, dataset=row["dataset"], spec_id=row["spec_id"], jobs=jobs)
+    if as_json:
+        _write(json.dumps(asdict(report) | {"is_reconciled": report.is_reconciled}, indent=2).encode())
+    else:
+        _CONSOLE.print(str(report), soft_wrap=True)
+        for code, count in report.codes.items():
+            _CONSOLE.print(f"  {count:,} failed with {code}")
+    return 0 if report.is_reconciled else 1
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data.rstrip(b"\n") + b"\n")
+
+
+def _print_table(run: RowMapping, labels: pl.DataFrame, failures: pl.DataFrame) -> None:
+    table = Table(title=f"{run['dataset']}: {len(labels):,} labels, {len(failures):,} failures")
+    for name in _SHOWN_COLUMNS:
+        table.add_column(name)
+    for row in labels.head(_SHOWN_ROWS).iter_rows(named=True):
+        table.add_row(*[_cell(row[name]) for name in _SHOWN_COLUMNS])
+    _CONSOLE.print(table)
+    if len(labels) > _SHOWN_ROWS:
+        _CONSOLE.print(f"... and {len(labels) - _SHOWN_ROWS:,} more; --format csv prints all.")
+    for row in failures.head(_SHOWN_ROWS).iter_rows(named=True):
+        _CONSOLE.print(f"[red]{row['code']}[/red] {row['job_id']}: {row['message']}", soft_wrap=True)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,252 @@
+"""One run from its manifest to its audit: what `classify` and `backfill` share."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+from prefect.runtime import flow_run
+from prefect.utilities.annotations import quote
+
+from flows.artifacts import ProgressArtifact, publish_results
+from flows.shards import Answering, ShardReport, extract_shard, infer_shard
+from infra.database import connect
+from infra.errors import ConfigurationError, ReelabelError, VideoMissingError
+from infra.objects import ObjectStore
+from sql.migrate import upgrade
+from tasks.domain import RunSpec, Sampling
+from tasks.frames.cache import FrameCache
+from tasks.frames.key import decoder_versions
+from tasks.frames.prepare import Preparer, look_at_video
+from tasks.manifest.read import dataset_name, read_jobs
+from tasks.manifest.shard import plan_shards
+from tasks.model.identity import ModelCard, read_model_card
+from tasks.model.process import EngineProcess, engine_environment
+from tasks.model.questions import EngineConfig
+from tasks.results.audit import AuditReport, audit_jobs
+from tasks.results.pending import pending_jobs
+from tasks.results.runs import close_run, open_run, update_run
+from tasks.results.write import RunKey
+from tasks.video.limits import Limits
+from tasks.video.pool import DecodePool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sqlalchemy import Engine
+
+    from infra.settings import Settings
+    from tasks.domain import Job, Shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What a run is asked to do.
+
+    Attributes:
+        kind: `classify` or `backfill`.
+        select: Chooses among the manifest's jobs, given those without a valid label.
+    """
+
+    kind: str
+    manifest: str
+    dataset: str | None = None
+    num_frames: int | None = None
+    model: str | None = None
+    select: Callable[[Sequence[Job], Sequence[Job], Engine, RunSpec, str], Sequence[Job]] = field(
+        default=lambda _jobs, pending, *_: pending,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Progress:
+    """Sums over the shards that are done."""
+
+    shards_done: int = 0
+    jobs_labelled: int = 0
+    jobs_failed: int = 0
+    videos_extracted: int = 0
+    videos_cached: int = 0
+    stage_ms: dict[str, float] = field(default_factory=dict)
+
+    def add(self, report: ShardReport) -> dict[str, Any]:
+        """Count a shard in; gives the run row's columns."""
+        self.shards_done += 1
+        self.jobs_labelled += report.labels
+        self.jobs_failed += report.failures
+        self.videos_extracted += report.videos_extracted
+        self.videos_cached += report.videos_cached
+        for stage, ms in report.stage_ms.items():
+            self.stage_ms[stage] = self.stage_ms.get(stage, 0.0) + ms
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
+    """Carry out a run inside a Prefect flow.
+
+    Everything that can be wrong with the request is found before the first row is written.
+
+    Raises:
+        ManifestError: The manifest cannot be used.
+        ModelError: The model cannot be used.
+        ConfigurationError: A service is missing or refuses; or the run did not reconcile.
+        TransientError: A service went away for longer than the retries; run again to go on.
+    """
+    url, root_uri = _required(settings)
+    objects = ObjectStore(settings.store)
+    next(objects.list(root_uri), None)  # says at once where the bucket is missing or refuses
+    jobs = read_jobs(request.manifest, objects)
+    card = read_model_card(request.model or settings.model.name, revision=settings.model.revision)
+    engine_environment(_engine_config(card, settings))
+    spec = make_spec(card, settings, num_frames=request.num_frames)
+    dataset = request.dataset or dataset_name(request.manifest)
+    upgrade(url)
+    database = connect(settings.database)
+    try:
+        pending = pending_jobs(
+            database,
+            dataset=dataset,
+            spec_id=spec.spec_id,
+            jobs=jobs,
+            fingerprint_of=lambda uri: _fingerprint(objects, uri),
+        )
+        wanted = request.select(jobs, pending, database, spec, dataset)
+        run = RunKey(
+            run_id=UUID(flow_run.id) if flow_run.id else uuid4(),
+            dataset=dataset,
+            spec_id=spec.spec_id,
+            model=card.identity.name,
+            versions=decoder_versions() | {"reelabel": version("reelabel")},
+            host=socket.gethostname(),
+        )
+        shards = plan_shards(wanted, target_jobs=settings.shard.target_jobs)
+        facts = {
+            "dataset": dataset,
+            "manifest_uri": request.manifest,
+            "kind": request.kind,
+            "jobs_total": len(jobs),
+            "jobs_skipped": len(jobs) - len(wanted),
+            "shards_total": len(shards),
+            "host": run.host,
+            "versions": run.versions,
+        }
+        open_run(database, run_id=run.run_id, spec=spec, facts=facts)
+        try:
+            _work(shards, run=run, spec=spec, card=card, settings=settings, database=database)
+        except BaseException as error:
+            message = error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}"
+            close_run(database, run.run_id, state="failed", message=message)
+            raise
+        report = audit_jobs(database, dataset=dataset, spec_id=spec.spec_id, jobs=jobs)
+        close_run(database, run.run_id, state="done" if report.is_reconciled else "failed", message=str(report))
+        publish_results(run.run_id, dataset=dataset, report=report)
+        return report
+    finally:
+        database.dispose()
+
+
+def make_spec(card: ModelCard, settings: Settings, *, num_frames: int | None = None) -> RunSpec:
+    """Put together everything on the run's side that can change an answer."""
+    limit = settings.sampling.max_pixels or card.max_pixels
+    sampling = Sampling(
+        num_frames=num_frames or settings.sampling.num_frames,
+        size_multiple_px=card.size_multiple_px,
+        **({"max_pixels": limit} if limit else {}),
+    )
+    chosen = {
+        name: value
+        for name in ("template", "system_prompt", "choice_scoring")
+        if (value := getattr(settings.model, name)) is not None
+    }
+    identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
+    return RunSpec(model=identity, sampling=sampling, **chosen)
+
+
+def _work(
+    shards: Sequence[Shard],
+    *,
+    run: RunKey,
+    spec: RunSpec,
+    card: ModelCard,
+    settings: Settings,
+    database: Engine,
+) -> None:
+    """Extract ahead and answer, shard by shard; while the engine is on one, the CPUs are on the next."""
+    if not shards:
+        return
+    progress, artifact = _Progress(), ProgressArtifact(total=sum(len(shard.jobs) for shard in shards))
+    processes = settings.extract.processes or os.cpu_count() or 1
+    log_path = settings.home / "logs" / "engine.log"
+    with ExitStack() as stack:
+        engine = EngineProcess(
+            _engine_config(card, settings), log_path=log_path, start_timeout_s=settings.model.start_timeout_s
+        )
+        stack.enter_context(engine)
+        pool = DecodePool(
+            processes=processes, timeout_s=settings.extract.timeout_s, memory_mib=settings.extract.memory_mib
+        )
+        stack.enter_context(pool)
+        preparer = _preparer(settings, pool, spec)
+        answering = Answering(spec=spec, cache=preparer.cache, engine=engine, database=database, run=run)
+        ahead = deque(shards)
+        extracting: deque[Any] = deque()
+        while ahead or extracting:
+            while ahead and len(extracting) <= settings.extract.lookahead_shards:
+                shard = ahead.popleft()
+                # Quoted, so that Prefect does not walk through every job looking for futures.
+                extracting.append(extract_shard.submit(shard.index, quote(shard), quote(preparer), processes))  # type: ignore[call-overload]
+            extracted = extracting.popleft().result()
+            engine.wait_ready()
+            report = infer_shard(extracted.shard.index, quote(extracted), quote(answering))  # type: ignore[call-overload]
+            update_run(database, run.run_id, **progress.add(report))
+            artifact.update(progress.jobs_labelled + progress.jobs_failed)
+
+
+def _preparer(settings: Settings, pool: DecodePool, spec: RunSpec) -> Preparer:
+    objects = ObjectStore(settings.store)
+    assert settings.store.uri is not None
+    return Preparer(
+        objects=objects,
+        cache=FrameCache(objects, settings.store.uri),
+        pool=pool,
+        sampling=spec.sampling,
+        limits=Limits(
+            max_video_bytes=settings.extract.max_video_bytes,
+            max_frame_pixels=settings.extract.max_frame_pixels,
+        ),
+    )
+
+
+def _engine_config(card: ModelCard, settings: Settings) -> EngineConfig:
+    model = settings.model
+    return EngineConfig(
+        model=card.location,
+        revision=model.revision,
+        dtype=model.dtype,
+        max_model_len=model.max_model_len,
+        max_num_seqs=model.max_num_seqs,
+        cpu_kv_cache_gib=model.cpu_kv_cache_gib,
+        gpu_memory_utilization=model.gpu_memory_utilization,
+    )
+
+
+def _required(settings: Settings) -> tuple[str, str]:
+    if settings.database.url is None or settings.store.uri is None:
+        raise ConfigurationError(
+            "No database or store is set; set REELABEL_DATABASE_URL and REELABEL_STORE_URI, "
+            "or start the run by `reelabel classify`, which brings its own.",
+        )
+    return settings.database.url.get_secret_value(), settings.store.uri
+
+
+def _fingerprint(objects: ObjectStore, uri: str) -> str | None:
+    try:
+        return look_at_video(objects, uri).fingerprint
+    except VideoMissingError:
+        return None

@@ -1,0 +1,108 @@
+"""What a dataset's labels amount to: how many, how right, and what failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import func, select
+
+from infra.database import database_errors
+from tasks.results.tables import FAILURE, RESULT
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskScore:
+    """Labels of one task.
+
+    Attributes:
+        task: The user's grouping; None holds the jobs without one.
+        labels: Jobs with a label.
+        known: Those of them whose answer is known.
+        correct: Those of them whose label is that answer.
+    """
+
+    task: str | None
+    labels: int
+    known: int
+    correct: int
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the known answers that were given, 0 to 1; None where none is known."""
+        return self.correct / self.known if self.known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureGroup:
+    """Failures of one code, and one of them as an example."""
+
+    code: str
+    count: int
+    job_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Scores by task, and failures by code with the most frequent first."""
+
+    tasks: tuple[TaskScore, ...]
+    failures: tuple[FailureGroup, ...]
+
+    @property
+    def overall(self) -> TaskScore:
+        """All tasks as one."""
+        return TaskScore(
+            task=None,
+            labels=sum(score.labels for score in self.tasks),
+            known=sum(score.known for score in self.tasks),
+            correct=sum(score.correct for score in self.tasks),
+        )
+
+
+def summarize_results(engine: Engine, *, dataset: str, spec_id: str) -> Summary:
+    """Count a dataset's labels and failures under a spec.
+
+    Raises:
+        DatabaseUnavailableError: Postgres did not answer.
+    """
+    with database_errors(), engine.connect() as connection:
+        return Summary(
+            tasks=_scores(connection, dataset, spec_id),
+            failures=_failures(connection, dataset, spec_id),
+        )
+
+
+def _scores(connection: Connection, dataset: str, spec_id: str) -> tuple[TaskScore, ...]:
+    query = (
+        select(
+            RESULT.c.task,
+            func.count().label("labels"),
+            func.count(RESULT.c.answer).label("known"),
+            func.count().filter(RESULT.c.label == RESULT.c.answer).label("correct"),
+        )
+        .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id)
+        .group_by(RESULT.c.task)
+        .order_by(RESULT.c.task)
+    )
+    return tuple(TaskScore(**row) for row in connection.execute(query).mappings())
+
+
+def _failures(connection: Connection, dataset: str, spec_id: str) -> tuple[FailureGroup, ...]:
+    query = (
+        select(
+            FAILURE.c.code,
+            func.count().over(partition_by=FAILURE.c.code).label("count"),
+            FAILURE.c.job_id,
+            FAILURE.c.message,
+        )
+        .distinct(FAILURE.c.code)
+        .where(FAILURE.c.dataset == dataset, FAILURE.c.spec_id == spec_id)
+        .order_by(FAILURE.c.code, FAILURE.c.job_id)
+    )
+    groups = (FailureGroup(**row) for row in connection.execute(query).mappings())
+    return tuple(sorted(groups, key=lambda group: -group.count))
