@@ -14,7 +14,7 @@ from infra.embedded.processes import Identity
 from infra.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 
@@ -35,11 +35,13 @@ class Record:
         process: Who it is; a later process with the same id is another.
         port: Where it listens on 127.0.0.1; 0 if nowhere.
         label: What tells this start from another one of the same service.
+        leaves_behind: Files to remove after its end.
     """
 
     process: Identity
     port: int
     label: str
+    leaves_behind: Sequence[str] = ()
 
 
 class Home:
@@ -86,7 +88,7 @@ class Home:
         """Read who was started last; None if nobody, or if the record is damaged."""
         try:
             fields = json.loads(self._record_path(service).read_text())
-            return Record(process=Identity(**fields["process"]), port=fields["port"], label=fields["label"])
+            return Record(**{**fields, "process": Identity(**fields["process"])})
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
 

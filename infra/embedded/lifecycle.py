@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infra.embedded.home import Record
@@ -58,6 +59,8 @@ def end_service(name: ServiceName, home: Home, stop_signal: signal.Signals) -> N
     if record:
         end(record.process, stop_signal=stop_signal, grace_s=_STOP_GRACE_S)
     end_marked(_marker(name, home))
+    for path in record.leaves_behind if record else ():
+        Path(path).unlink(missing_ok=True)
 
 
 def _start(service: Service, home: Home, *, preferred_port: int) -> Record:
@@ -75,7 +78,7 @@ def _start(service: Service, home: Home, *, preferred_port: int) -> Record:
             f"The embedded {service.name} cannot be run ({error.strerror}: {launch.command[0]}); "
             "run pip install --force-reinstall 'reelabel[embedded]'."
         ) from error
-    record = Record(process=process, port=port, label=service.label())
+    record = Record(process=process, port=port, label=service.label(), leaves_behind=launch.leaves_behind)
     home.write_record(service.name, record)
     return record
 

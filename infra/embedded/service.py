@@ -19,10 +19,12 @@ class Launch:
     Attributes:
         command: An absolute path and its arguments.
         environment: All variables of the process; they may hold passwords, arguments must not.
+        leaves_behind: Files outside its folder that it does not remove when it ends.
     """
 
     command: Sequence[str]
     environment: Mapping[str, str] = field(repr=False)
+    leaves_behind: Sequence[str] = ()
 
 
 class Service(Protocol):
