@@ -40,6 +40,11 @@ def head() -> str:
     return revision
 
 
+def revisions() -> frozenset[str]:
+    """Name every revision that this version of Reelabel knows."""
+    return frozenset(script.revision for script in ScriptDirectory.from_config(_config(None)).walk_revisions())
+
+
 def current(connection: sqlalchemy.Connection) -> str | None:
     """Name a database's revision; None where it was never migrated."""
     return MigrationContext.configure(connection, opts={"version_table": "reelabel_version"}).get_current_revision()
@@ -47,7 +52,7 @@ def current(connection: sqlalchemy.Connection) -> str | None:
 
 def execute_file(name: str) -> None:
     """Execute a migration's SQL file."""
-    op.execute((_FOLDER / name).read_text())
+    op.execute((_FOLDER / name).read_text(encoding="utf-8"))
 
 
 @contextmanager

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 
 from infra.database import database_errors
-from tasks.results.tables import FAILURE, RESULT
+from sql.queries import read_query
+from tasks.results.tables import RESULT
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -93,16 +94,5 @@ def _scores(connection: Connection, dataset: str, spec_id: str) -> tuple[TaskSco
 
 
 def _failures(connection: Connection, dataset: str, spec_id: str) -> tuple[FailureGroup, ...]:
-    query = (
-        select(
-            FAILURE.c.code,
-            func.count().over(partition_by=FAILURE.c.code).label("count"),
-            FAILURE.c.job_id,
-            FAILURE.c.message,
-        )
-        .distinct(FAILURE.c.code)
-        .where(FAILURE.c.dataset == dataset, FAILURE.c.spec_id == spec_id)
-        .order_by(FAILURE.c.code, FAILURE.c.job_id)
-    )
-    groups = (FailureGroup(**row) for row in connection.execute(query).mappings())
-    return tuple(sorted(groups, key=lambda group: -group.count))
+    rows = connection.execute(text(read_query("failures_by_code")), {"dataset": dataset, "spec_id": spec_id})
+    return tuple(FailureGroup(**row) for row in rows.mappings())

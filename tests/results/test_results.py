@@ -1,54 +1,18 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from uuid import uuid4
 
+import polars as pl
 import pytest
-from sqlalchemy import inspect
+from sqlalchemy import inspect, text
 
-from infra.database import connect
 from infra.errors import ConfigurationError
-from infra.settings import DatabaseSettings
-from tasks.domain import Answer, Failure, Job, JobResult, ModelIdentity, RunSpec, Stage
 from tasks.results.audit import audit_jobs
 from tasks.results.pending import pending_jobs
 from tasks.results.read import read_failures, read_results
-from tasks.results.runs import close_run, find_run, open_run
+from tasks.results.runs import close_run, find_run
 from tasks.results.tables import METADATA
-from tasks.results.write import RunKey, write_shard
-
-SPEC = RunSpec(model=ModelIdentity(name="tiny"))
-
-
-@pytest.fixture
-def engine(database_url):
-    engine = connect(DatabaseSettings(url=database_url))
-    yield engine
-    engine.dispose()
-
-
-@pytest.fixture
-def run(engine):
-    key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, model="tiny", versions={"av": "18"}, host="h")
-    facts = {"dataset": "d", "manifest_uri": "m.parquet", "kind": "classify", "host": "h"}
-    open_run(engine, run_id=key.run_id, spec=SPEC, facts=facts | {"jobs_total": 3, "jobs_skipped": 0})
-    return key
-
-
-def job(name, **changed):
-    return replace(Job(job_id=name, video_uri=f"{name}.mp4", prompt="?", choices=("yes", "no")), **changed)
-
-
-def result(of, probabilities=(0.25, 0.75)):
-    answer = Answer(
-        choice_index=1, probabilities=probabilities, prompt_tokens=90, cached_tokens=64, preprocess_ms=1, inference_ms=2
-    )
-    timings = {"fetch_ms": 1, "decode_ms": 2, "cache_write_ms": 3, "cache_read_ms": 4}
-    counts = {"keyframes_in_file": 5, "frames_used": 4, "shard_index": 0}
-    return JobResult(job=of, source_fingerprint="e1", answer=answer, **timings, **counts)
-
-
-def failure(of):
-    return Failure(job=of, stage=Stage.DECODE, code="no_frames", message="No frame.", shard_index=0)
+from tasks.results.write import write_shard
+from tests.results.rows import SPEC, failure, job, result
 
 
 def test_the_tables_are_those_of_the_migrations(engine):
@@ -64,6 +28,32 @@ def test_a_label_is_written_with_everything_about_it(engine, run):
     assert (row["label"], row["choice_index"], row["probabilities"], row["margin"]) == ("no", 1, [0.25, 0.75], 0.5)
     assert (row["keyframes_in_file"], row["frames_used"], row["prompt_tokens"], row["cached_tokens"]) == (5, 4, 90, 64)
     assert row["run_id"] == str(run.run_id)
+
+
+def test_times_are_utc_whatever_the_database_s_time_zone(engine, run, database_url):
+    with engine.begin() as connection:
+        connection.execute(text(f"ALTER DATABASE {database_url.rpartition('/')[2]} SET timezone = 'Asia/Tokyo'"))
+    engine.dispose()
+    write_shard(engine, run=run, results=[result(job("a"))], failures=[])
+
+    created = read_results(engine, dataset="d", spec_id=SPEC.spec_id)["created_at"]
+
+    assert created.dtype == pl.Datetime("us", "UTC")
+    with engine.connect() as connection:
+        assert abs((connection.scalar(text("SELECT now()")) - created[0]).total_seconds()) < 60
+
+
+def test_columns_have_the_same_types_with_rows_and_without(engine, run):
+    empty = read_results(engine, dataset="d", spec_id=SPEC.spec_id)
+    write_shard(engine, run=run, results=[result(job("a"))], failures=[])
+
+    assert read_results(engine, dataset="d", spec_id=SPEC.spec_id).schema == empty.schema
+
+
+def test_a_message_with_a_nul_byte_is_kept_readable(engine, run):
+    write_shard(engine, run=run, results=[], failures=[failure(job("a"), message="moov\0 not found")])
+
+    assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id)["message"].to_list() == ["moov\ufffd not found"]
 
 
 def test_writing_again_replaces_and_counts_attempts(engine, run):
@@ -130,11 +120,39 @@ def test_the_audit_names_what_is_missing_and_stale(engine, run):
     assert "1 missing, 0 doubled, 1 stale" in str(report)
 
 
+def test_the_audit_names_a_job_with_a_label_and_a_failure(engine, run):
+    write_shard(engine, run=run, results=[result(job("a"))], failures=[failure(job("b"))])
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE reelabel.failure SET job_id = 'a'"))
+
+    report = audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=[job("a")])
+
+    assert (report.doubled, report.labels, report.failures, report.is_reconciled) == (1, 0, 0, False)
+
+
+def test_failures_reconcile_and_are_counted_by_code(engine, run):
+    jobs = [job(name) for name in "abc"]
+    failures = [failure(jobs[1]), failure(jobs[2], code="video_missing")]
+    write_shard(engine, run=run, results=[result(jobs[0])], failures=failures)
+
+    report = audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+
+    assert report.is_reconciled
+    assert (report.labels, report.failures, report.codes) == (1, 2, {"no_frames": 1, "video_missing": 1})
+
+
 def test_a_run_is_found_by_id_by_its_beginning_and_as_the_last(engine, run):
     close_run(engine, run.run_id, state="done", message="ok")
 
-    for text in (str(run.run_id), str(run.run_id)[:8], "last"):
-        assert find_run(engine, text)["run_id"] == run.run_id
+    for given in (str(run.run_id), str(run.run_id)[:8], "last"):
+        assert find_run(engine, given)["run_id"] == run.run_id
     assert find_run(engine, "last")["ended_at"] is not None
     with pytest.raises(ConfigurationError, match="No runs match"):
         find_run(engine, "ffffffff-no")
+    with pytest.raises(ConfigurationError, match=f"give one of the latest: {run.run_id}"):
+        find_run(engine, "_")
+
+
+def test_a_database_without_runs_says_so(engine):
+    with pytest.raises(ConfigurationError, match="No run has been started yet"):
+        find_run(engine, "last")

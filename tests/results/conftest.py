@@ -1,0 +1,24 @@
+from uuid import uuid4
+
+import pytest
+
+from infra.database import connect
+from infra.settings import DatabaseSettings
+from tasks.results.runs import open_run
+from tasks.results.write import RunKey
+from tests.results.rows import SPEC
+
+
+@pytest.fixture
+def engine(database_url):
+    engine = connect(DatabaseSettings(url=database_url))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def run(engine):
+    key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, model="tiny", versions={"av": "18"}, host="h")
+    facts = {"dataset": "d", "manifest_uri": "m.parquet", "kind": "classify", "host": "h"}
+    open_run(engine, run_id=key.run_id, spec=SPEC, facts=facts | {"jobs_total": 3, "jobs_skipped": 0})
+    return key

@@ -1,0 +1,25 @@
+"""Small jobs, labels and failures."""
+
+from dataclasses import replace
+
+from tasks.domain import Answer, Failure, Job, JobResult, ModelIdentity, RunSpec, Stage
+
+SPEC = RunSpec(model=ModelIdentity(name="tiny"))
+
+
+def job(name, **changed):
+    return replace(Job(job_id=name, video_uri=f"{name}.mp4", prompt="?", choices=("yes", "no")), **changed)
+
+
+def result(of, probabilities=(0.25, 0.75)):
+    """Label a job with its second choice."""
+    answer = Answer(
+        choice_index=1, probabilities=probabilities, prompt_tokens=90, cached_tokens=64, preprocess_ms=1, inference_ms=2
+    )
+    timings = {"fetch_ms": 1, "decode_ms": 2, "cache_write_ms": 3, "cache_read_ms": 4}
+    counts = {"keyframes_in_file": 5, "frames_used": 4, "shard_index": 0}
+    return JobResult(job=of, source_fingerprint="e1", answer=answer, **timings, **counts)
+
+
+def failure(of, code="no_frames", message="No frame."):
+    return Failure(job=of, stage=Stage.DECODE, code=code, message=message, shard_index=0)

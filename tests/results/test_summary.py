@@ -1,0 +1,40 @@
+from tasks.results.summary import summarize_results
+from tasks.results.write import write_shard
+from tests.results.rows import SPEC, failure, job, result
+
+
+def test_accuracy_counts_known_answers_by_task(engine, run):
+    jobs = [
+        job("a", task="colour", answer="no"),
+        job("b", task="colour", answer="yes"),
+        job("c", task="colour"),
+        job("d"),
+    ]
+    write_shard(engine, run=run, results=[result(one) for one in jobs], failures=[])
+
+    summary = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id)
+
+    colour, rest = summary.tasks
+    assert (colour.task, colour.labels, colour.known, colour.correct, colour.accuracy) == ("colour", 3, 2, 1, 0.5)
+    assert (rest.task, rest.labels, rest.accuracy) == (None, 1, None)
+    assert (summary.overall.labels, summary.overall.accuracy) == (4, 0.5)
+
+
+def test_failures_are_counted_by_code_with_an_example(engine, run):
+    failures = [
+        failure(job("z"), code="video_missing", message="Nothing at z.mp4."),
+        failure(job("b"), message="No frame in b."),
+        failure(job("a"), message="No frame in a."),
+    ]
+    write_shard(engine, run=run, results=[], failures=failures)
+
+    frequent, rare = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id).failures
+
+    assert (frequent.code, frequent.count, frequent.job_id, frequent.message) == ("no_frames", 2, "a", "No frame in a.")
+    assert (rare.code, rare.count) == ("video_missing", 1)
+
+
+def test_a_dataset_without_rows_has_no_scores(engine):
+    summary = summarize_results(engine, dataset="none", spec_id=SPEC.spec_id)
+
+    assert (summary.tasks, summary.failures, summary.overall.accuracy) == ((), (), None)
