@@ -2,15 +2,15 @@
 
 Columns: `pixels` (fixed-size binary, H*W*3 bytes of RGB, uncompressed so that reading copies
 nothing), `pts`, `time_s`, `frame_index`, `is_keyframe`. The schema's metadata holds everything else
-as JSON under `reelabel`: picks, sizes, rates, where the frames came from, what made them, and a
-checksum of the pixels.
+as JSON under `reelabel`: picks, sizes, rates, where the frames came from, what made them; and under
+`seal` a checksum of the whole file.
 """
 
 from __future__ import annotations
 
 import json
-import zlib
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from infra.errors import FrameFileError
 from tasks.frames.key import ENCODING, SCHEMA_VERSION, decoder_versions
+from tasks.frames.seal import BLANK_SEAL, SEAL_KEY, check_seal, seal
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -84,8 +85,7 @@ def encode_frame_file(keyframes: Keyframes, *, source_uri: str, fingerprint: str
         "source_uri": source_uri,
         "fingerprint": fingerprint,
         "sampling": sampling.model_dump(mode="json"),
-        "made_by": decoder_versions(),
-        "crc32": zlib.crc32(pixels.data),
+        "made_by": {"reelabel": version("reelabel"), **decoder_versions()},
     }
     frame_bytes = height * width * 3
     columns = {
@@ -95,12 +95,13 @@ def encode_frame_file(keyframes: Keyframes, *, source_uri: str, fingerprint: str
         "frame_index": pa.array(keyframes.frame_index),
         "is_keyframe": pa.array(keyframes.is_keyframe),
     }
-    table = pa.table(columns).replace_schema_metadata({_METADATA_KEY: json.dumps(metadata).encode()})
+    table = pa.table(columns).replace_schema_metadata(
+        {_METADATA_KEY: json.dumps(metadata).encode(), SEAL_KEY: BLANK_SEAL},
+    )
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return seal(sink.getvalue().to_pybytes())
 
 
 def decode_frame_file(data: bytes) -> FrameFile:
@@ -109,14 +110,13 @@ def decode_frame_file(data: bytes) -> FrameFile:
     Raises:
         FrameFileError: The bytes are not a frame file of this version, or are damaged.
     """
+    check_seal(data)
     try:
         table = pa.ipc.open_file(pa.py_buffer(data)).read_all().combine_chunks()
         metadata: dict[str, Any] = json.loads((table.schema.metadata or {})[_METADATA_KEY])
         if metadata["schema"] != SCHEMA_VERSION:
             raise FrameFileError(f"The frame file has schema {metadata['schema']}, not {SCHEMA_VERSION}.")
         images = _images(table, metadata)
-        if zlib.crc32(images.data) != metadata["crc32"]:
-            raise FrameFileError("The frame file's pixels do not match their checksum.")
         return FrameFile(
             images=images,
             pts=table["pts"].to_numpy(),
