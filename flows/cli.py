@@ -56,6 +56,29 @@ Format = Annotated[str, typer.Option("--format", help="table, json, csv or parqu
 
 
 @app.command()
+@example("reelabel demo --keep")
+def demo(
+    model: Annotated[str | None, typer.Option(help="Your own model: a folder or hub name.")] = None,
+    clips: Annotated[int, typer.Option(min=24, max=1000, help="Clips to make; three jobs each.")] = 32,
+    *,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the services running afterwards.")] = False,
+) -> None:
+    """Run the main job end to end on clips made here: services, deployment, answers, summary."""
+    from flows.commands.demo import run_demo  # noqa: PLC0415
+
+    raise typer.Exit(run_demo(model=model, clips=clips, keep=keep))
+
+
+@app.command()
+@example("reelabel deploy")
+def deploy() -> None:
+    """Create or update the deployments: classify/nightly, classify/on-demand, backfill/by-ids."""
+    from flows.commands.services import deploy_all  # noqa: PLC0415
+
+    deploy_all(load_settings())
+
+
+@app.command()
 @example("reelabel classify s3://videos/jobs/*.parquet --dataset animals")
 def classify(
     manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; local or s3://.")],

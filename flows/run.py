@@ -202,7 +202,6 @@ def _work(
                 # Quoted, so that Prefect does not walk through every job looking for futures.
                 extracting.append(extract_shard.submit(shard.index, quote(shard), quote(preparer), processes))  # type: ignore[call-overload]
             extracted = extracting.popleft().result()
-            engine.wait_ready()
             report = infer_shard(extracted.shard.index, quote(extracted), quote(answering))  # type: ignore[call-overload]
             update_run(database, run.run_id, **progress.add(report))
             artifact.update(progress.jobs_labelled + progress.jobs_failed)

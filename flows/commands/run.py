@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -16,7 +17,7 @@ from rich.table import Table
 
 from infra.database import connect
 from infra.embedded import ServiceName, export, running
-from infra.errors import ReelabelError
+from infra.errors import ConfigurationError, ReelabelError
 from infra.settings import load_settings
 from sql.migrate import upgrade
 from tasks.results.audit import audit_jobs
@@ -64,6 +65,29 @@ def _run_flow(parameters: dict[str, Any], settings: Settings) -> UUID:
     finally:
         engine.dispose()
     return flow_run.id
+
+
+def submit_and_watch(deployment: str, parameters: dict[str, Any], settings: Settings) -> UUID:
+    """Run a deployment by the worker, and show its progress.
+
+    Raises:
+        ConfigurationError: The run did not complete; its last state says why.
+    """
+    from prefect.deployments import run_deployment  # noqa: PLC0415
+    from prefect.flow_runs import wait_for_flow_run  # noqa: PLC0415
+
+    logging.getLogger("prefect").setLevel(logging.CRITICAL)
+    flow_run: Any = run_deployment(deployment, parameters=parameters, timeout=0)  # a coroutine only in async code
+    engine = connect(settings.database)
+    try:
+        with watched(engine, flow_run.id):
+            ended: Any = asyncio.run(wait_for_flow_run(flow_run.id, poll_interval=1, timeout=None))
+    finally:
+        engine.dispose()
+    if not ended.state.is_completed():
+        raise ConfigurationError(f"The run failed: {ended.state.message} See {settings.home}/logs/worker.log.")
+    run_id: UUID = flow_run.id
+    return run_id
 
 
 @contextmanager

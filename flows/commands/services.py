@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import tomli_w
 from rich.console import Console
 from rich.table import Table
 
-from infra.embedded import ServiceName, running, status, stop
+from infra.embedded import ServiceName, export, running, status, stop
 from infra.health import examine
 
 if TYPE_CHECKING:
@@ -27,6 +28,18 @@ def start_services(settings: Settings) -> None:
     _CONSOLE.print(
         f"Running. Prefect's pages: {api_url.removesuffix('/api')}. Stop by `reelabel down`.", soft_wrap=True
     )
+
+
+def deploy_all(settings: Settings) -> None:
+    """Create or update the deployments on the user's Prefect, or on the embedded one."""
+    with running(settings, wanted=frozenset({ServiceName.PREFECT})) as started:
+        os.environ.update(export(started))
+        from flows.deploy import deploy_flows  # noqa: PLC0415 - Prefect reads its environment when it is imported
+
+        for name in deploy_flows(started):
+            _CONSOLE.print(f"Deployed {name} to work pool {started.prefect.work_pool}.")
+    if settings.nightly.manifest is None:
+        _CONSOLE.print("classify/nightly is paused: set nightly.manifest, then deploy again.")
 
 
 def stop_services(settings: Settings) -> None:

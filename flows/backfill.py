@@ -1,0 +1,77 @@
+"""The flow that asks chosen jobs again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prefect import flow
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from flows.parameters import Dataset, Failed, Force, JobIds, Manifest, Model, NumFrames
+from flows.run import RunRequest, execute_run
+from infra.errors import ConfigurationError
+from infra.settings import load_settings
+from tasks.results.read import read_failures
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Engine
+
+    from tasks.domain import Job, RunSpec
+
+_SHOWN_IDS = 5
+
+
+@flow(
+    name="backfill",
+    description="Ask chosen jobs of a manifest again: by id, or those that failed.",
+    flow_run_name="backfill-{manifest}",
+    task_runner=ThreadPoolTaskRunner(max_workers=4),  # type: ignore[arg-type]
+)
+def backfill(
+    manifest: Manifest,
+    job_ids: JobIds = [],  # noqa: B006 - a form's default; never changed
+    dataset: Dataset = None,
+    num_frames: NumFrames = None,
+    model: Model = None,
+    *,
+    failed: Failed = False,
+    force: Force = False,
+) -> str:
+    """Ask chosen jobs again; gives the audit's sentence."""
+
+    def select(
+        jobs: Sequence[Job],
+        pending: Sequence[Job],
+        database: Engine,
+        spec: RunSpec,
+        dataset: str,
+    ) -> list[Job]:
+        chosen = set(job_ids)
+        if failed:
+            chosen |= set(read_failures(database, dataset=dataset, spec_id=spec.spec_id)["job_id"].to_list())
+        return choose_jobs(jobs, pending, chosen=chosen, force=force)
+
+    request = RunRequest(
+        kind="backfill",
+        manifest=manifest,
+        dataset=dataset,
+        num_frames=num_frames,
+        model=model,
+        select=select,
+    )
+    return str(execute_run(request, load_settings()))
+
+
+def choose_jobs(jobs: Sequence[Job], pending: Sequence[Job], *, chosen: set[str], force: bool) -> list[Job]:
+    """Pick the chosen jobs out of a manifest: those without a valid label, or all when forced.
+
+    Raises:
+        ConfigurationError: A chosen id is not in the manifest.
+    """
+    unknown = sorted(chosen - {job.job_id for job in jobs})
+    if unknown:
+        shown = ", ".join(unknown[:_SHOWN_IDS])
+        raise ConfigurationError(f"{len(unknown):,} job ids are not in the manifest, such as {shown}; correct them.")
+    return [job for job in (jobs if force else pending) if job.job_id in chosen]
