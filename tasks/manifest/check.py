@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tasks.manifest.schema import COLUMNS, REQUIRED, SCHEMES
+from tasks.manifest.schema import COLUMNS, LONGEST_ID_BYTES, REPLACED_BY_MESSAGES, REQUIRED, SCHEMES, STORED_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,9 @@ def conform(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
     Returns:
         The frame with every column of the schema, absent optional ones null, and the columns' faults.
     """
-    faults = [Fault(rule=f"Column {name} is missing.") for name in REQUIRED if name not in frame.columns]
+    # Rows with messages name their video and question there.
+    needed = [name for name in REQUIRED if not ("messages" in frame.columns and name in REPLACED_BY_MESSAGES)]
+    faults = [Fault(rule=f"Column {name} is missing.") for name in needed if name not in frame.columns]
     columns: list[pl.Expr] = []
     for name, dtype in COLUMNS.items():
         if name not in frame.columns:
@@ -86,39 +88,71 @@ def _row_faults(frame: pl.DataFrame) -> Iterator[Fault]:
 
 def _rules() -> Iterator[tuple[str, str, pl.Expr]]:
     """List each rule, the column to show, and which rows break it."""
-    choice = pl.element()
-    scheme = pl.col("video_uri").str.extract(r"^([A-Za-z][A-Za-z0-9+.-]*)://", 1).str.to_lowercase()
+    yield from _presence_rules()
+    yield from _storage_rules()
+    yield from _choice_rules()
+    yield from _video_rules()
+    yield (
+        "messages cannot be run yet; give video_uri and prompt instead.",
+        "job_id",
+        pl.col("messages").is_not_null(),
+    )
+
+
+def _presence_rules() -> Iterator[tuple[str, str, pl.Expr]]:
     for name in REQUIRED:
-        yield f"{name} is null.", name, pl.col(name).is_null()
+        replaced = pl.col("messages").is_not_null() & (name in REPLACED_BY_MESSAGES)
+        yield f"{name} is null.", name, pl.col(name).is_null() & ~replaced
     for name in ("job_id", "video_uri", "prompt"):
         yield f"{name} is empty.", name, pl.col(name).str.strip_chars() == ""
     yield "job_id is not unique.", "job_id", pl.col("job_id").is_duplicated() & pl.col("job_id").is_not_null()
-    yield "choices holds fewer than two answers.", "choices", pl.col("choices").list.len() < 2  # noqa: PLR2004
+
+
+def _storage_rules() -> Iterator[tuple[str, str, pl.Expr]]:
+    """List what Postgres would refuse after the model has answered."""
+    yield (
+        f"job_id is longer than {LONGEST_ID_BYTES:,} bytes.",
+        "job_id",
+        pl.col("job_id").str.len_bytes() > LONGEST_ID_BYTES,
+    )
+    for name in STORED_TEXT:
+        yield f"{name} holds a NUL character.", name, pl.col(name).str.contains("\0", literal=True)
+    yield (
+        "choices holds a NUL character.",
+        "choices",
+        pl.col("choices").list.eval(pl.element().str.contains("\0", literal=True)).list.any(),
+    )
+
+
+def _choice_rules() -> Iterator[tuple[str, str, pl.Expr]]:
+    choices, choice = pl.col("choices"), pl.element()
+    yield "choices holds fewer than two answers.", "choices", choices.list.len() < 2  # noqa: PLR2004
     yield (
         "choices holds an empty answer.",
         "choices",
-        pl.col("choices").list.eval(choice.is_null() | (choice.str.strip_chars() == "")).list.any(),
+        choices.list.eval(choice.is_null() | (choice.str.strip_chars() == "")).list.any(),
     )
-    yield (
-        "choices repeats an answer.",
-        "choices",
-        pl.col("choices").list.n_unique() < pl.col("choices").list.len(),
-    )
+    yield "choices repeats an answer.", "choices", choices.list.n_unique() < choices.list.len()
+    yield "answer is not one of choices.", "answer", ~pl.col("answer").is_in(choices)
+
+
+def _video_rules() -> Iterator[tuple[str, str, pl.Expr]]:
+    uri, start_s, end_s = pl.col("video_uri"), pl.col("start_s"), pl.col("end_s")
+    scheme = uri.str.extract(r"^([A-Za-z][A-Za-z0-9+.-]*)://", 1)
     yield (
         f"video_uri has a scheme other than {', '.join(SCHEMES)} or a plain path.",
         "video_uri",
         scheme.is_not_null() & ~scheme.is_in(SCHEMES),
     )
-    yield "answer is not one of choices.", "answer", ~pl.col("answer").is_in(pl.col("choices"))
-    yield "start_s is negative.", "start_s", pl.col("start_s") < 0
-    yield "end_s is not after start_s.", "end_s", pl.col("end_s") <= pl.col("start_s").fill_null(0.0)
+    yield (
+        "video_uri does not name a bucket and a key, as s3://bucket/key does.",
+        "video_uri",
+        (scheme == "s3") & ~uri.str.contains("^s3://[^/]+/."),
+    )
+    yield "start_s is negative.", "start_s", start_s < 0
+    yield "end_s is not after start_s.", "end_s", end_s <= start_s.fill_null(0.0)
     yield (
         "start_s and end_s: segments cannot be run yet; cut the video, or leave both empty.",
         "job_id",
-        pl.col("start_s").is_not_null() | pl.col("end_s").is_not_null(),
-    )
-    yield (
-        "messages cannot be run yet; give video_uri and prompt instead.",
-        "job_id",
-        pl.col("messages").is_not_null(),
+        start_s.is_not_null() | end_s.is_not_null(),
     )

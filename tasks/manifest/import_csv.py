@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from typing import TYPE_CHECKING
 
@@ -19,36 +20,54 @@ _NUMBERS = ("start_s", "end_s")
 def import_csv(path: Path) -> pl.DataFrame:
     """Read a CSV file with the manifest's column names; unknown columns are dropped.
 
-    `choices` is a JSON list (`["yes", "no"]`) or is separated by bars (`yes|no`).
+    `choices` is a JSON list (`["yes", "no"]`) or is separated by bars (`yes|no`). An empty cell is null.
 
     Raises:
         ManifestError: The file cannot be read, or a value cannot; its line is named.
     """
+    rows = []
     try:
-        raw = pl.read_csv(path, infer_schema=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
+        # A spreadsheet's export may open with a byte order mark.
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, strict=True)
+            names = [name for name in reader.fieldnames or () if name in COLUMNS]
+            for cells in reader:
+                try:
+                    rows.append(_row(cells, names))
+                except ValueError as error:
+                    raise ManifestError(f"{path}, line {reader.line_num}: {error}.") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ManifestError(f"Cannot read {path} as CSV: {error}.") from None
-    columns = {name: raw[name].to_list() for name in raw.columns if name in COLUMNS}
-    parsed = {
-        name: [_value(name, text, line=line, path=path) for line, text in enumerate(values, start=2)]
-        for name, values in columns.items()
-    }
-    return pl.DataFrame(parsed, schema={name: COLUMNS[name] for name in parsed})
+    return pl.DataFrame(rows, schema={name: COLUMNS[name] for name in names})
 
 
-def _value(name: str, text: str | None, *, line: int, path: Path) -> object:
-    if text is None:
+def _row(cells: dict[str, str], names: list[str]) -> dict[str, object]:
+    # DictReader keeps surplus cells under None, and fills missing ones with it.
+    if None in cells or None in cells.values():
+        raise ValueError("the number of cells is not that of the header")
+    return {name: _value(name, cells[name]) for name in names}
+
+
+def _value(name: str, text: str) -> object:
+    if not text:
         return None
+    if name == "choices":
+        return _choices(text)
+    if name not in _NUMBERS:
+        return text
     try:
-        if name in _NUMBERS:
-            return float(text)
-        return _choices(text) if name == "choices" else text
+        return float(text)
     except ValueError:
-        raise ManifestError(f"{path}, line {line}: {name} {text!r} cannot be read.") from None
+        raise ValueError(f"{name} {text!r} is not a number") from None
 
 
 def _choices(text: str) -> list[str]:
     if not text.lstrip().startswith("["):
         return [part.strip() for part in text.split("|")]
-    values = json.loads(text)
-    return [str(value) for value in values]
+    try:
+        values = json.loads(text)
+    except ValueError:
+        raise ValueError(f"choices {text!r} is not a JSON list") from None
+    if not all(isinstance(value, str) for value in values):
+        raise ValueError(f"choices {text!r} holds something other than text")
+    return list(values)

@@ -12,8 +12,10 @@ from infra.errors import ManifestError
 from tasks.manifest.schema import COLUMNS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+_COLUMNS = ("job_id", "video_uri", "prompt", "choices", "system_prompt")
 _CHOICE_LINE = re.compile(r"^\s*\(?([A-Z])[.):]\s+(.+?)\s*$")
 
 
@@ -28,49 +30,69 @@ def import_openai_batch(path: Path) -> pl.DataFrame:
         ManifestError: The file or one of its lines cannot be read; the line is named.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines(): JSON text may hold separators that are no line's end, such as U+2028.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ManifestError(f"Cannot read {path}: {error}.") from None
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                rows.append(_row(json.loads(line)))
-            except (KeyError, TypeError, ValueError) as error:
-                raise ManifestError(f"{path}, line {number}: {_reason(error)}.") from None
-    names = ("job_id", "video_uri", "prompt", "choices", "system_prompt")
-    return pl.DataFrame(rows, schema={name: COLUMNS[name] for name in names})
+    rows = [_line(line, where=f"{path}, line {number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    return pl.DataFrame(rows, schema={name: COLUMNS[name] for name in _COLUMNS})
+
+
+def _line(line: str, *, where: str) -> dict[str, Any]:
+    try:
+        return _row(json.loads(line))
+    except json.JSONDecodeError as error:
+        raise ManifestError(f"{where}: it is not JSON ({error.msg} at character {error.colno}).") from None
+    except KeyError as error:
+        raise ManifestError(f"{where}: {error} is missing.") from None
+    except (TypeError, AttributeError):
+        raise ManifestError(f"{where}: it is not a request of the OpenAI batch format.") from None
+    except ValueError as error:
+        raise ManifestError(f"{where}: {error}.") from None
 
 
 def _row(request: dict[str, Any]) -> dict[str, Any]:
     body = request["body"]
-    system: list[str] = []
-    texts: list[str] = []
-    videos: list[str] = []
-    for message in body["messages"]:
-        content = message["content"]
-        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        for part in parts:
-            if part["type"] == "text":
-                (system if message["role"] == "system" else texts).append(part["text"])
-            elif part["type"] in {"video_url", "video"}:
-                value = part[part["type"]]
-                videos.append(value["url"] if isinstance(value, dict) else value)
+    parts = [*_parts(body["messages"])]
+    videos = [value for role, kind, value in parts if kind == "video"]
     if len(videos) != 1:
         raise ValueError(f"{len(videos)} videos in one request; give one")
-    prompt, choices = _split("\n".join(texts))
+    question = "\n".join(value for role, kind, value in parts if kind == "text" and role != "system")
+    system = "\n".join(value for role, kind, value in parts if kind == "text" and role == "system")
     given = (body.get("metadata") or {}).get("choices")
-    if given:
-        prompt, choices = "\n".join(texts), json.loads(given) if isinstance(given, str) else list(given)
+    prompt, choices = (question, _given(given)) if given else _split(question)
     if not choices:
         raise ValueError("no choices; write them as lines 'A. text', or as metadata.choices")
     return {
-        "job_id": request["custom_id"],
+        "job_id": str(request["custom_id"]),
         "video_uri": videos[0],
         "prompt": prompt,
         "choices": choices,
-        "system_prompt": "\n".join(system) or None,
+        "system_prompt": system or None,
     }
+
+
+def _parts(messages: list[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    """Walk through role, kind (`text` or `video`) and value of every part."""
+    for message in messages:
+        role, content = message["role"], message["content"]
+        for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+            kind = part["type"]
+            if kind not in {"text", "video", "video_url"}:
+                raise ValueError(f"a part of type {kind!r}; give text and one video_url")
+            value: Any = part[kind]
+            value = value["url"] if isinstance(value, dict) else value
+            if not isinstance(value, str):
+                raise ValueError(f"a part of type {kind!r} holds {value!r}, not text")  # noqa: TRY004 - of the data
+            yield role, kind.removesuffix("_url"), value
+
+
+def _given(choices: str | list[str]) -> list[str]:
+    # The batch format's metadata holds text alone, so that a list is often written as JSON in it.
+    values = json.loads(choices) if isinstance(choices, str) else choices
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError(f"metadata.choices {choices!r} is not a list of texts")
+    return values
 
 
 def _split(text: str) -> tuple[str, list[str]]:
@@ -84,7 +106,3 @@ def _split(text: str) -> tuple[str, list[str]]:
         elif not choices:
             prompt.append(line)
     return "\n".join(prompt).strip(), choices
-
-
-def _reason(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

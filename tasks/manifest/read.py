@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from fnmatch import fnmatchcase
+from glob import glob
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -59,21 +61,31 @@ def dataset_name(uri: str) -> str:
 def _matches(uri: str, objects: ObjectStore) -> list[str]:
     if not any(character in uri for character in _GLOB_CHARACTERS):
         return [uri]
-    first = min(uri.find(character) for character in _GLOB_CHARACTERS if character in uri)
-    folder = uri[:first].rpartition("/")[0] or "."
-    depth = uri.count("/")
-    # A star stays within its folder, as in a shell.
-    found = [info.uri for info in objects.list(folder) if info.uri.count("/") == depth and fnmatchcase(info.uri, uri)]
+    pattern = objects.local_path(uri)
+    found = sorted(_matching_files(pattern) if pattern else _matching_objects(uri, objects))
     if not found:
         raise ManifestError(f"No file matches {uri}.")
-    return sorted(found)
+    return found
+
+
+def _matching_files(pattern: Path) -> list[str]:
+    return [name for name in glob(str(pattern)) if Path(name).is_file()]  # noqa: PTH207 - takes absolute patterns too
+
+
+def _matching_objects(uri: str, objects: ObjectStore) -> list[str]:
+    first = min(uri.find(character) for character in _GLOB_CHARACTERS if character in uri)
+    folder = uri[:first].rpartition("/")[0]
+    depth = uri.count("/")  # a star stays within its folder, as in a shell
+    return [info.uri for info in objects.list(folder) if info.uri.count("/") == depth and fnmatchcase(info.uri, uri)]
 
 
 def _read_part(uri: str, objects: ObjectStore) -> pl.DataFrame:
     try:
         data = objects.read(uri)
     except ObjectMissingError:
-        raise ManifestError(f"There is no manifest at {uri}.") from None
+        raise ManifestError(
+            f"There is no manifest file at {uri}; for all files of a folder, write folder/*.parquet."
+        ) from None
     try:
         return pl.read_parquet(io.BytesIO(data))
     except (pl.exceptions.PolarsError, OSError):

@@ -22,3 +22,9 @@ OPTIONAL: dict[str, pl.DataType] = {
 COLUMNS = REQUIRED | OPTIONAL
 
 SCHEMES = ("s3", "file")
+
+REPLACED_BY_MESSAGES = frozenset({"video_uri", "prompt"})
+# Columns that result rows repeat beside the chosen label; Postgres stores no NUL.
+STORED_TEXT = ("job_id", "answer", "task", "subtask")
+# A key of a Postgres index must fit into a third of a page, with room for dataset and spec.
+LONGEST_ID_BYTES = 1024

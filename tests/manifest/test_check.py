@@ -42,11 +42,28 @@ def test_a_good_manifest_has_no_fault():
         pytest.param(rows(start_s=[-1.0, None, None]), "start_s is negative", id="negative start"),
         pytest.param(rows(start_s=[3.0] * 3, end_s=[2.0, 4.0, 5.0]), "end_s is not after start_s. 1 row", id="order"),
         pytest.param(rows(messages=["[]", None, None]), "messages cannot be run yet", id="messages"),
+        pytest.param(rows(video_uri=["S3://b/x", "a", "b"]), "scheme other than s3, file", id="scheme in capitals"),
+        pytest.param(rows(video_uri=["s3://bucket", "a", "b"]), "does not name a bucket and a key", id="no key"),
+        pytest.param(rows(job_id=["a", "b" * 2000, "c"]), "job_id is longer than 1,024 bytes. 1 row", id="long id"),
+        pytest.param(rows(task=["a\0", None, "b"]), "task holds a NUL character. 1 row", id="nul"),
+        pytest.param(rows(choices=[["a", "b"], ["a\0", "b"], ["a", "b"]]), "choices holds a NUL", id="nul in a choice"),
         pytest.param(rows().clear(), "The manifest has no rows.", id="no rows"),
     ],
 )
 def test_each_fault_is_named_with_its_rows(frame, message):
     assert any(message in str(fault) for fault in check_manifest(frame)), [*map(str, check_manifest(frame))]
+
+
+def test_messages_stand_instead_of_video_and_prompt():
+    faults = check_manifest(rows(messages=["[]"] * 3).drop("video_uri", "prompt"))
+
+    assert [fault.rule for fault in faults] == ["messages cannot be run yet; give video_uri and prompt instead."]
+
+
+def test_rows_without_messages_still_need_a_video():
+    faults = check_manifest(rows(messages=["[]", None, None]).drop("video_uri"))
+
+    assert (faults[0].rule, faults[0].count) == ("video_uri is null.", 2)
 
 
 @pytest.fixture
@@ -65,6 +82,16 @@ def test_jobs_are_read_from_every_file_of_a_glob(tmp_path, objects):
     assert jobs[0].choices == ("yes", "no")
 
 
+def test_a_glob_may_be_relative_and_its_star_stays_within_a_folder(tmp_path, objects, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows().write_parquet(tmp_path / "a.parquet")
+    (tmp_path / "old").mkdir()
+    rows().write_parquet(tmp_path / "old" / "b.parquet")
+
+    for uri in ("*.parquet", "./*.parquet", f"{tmp_path.as_uri()}/*.parquet"):
+        assert len(read_jobs(uri, objects)) == 3
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -79,7 +106,7 @@ def test_other_files_are_refused(tmp_path, objects, name, content, message):
 
 
 def test_a_missing_manifest_is_named(tmp_path, objects):
-    with pytest.raises(ManifestError, match="no manifest at"):
+    with pytest.raises(ManifestError, match="no manifest file at"):
         read_jobs(str(tmp_path / "gone.parquet"), objects)
     with pytest.raises(ManifestError, match="No file matches"):
         read_jobs(f"{tmp_path}/*.parquet", objects)

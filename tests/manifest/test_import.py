@@ -32,6 +32,23 @@ def test_a_csv_value_that_cannot_be_read_is_named_by_its_line(tmp_path):
         import_csv(path)
 
 
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        pytest.param('"two\nlines",b,c,x|y\na,b,c', "line 4: the number of cells", id="too few cells"),
+        pytest.param("a,b,c,x|y,z", "line 2: the number of cells", id="too many cells"),
+        pytest.param('a,b,c,"[""x"""', "line 2: choices .* is not a JSON list", id="broken list"),
+        pytest.param("a,b,c,[1]", "line 2: choices .* other than text", id="numbers"),
+    ],
+)
+def test_a_csv_row_that_cannot_be_read_is_named_by_its_line(tmp_path, row, message):
+    path = tmp_path / "jobs.csv"
+    path.write_text(f"job_id,video_uri,prompt,choices\n{row}\n")
+
+    with pytest.raises(ManifestError, match=message):
+        import_csv(path)
+
+
 def request(**changed):
     text = "What colour is it?\nA. red\nB) green\nAnswer with one letter."
     content = [{"type": "video_url", "video_url": {"url": "s3://b/v.mp4"}}, {"type": "text", "text": text}]
@@ -55,10 +72,22 @@ def test_openai_batches_become_a_good_manifest(tmp_path):
     }
 
 
+def test_choices_may_stand_in_the_metadata(tmp_path):
+    body = request()["body"] | {"metadata": {"choices": '["red", "green"]'}}
+    body["messages"][1]["content"][1]["text"] = "What colour\u2028is it?"
+    path = tmp_path / "batch.jsonl"
+    path.write_text(json.dumps(request(body=body), ensure_ascii=False))
+
+    frame = import_openai_batch(path)
+
+    assert frame.select("prompt", "choices").row(0) == ("What colour\u2028is it?", ["red", "green"])
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        pytest.param("{", "line 1", id="no json"),
+        pytest.param("{", "line 1: it is not JSON", id="no json"),
+        pytest.param("[1]", "line 1: it is not a request", id="no request"),
         pytest.param(json.dumps({"custom_id": "a"}), "line 1: 'body' is missing", id="no body"),
         pytest.param(
             json.dumps({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "A. x\nB. y"}]}}),
