@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import secrets
 import signal
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
@@ -15,6 +16,8 @@ from infra.embedded.prefect_server import prefect_command, prefect_environment
 from infra.embedded.service import Launch
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from infra.embedded.home import Home
     from infra.settings import Settings
 
@@ -34,10 +37,11 @@ class Worker:
     def launch(self, port: int) -> Launch:  # noqa: ARG002 - it listens nowhere
         """Make the pool if it is not there, and serve it."""
         pool = self._settings.prefect.work_pool
+        # A name of its own each time: the server calls a killed worker online for a while yet.
+        name = f"embedded-{secrets.token_hex(6)}"
+        self._name_path.write_text(name)
         return Launch(
-            command=prefect_command(
-                "worker", "start", "--pool", pool, "--type", "process", "--name", self._worker_name()
-            ),
+            command=prefect_command("worker", "start", "--pool", pool, "--type", "process", "--name", name),
             environment={**prefect_environment(self._home), **export(self._settings)},
         )
 
@@ -45,10 +49,11 @@ class Worker:
         """Ask the server whether it hears from the worker."""
         pool = quote(self._settings.prefect.work_pool, safe="")
         try:
+            name = self._name_path.read_text()
             workers = self._post(f"/work_pools/{pool}/workers/filter")
         except (OSError, http.client.HTTPException, ValueError):
             return False
-        return any(worker["name"] == self._worker_name() and worker["status"] == "ONLINE" for worker in workers)
+        return any(worker["name"] == name and worker["status"] == "ONLINE" for worker in workers)
 
     def label(self) -> str:
         """Digest the addresses: a worker that knows other ones must not run our flows."""
@@ -58,8 +63,9 @@ class Worker:
         addresses += [value for name, value in sorted(known.items()) if name.startswith("REELABEL_STORE_")]
         return hashlib.sha256("\n".join([settings.prefect.work_pool, *addresses]).encode()).hexdigest()[:16]
 
-    def _worker_name(self) -> str:
-        return f"embedded-{self.label()}"
+    @property
+    def _name_path(self) -> Path:
+        return self._home.folder(self.name) / "name"
 
     def _post(self, path: str) -> list[dict[str, str]]:
         url = urlsplit(self._settings.prefect.api_url or "")

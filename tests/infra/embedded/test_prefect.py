@@ -35,7 +35,7 @@ def test_server_page_and_worker_are_there_and_start_again_after_a_kill(settings)
 
     with urllib.request.urlopen(api_url.removesuffix("/api"), timeout=10) as page:
         assert b"<html" in page.read()
-    assert len(_online_workers(api_url)) == 1
+    (first_worker,) = _online_workers(api_url)
     before = _pids(settings)
     assert set(before) == WANTED
     for pid in before.values():
@@ -43,7 +43,7 @@ def test_server_page_and_worker_are_there_and_start_again_after_a_kill(settings)
 
     again = start(settings, wanted=WANTED)
 
-    assert len(_online_workers(again.prefect.api_url)) == 1
+    assert set(_online_workers(again.prefect.api_url)) > {first_worker}
     assert not set(before.values()) & set(_pids(settings).values())
 
 
