@@ -62,11 +62,15 @@ def demo(
     clips: Annotated[int, typer.Option(min=24, max=1000, help="Clips to make; three jobs each.")] = 32,
     *,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the services running afterwards.")] = False,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Measure accuracy on 200 fresh clips, beside black and backwards ones."),
+    ] = False,
 ) -> None:
     """Run the main job end to end on clips made here: services, deployment, answers, summary."""
     from flows.commands.demo import run_demo  # noqa: PLC0415
 
-    raise typer.Exit(run_demo(model=model, clips=clips, keep=keep))
+    raise typer.Exit(run_demo(model=model, clips=clips, keep=keep, measure=measure))
 
 
 @app.command()

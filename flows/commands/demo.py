@@ -10,20 +10,26 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from flows.commands.run import print_summary, submit_and_watch
+from infra.database import connect
 from infra.embedded import ServiceName, export, running
 from infra.objects import ObjectStore
 from infra.settings import load_settings
 from sql.migrate import upgrade
 from tasks.demo.clips import make_demo
+from tasks.demo.evaluate import accuracy_table, evaluate, faults, make_evaluation
+from tasks.results.read import read_results
+from tasks.results.runs import find_run
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from infra.settings import Settings
 
 _CONSOLE = Console()
 _SEED = 20_000
 
 
-def run_demo(*, model: str | None, clips: int, keep: bool) -> int:
+def run_demo(*, model: str | None, clips: int, keep: bool, measure: bool) -> int:
     """Run the whole demo; gives the exit code."""
     settings = load_settings()
     with (
@@ -33,23 +39,46 @@ def run_demo(*, model: str | None, clips: int, keep: bool) -> int:
         os.environ.update(export(started))
         assert started.database.url is not None
         upgrade(started.database.url.get_secret_value())
-        manifest = _upload_clips(started, clips)
+        manifest, jobs = _upload_clips(started, clips, measure=measure)
         from flows.deploy import deploy_flows  # noqa: PLC0415 - Prefect reads its environment when it is imported
 
         names = deploy_flows(started)
         _CONSOLE.print(f"Deployed {', '.join(names)}.")
-        parameters = {"manifest": manifest, "dataset": "demo", "model": model}
+        parameters = {"manifest": manifest, "dataset": "measure" if measure else "demo", "model": model}
         run_id = submit_and_watch("classify/on-demand", parameters, started)
-        return print_summary(started, run_id, manifest=manifest)
+        code = print_summary(started, run_id, manifest=manifest)
+        return max(code, _print_accuracy(started, jobs)) if measure else code
 
 
-def _upload_clips(settings: Settings, clips: int) -> str:
+def _upload_clips(settings: Settings, clips: int, *, measure: bool) -> tuple[str, pl.DataFrame]:
+    """Make clips and their manifest, and put both on the store; gives the manifest's URI and rows."""
     assert settings.store.uri is not None
     objects = ObjectStore(settings.store)
-    root = settings.store.uri.rstrip("/") + "/demo"
+    root = settings.store.uri.rstrip("/") + ("/measure" if measure else "/demo")
     with TemporaryDirectory(prefix="reelabel-") as folder:
-        manifest = make_demo(Path(folder), seed=_SEED, clips=clips, uri_prefix=root)
+        if measure:
+            jobs = make_evaluation(Path(folder), uri_prefix=root)
+        else:
+            jobs = make_demo(Path(folder), seed=_SEED, clips=clips, uri_prefix=root)
         for path in sorted(Path(folder).iterdir()):
             objects.replace(f"{root}/{path.name}", path.read_bytes())
-    _CONSOLE.print(f"Made {clips} clips and {len(manifest)} jobs, and put them on {root}.", soft_wrap=True)
-    return f"{root}/manifest.parquet"
+    videos = jobs["video_uri"].n_unique()
+    _CONSOLE.print(f"Made {videos} clips and {len(jobs)} jobs, and put them on {root}.", soft_wrap=True)
+    return f"{root}/manifest.parquet", jobs
+
+
+def _print_accuracy(settings: Settings, jobs: pl.DataFrame) -> int:
+    """Print accuracy beside its two controls; 1 where a score misses its target."""
+    engine = connect(settings.database)
+    try:
+        run = find_run(engine, "last")
+        labels = read_results(engine, dataset=run["dataset"], spec_id=run["spec_id"])
+    finally:
+        engine.dispose()
+    label_of = dict(labels.select("job_id", "label").iter_rows())
+    scores = evaluate(jobs, lambda rows: [label_of.get(row["job_id"], "") for row in rows])
+    _CONSOLE.print(accuracy_table(scores))
+    missed = faults(scores)
+    for fault in missed:
+        _CONSOLE.print(f"[red]{fault}[/red]")
+    return 1 if missed else 0

@@ -1,0 +1,149 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import polars as pl
+import pytest
+from sqlalchemy import func, select
+
+from infra.database import connect
+from infra.embedded import export
+from infra.objects import ObjectStore
+from tasks.demo.clips import make_demo
+from tasks.results.tables import RESULT
+
+
+@pytest.fixture(scope="module")
+def environment(prefect_services):
+    return os.environ | export(prefect_services) | {"COLUMNS": "160"}
+
+
+@pytest.fixture(scope="module")
+def engine(prefect_services):
+    engine = connect(prefect_services.database)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory, prefect_services):
+    """A manifest on S3: 24 clips, and four jobs whose videos are bad."""
+    folder = tmp_path_factory.mktemp("demo")
+    root = f"{prefect_services.store.uri}/demo"
+    good = make_demo(folder, seed=77, clips=24, uri_prefix=root)
+    (folder / "empty.mp4").touch()
+    (folder / "text.mp4").write_text("no video")
+    cut = (folder / good["video_uri"][0].rpartition("/")[2]).read_bytes()[:100]
+    (folder / "cut.mp4").write_bytes(cut)
+    bad = (
+        good.head(1)
+        .select(pl.exclude("job_id", "video_uri"))
+        .join(
+            pl.DataFrame({"job_id": ["empty", "text", "cut", "gone"]}).with_columns(
+                video_uri=pl.concat_str(pl.lit(f"{root}/"), "job_id", pl.lit(".mp4")),
+            ),
+            how="cross",
+        )
+    )
+    pl.concat([good, bad.select(good.columns)]).write_parquet(folder / "manifest.parquet")
+    objects = ObjectStore(prefect_services.store)
+    for path in folder.iterdir():
+        objects.replace(f"{root}/{path.name}", path.read_bytes())
+    return f"{root}/manifest.parquet"
+
+
+def reelabel(environment, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "flows.cli", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def labels(engine, dataset):
+    with engine.connect() as connection:
+        return connection.execute(select(func.count()).where(RESULT.c.dataset == dataset)).scalar_one()
+
+
+@pytest.fixture(scope="module")
+def first_run(environment, manifest):
+    return reelabel(environment, "classify", manifest, "--dataset", "first")
+
+
+def test_every_job_ends_as_a_label_or_an_explained_failure(environment, first_run):
+    assert "Reconciled: 76 jobs = 72 labels + 4 failures." in first_run.stdout, first_run.stderr
+    assert first_run.returncode == 1  # finished, with failures
+
+    audit = reelabel(environment, "audit", "last", "--json")
+    report = json.loads(audit.stdout)
+    assert audit.returncode == 0
+    assert (report["jobs"], report["labels"], report["failures"], report["doubled"]) == (76, 72, 4, 0)
+    assert report["codes"].keys() <= {"video_empty", "video_unreadable", "video_missing", "no_frames"}
+
+
+@pytest.mark.usefixtures("first_run")
+def test_labels_are_right(environment):
+    printed = reelabel(environment, "results", "last", "--format", "json").stdout
+
+    rows = [row for row in json.loads(printed) if row["label"] is not None]
+    right = sum(row["label"] == row["answer"] for row in rows)
+    assert len(rows) == 72
+    assert right / len(rows) > 0.95
+    assert all(abs(sum(row["probabilities"]) - 1) < 1e-6 for row in rows)
+
+
+@pytest.mark.usefixtures("first_run")
+def test_the_second_time_nothing_that_has_a_label_is_asked(environment, manifest):
+    again = reelabel(environment, "classify", manifest, "--dataset", "first")
+
+    assert "76 (72 labelled before)" in again.stdout
+    assert "4 (0 labels, 4 failures)" in again.stdout
+    assert "0 extracted" in again.stdout
+
+
+def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, engine):
+    killed = subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", "classify", manifest, "--dataset", "killed"],
+        env=environment | {"REELABEL_SHARD_TARGET_JOBS": "50"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 200
+    while labels(engine, "killed") == 0 and killed.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    before = labels(engine, "killed")
+    assert 0 < before < 72
+
+    again = reelabel(environment, "classify", manifest, "--dataset", "killed")
+
+    assert f"({before} labelled before)" in again.stdout
+    assert "Reconciled: 76 jobs = 72 labels + 4 failures." in again.stdout
+
+
+def test_a_bad_manifest_is_refused_before_anything_is_written(environment, tmp_path, engine):
+    path = tmp_path / "bad.parquet"
+    pl.DataFrame({"job_id": ["a", "a"], "video_uri": ["x", "y"], "prompt": ["?", "?"]}).write_parquet(path)
+
+    refused = reelabel(environment, "classify", str(path))
+
+    assert refused.returncode == 2
+    assert "Column choices is missing." in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert labels(engine, "bad") == 0
+
+
+def test_a_model_folder_without_weights_is_refused(environment, manifest, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+
+    refused = reelabel(environment, "classify", manifest, "--model", str(tmp_path))
+
+    assert refused.returncode == 2
+    assert "no weights" in refused.stderr

@@ -1,0 +1,151 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from infra.errors import EngineLostError, ModelError
+from tasks.demo.shapes import draw_shape, render_frames
+from tasks.domain import Answer, Sampling
+from tasks.domain.spec import DEFAULT_TEMPLATE
+from tasks.frames.file import encode_frame_file
+from tasks.model.identity import TINY_MODEL
+from tasks.model.process import EngineProcess
+from tasks.model.prompt import question_text
+from tasks.model.questions import Batch, EngineConfig, Question
+from tasks.video.keyframes import Keyframes
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    log_path = tmp_path_factory.mktemp("engine") / "engine.log"
+    config = EngineConfig(model=str(TINY_MODEL))
+    with EngineProcess(config, log_path=log_path, start_timeout_s=240) as engine:
+        yield engine
+
+
+def frame_file(seed):
+    rng = np.random.default_rng(seed)
+    count = 8
+    keyframes = Keyframes(
+        images=render_frames(draw_shape(rng), np.linspace(0, 1, count), rng),
+        pts=np.arange(count),
+        time_s=np.arange(count) / 2,
+        frame_index=np.arange(count) * 6,
+        is_keyframe=np.ones(count, bool),
+        picks=np.repeat(np.arange(count), 2),
+        keyframes_in_file=count,
+        total_frames=48,
+        fps=12.0,
+        duration_s=4.0,
+        native_width_px=56,
+        native_height_px=56,
+        rotation_deg=0,
+        method="seek",
+        reason="",
+        decode_ms=1.0,
+    )
+    return encode_frame_file(keyframes, source_uri="v", fingerprint="e", sampling=Sampling())
+
+
+def question(prompt="Which colour is the shape?", choices=("red", "green", "blue", "yellow"), **changed):
+    text = question_text(DEFAULT_TEMPLATE, prompt=prompt, choices=choices)
+    facts = {"video_id": "v", "system_prompt": None, "scoring": "letter"}
+    return Question(text=text, choices=choices, **facts | changed)
+
+
+def test_probabilities_are_over_the_choices_alone(engine):
+    [answer] = engine.ask(Batch(frame_files={"v": frame_file(1)}, questions=(question(),)))
+
+    assert len(answer.probabilities) == 4
+    assert sum(answer.probabilities) == pytest.approx(1)
+    assert answer.probabilities[answer.choice_index] == max(answer.probabilities)
+    assert answer.prompt_tokens > 8 * 4
+
+
+def test_questions_on_one_video_share_its_prefill(engine):
+    questions = (question(), question("What shape is it?", ("square", "circle", "triangle", "cross")))
+
+    first, second = engine.ask(Batch(frame_files={"v": frame_file(2)}, questions=questions))
+
+    assert first.cached_tokens == 0
+    assert second.cached_tokens >= 32
+
+
+def test_answers_do_not_depend_on_what_else_is_in_the_batch(engine):
+    files = {str(seed): frame_file(seed) for seed in range(10, 22)}
+    questions = tuple(question(video_id=video_id) for video_id in files)
+
+    together = engine.ask(Batch(frame_files=files, questions=questions))
+    alone = [
+        engine.ask(Batch(frame_files={one.video_id: files[one.video_id]}, questions=(one,)))[0] for one in questions
+    ]
+
+    assert [answer.choice_index for answer in together] == [answer.choice_index for answer in alone]
+    for one, other in zip(together, alone, strict=True):
+        assert one.probabilities == pytest.approx(other.probabilities, abs=1e-4)
+
+
+def test_a_question_that_cannot_be_asked_does_not_stop_the_others(engine):
+    questions = (
+        question("long " * 4000),
+        question(choices=("yes", "yes, always"), scoring="text"),
+        question(),
+    )
+
+    long, ambiguous, good = engine.ask(Batch(frame_files={"v": frame_file(3)}, questions=questions))
+
+    assert (long.code, ambiguous.code) == ("prompt_too_long", "choices_ambiguous")
+    assert isinstance(good, Answer)
+
+
+def test_a_model_that_cannot_be_loaded_is_named(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    config = EngineConfig(model=str(tmp_path))
+    engine = EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240)
+    engine.start()
+
+    with pytest.raises(ModelError, match="Cannot load"):
+        engine.wait_ready()
+    assert engine.pid is None
+
+
+def test_a_killed_engine_is_noticed_and_can_be_started_again(engine):
+    engine.wait_ready()
+    os.kill(engine.pid, signal.SIGKILL)
+
+    with pytest.raises(EngineLostError):
+        engine.ask(Batch(frame_files={"v": frame_file(4)}, questions=(question(),)))
+
+    engine.start()
+    assert engine.ask(Batch(frame_files={"v": frame_file(4)}, questions=(question(),)))
+
+
+def test_an_engine_ends_with_its_parent(tmp_path):
+    script = (
+        "import time; from pathlib import Path; from tasks.model.process import EngineProcess;"
+        "from tasks.model.questions import EngineConfig;"
+        f"e = EngineProcess(EngineConfig(model={str(TINY_MODEL)!r}), log_path=Path({str(tmp_path / 'log')!r}),"
+        " start_timeout_s=99); e.start(); print(e.pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    child = int(parent.stdout.readline())
+
+    parent.kill()
+    parent.wait()
+
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and is_running(child):
+        time.sleep(0.1)
+    assert not is_running(child)
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
