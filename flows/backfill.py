@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.parameters import Dataset, Failed, Force, JobIds, Manifest, Model, NumFrames
+from flows.parameters import Dataset, Manifest, Model, NumFrames
 from flows.run import RunRequest, execute_run
 from infra.errors import ConfigurationError
 from infra.settings import load_settings
@@ -31,15 +31,25 @@ _SHOWN_IDS = 5
 )
 def backfill(
     manifest: Manifest,
-    job_ids: JobIds = [],  # noqa: B006 - a form's default; never changed
+    job_ids: list[str] = [],  # noqa: B006 - a form's default; never changed
     dataset: Dataset = None,
     num_frames: NumFrames = None,
     model: Model = None,
     *,
-    failed: Failed = False,
-    force: Force = False,
+    failed: bool = False,
+    force: bool = False,
 ) -> str:
-    """Ask chosen jobs again; gives the audit's sentence."""
+    """Ask chosen jobs again; gives the audit's sentence.
+
+    Args:
+        manifest: Parquet file of jobs, or a glob of such: a path, or s3://bucket/jobs/*.parquet.
+        job_ids: Jobs to ask again, by id; those with a valid label are left alone unless forced.
+        dataset: Name under which job ids are unique; empty is the manifest's file name.
+        num_frames: Frames shown to the model per video, 1 to 512; empty takes the setting (16).
+        model: Model folder or hub name; empty takes the setting, or the tiny model that ships.
+        failed: Ask again every job that ended as a failure.
+        force: Ask again even where a valid label stands.
+    """
 
     def select(
         jobs: Sequence[Job],

@@ -22,7 +22,14 @@ def classify(
     num_frames: NumFrames = None,
     model: Model = None,
 ) -> str:
-    """Answer every job of a manifest that has no valid label yet; gives the audit's sentence."""
+    """Answer every job of a manifest that has no valid label yet; gives the audit's sentence.
+
+    Args:
+        manifest: Parquet file of jobs, or a glob of such: a path, or s3://bucket/jobs/*.parquet.
+        dataset: Name under which job ids are unique; empty is the manifest's file name.
+        num_frames: Frames shown to the model per video, 1 to 512; empty takes the setting (16).
+        model: Model folder or hub name; empty takes the setting, or the tiny model that ships.
+    """
     request = RunRequest(
         kind="classify",
         manifest=manifest,

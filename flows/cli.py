@@ -97,6 +97,35 @@ def classify(
 
 
 @app.command()
+@example("reelabel backfill --ids clip-7-colour,clip-9-shape --force")
+def backfill(  # noqa: PLR0913 - a command's options
+    *,
+    ids: Annotated[str, typer.Option(help="Job ids, separated by commas.")] = "",
+    ids_file: Annotated[str | None, typer.Option(help="File with one job id a line; - is standard input.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Every job that ended as a failure.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also where a valid label stands.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked, and ask nothing.")] = False,
+    manifest: Annotated[str | None, typer.Option(help="Else the last run's.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Else the last run's.")] = None,
+    num_frames: Annotated[int | None, typer.Option(min=1, max=512, help="Frames shown per video.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model folder or hub name.")] = None,
+) -> None:
+    """Ask chosen jobs again: by id, or those that failed."""
+    from flows.commands.backfill import Choice, run_backfill  # noqa: PLC0415
+
+    choice = Choice(ids=ids, ids_file=ids_file, failed=failed, force=force)
+    code = run_backfill(
+        choice,
+        dry_run=dry_run,
+        manifest=manifest,
+        dataset=dataset,
+        num_frames=num_frames,
+        model=model,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
 @example("reelabel results last --format csv > labels.csv")
 def results(
     run: Annotated[str, typer.Argument(help="Run id, its beginning, or 'last'.")] = "last",

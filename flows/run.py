@@ -19,7 +19,6 @@ from flows.shards import Answering, ShardReport, extract_shard, infer_shard
 from infra.database import connect
 from infra.errors import ConfigurationError, ReelabelError, VideoMissingError
 from infra.objects import ObjectStore
-from sql.migrate import upgrade
 from tasks.domain import RunSpec, Sampling
 from tasks.frames.cache import FrameCache
 from tasks.frames.key import decoder_versions
@@ -32,6 +31,7 @@ from tasks.model.questions import EngineConfig
 from tasks.results.audit import AuditReport, audit_jobs
 from tasks.results.pending import pending_jobs
 from tasks.results.runs import close_run, open_run, update_run
+from tasks.results.schema import upgrade_schema
 from tasks.results.write import RunKey
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
@@ -98,24 +98,17 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
         ConfigurationError: A service is missing or refuses; or the run did not reconcile.
         TransientError: A service went away for longer than the retries; run again to go on.
     """
-    url, root_uri = _required(settings)
     objects = ObjectStore(settings.store)
-    next(objects.list(root_uri), None)  # says at once where the bucket is missing or refuses
+    next(objects.list(_required_store(settings)), None)  # says at once where the bucket is missing or refuses
     jobs = read_jobs(request.manifest, objects)
     card = read_model_card(request.model or settings.model.name, revision=settings.model.revision)
     engine_environment(_engine_config(card, settings))
     spec = make_spec(card, settings, num_frames=request.num_frames)
     dataset = request.dataset or dataset_name(request.manifest)
-    upgrade(url)
     database = connect(settings.database)
     try:
-        pending = pending_jobs(
-            database,
-            dataset=dataset,
-            spec_id=spec.spec_id,
-            jobs=jobs,
-            fingerprint_of=lambda uri: _fingerprint(objects, uri),
-        )
+        upgrade_schema(database)
+        pending = find_pending(database, objects, dataset=dataset, spec=spec, jobs=jobs)
         wanted = request.select(jobs, pending, database, spec, dataset)
         run = RunKey(
             run_id=UUID(flow_run.id) if flow_run.id else uuid4(),
@@ -149,6 +142,24 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
         return report
     finally:
         database.dispose()
+
+
+def find_pending(
+    database: Engine,
+    objects: ObjectStore,
+    *,
+    dataset: str,
+    spec: RunSpec,
+    jobs: Sequence[Job],
+) -> list[Job]:
+    """Select the jobs without a label that is valid for them and their videos as they stand now."""
+    return pending_jobs(
+        database,
+        dataset=dataset,
+        spec_id=spec.spec_id,
+        jobs=jobs,
+        fingerprint_of=lambda uri: _fingerprint(objects, uri),
+    )
 
 
 def make_spec(card: ModelCard, settings: Settings, *, num_frames: int | None = None) -> RunSpec:
@@ -235,13 +246,13 @@ def _engine_config(card: ModelCard, settings: Settings) -> EngineConfig:
     )
 
 
-def _required(settings: Settings) -> tuple[str, str]:
+def _required_store(settings: Settings) -> str:
     if settings.database.url is None or settings.store.uri is None:
         raise ConfigurationError(
             "No database or store is set; set REELABEL_DATABASE_URL and REELABEL_STORE_URI, "
             "or start the run by `reelabel classify`, which brings its own.",
         )
-    return settings.database.url.get_secret_value(), settings.store.uri
+    return settings.store.uri
 
 
 def _fingerprint(objects: ObjectStore, uri: str) -> str | None:

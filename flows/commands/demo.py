@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from flows.commands.run import print_summary, submit_and_watch
+from flows.commands.run import prepare_database, print_summary, submit_and_watch
 from infra.database import connect
 from infra.embedded import ServiceName, export, running
 from infra.objects import ObjectStore
 from infra.settings import load_settings
-from sql.migrate import upgrade
 from tasks.demo.clips import make_demo
 from tasks.demo.evaluate import accuracy_table, evaluate, faults, make_evaluation
 from tasks.results.read import read_results
@@ -37,8 +36,7 @@ def run_demo(*, model: str | None, clips: int, keep: bool, measure: bool) -> int
         running(settings, wanted=frozenset(ServiceName), keep=keep) as started,
     ):
         os.environ.update(export(started))
-        assert started.database.url is not None
-        upgrade(started.database.url.get_secret_value())
+        prepare_database(started)
         manifest, jobs = _upload_clips(started, clips, measure=measure)
         from flows.deploy import deploy_flows  # noqa: PLC0415 - Prefect reads its environment when it is imported
 

@@ -10,7 +10,6 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -19,10 +18,10 @@ from infra.database import connect
 from infra.embedded import ServiceName, export, running
 from infra.errors import ConfigurationError, ReelabelError
 from infra.settings import load_settings
-from sql.migrate import upgrade
 from tasks.results.audit import audit_jobs
-from tasks.results.read import read_results
 from tasks.results.runs import read_run
+from tasks.results.schema import upgrade_schema
+from tasks.results.summary import summarize_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,30 +37,45 @@ _STAGES = ("fetch", "decode", "cache write", "cache read", "preprocess", "infere
 
 
 def run_classify(manifest: str, **parameters: Any) -> int:  # noqa: ANN401 - the flow's own parameters
-    """Run the flow in this process and print its summary; gives the exit code."""
+    """Answer a manifest in this process and print the summary; gives the exit code."""
+    return run_here("classify", {"manifest": manifest, **parameters})
+
+
+def run_here(kind: str, parameters: dict[str, Any]) -> int:
+    """Run a flow in this process, watched, and print its summary; gives the exit code."""
     wanted = frozenset({ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT})
     with running(load_settings(), wanted=wanted) as settings:
         os.environ.update(export(settings))
-        assert settings.database.url is not None
-        upgrade(settings.database.url.get_secret_value())
-        run_id = _run_flow({"manifest": manifest, **parameters}, settings)
-        return print_summary(settings, run_id, manifest=manifest)
+        prepare_database(settings)
+        run_id = _run_flow(kind, parameters, settings)
+        return print_summary(settings, run_id, manifest=parameters["manifest"])
 
 
-def _run_flow(parameters: dict[str, Any], settings: Settings) -> UUID:
+def prepare_database(settings: Settings) -> None:
+    """Bring the database to this version's schema."""
+    engine = connect(settings.database)
+    try:
+        upgrade_schema(engine)
+    finally:
+        engine.dispose()
+
+
+def _run_flow(kind: str, parameters: dict[str, Any], settings: Settings) -> UUID:
     # Prefect reads its environment when it is imported.
     from prefect.client.orchestration import get_client  # noqa: PLC0415
     from prefect.flow_engine import run_flow  # noqa: PLC0415
 
+    from flows.backfill import backfill  # noqa: PLC0415
     from flows.classify import classify  # noqa: PLC0415
 
     logging.getLogger("prefect").setLevel(logging.CRITICAL)
     with get_client(sync_client=True) as client:
-        flow_run = client.create_flow_run(classify, parameters=parameters)
+        flow: Any = {"classify": classify, "backfill": backfill}[kind]
+        flow_run = client.create_flow_run(flow, parameters=parameters)
     engine = connect(settings.database)
     try:
         with watched(engine, flow_run.id):
-            run_flow(classify, flow_run=flow_run, parameters=parameters)
+            run_flow(flow, flow_run=flow_run, parameters=parameters)
     finally:
         engine.dispose()
     return flow_run.id
@@ -136,7 +150,7 @@ def print_summary(settings: Settings, run_id: UUID, *, manifest: str) -> int:
         assert row is not None
         jobs = read_jobs(manifest, ObjectStore(settings.store))
         report = audit_jobs(engine, dataset=row["dataset"], spec_id=row["spec_id"], jobs=jobs)
-        labels = read_results(engine, dataset=row["dataset"], spec_id=row["spec_id"])
+        summary = summarize_results(engine, dataset=row["dataset"], spec_id=row["spec_id"])
     finally:
         engine.dispose()
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
@@ -145,25 +159,20 @@ def print_summary(settings: Settings, run_id: UUID, *, manifest: str) -> int:
     table.add_row("jobs", f"{row['jobs_total']:,} ({row['jobs_skipped']:,} labelled before)")
     table.add_row("asked in this run", f"{asked:,} ({row['jobs_labelled']:,} labels, {row['jobs_failed']:,} failures)")
     table.add_row("videos", f"{row['videos_extracted']:,} extracted, {row['videos_cached']:,} from the cache")
-    for task, accuracy in _accuracies(labels).items():
-        table.add_row(f"accuracy: {task}", accuracy)
+    for score in summary.tasks:
+        if score.accuracy is not None:
+            right = f"{score.accuracy:.3f} ({score.correct:,} of {score.known:,})"
+            table.add_row(f"accuracy: {score.task or 'all'}", right)
     for stage in _STAGES:
         table.add_row(f"seconds: {stage}", f"{row['stage_ms'].get(stage, 0.0) / 1e3:.2f}")
     table.add_row("seconds in all", f"{seconds:.1f}")
     if asked:
         table.add_row("jobs per second", f"{asked / seconds:.1f}")
+    for group in summary.failures:
+        table.add_row(f"failed: {group.code}", f"{group.count:,}, such as {group.job_id}: {group.message}")
     table.add_row("audit", str(report))
     table.add_row("results", f"reelabel results {str(run_id)[:8]}")
     if settings.prefect.api_url:
         table.add_row("Prefect", settings.prefect.api_url.removesuffix("/api") + f"/runs/flow-run/{run_id}")
     _CONSOLE.print(table)
     return 0 if report.is_reconciled and not report.failures else 1
-
-
-def _accuracies(labels: pl.DataFrame) -> dict[str, str]:
-    known = labels.filter(pl.col("answer").is_not_null())
-    if known.is_empty():
-        return {}
-    right = known.with_columns(right=pl.col("label") == pl.col("answer"), task=pl.col("task").fill_null("all"))
-    counted = right.group_by("task", maintain_order=True).agg(pl.col("right").sum(), pl.len().alias("jobs"))
-    return {task: f"{hits / jobs:.3f} ({hits} of {jobs})" for task, hits, jobs in counted.sort("task").iter_rows()}

@@ -21,6 +21,7 @@ from tasks.manifest.read import read_jobs
 from tasks.results.audit import audit_jobs
 from tasks.results.read import read_failures, read_results
 from tasks.results.runs import find_run
+from tasks.results.schema import check_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,10 +36,16 @@ _SHOWN_COLUMNS = ("job_id", "label", "margin", "answer", "frames_used", "prompt_
 
 
 @contextmanager
-def _opened(*services: ServiceName) -> Iterator[tuple[Settings, Engine]]:
+def opened(*services: ServiceName) -> Iterator[tuple[Settings, Engine]]:
+    """Have services run, and the database open, while a command reads.
+
+    Raises:
+        ConfigurationError: The database was never prepared, or by another version.
+    """
     with running(load_settings(), wanted=frozenset(services)) as settings:
         engine = connect(settings.database)
         try:
+            check_schema(engine)
             yield settings, engine
         finally:
             engine.dispose()
@@ -52,7 +59,7 @@ def print_results(run: str, *, form: str) -> None:
     """
     if form not in {"table", "json", "csv", "parquet"}:
         raise ConfigurationError(f"--format {form} is unknown; use table, json, csv or parquet.")
-    with _opened(ServiceName.POSTGRES) as (_, engine):
+    with opened(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
         labels, failures = read_results(engine, **key), read_failures(engine, **key)
@@ -71,7 +78,7 @@ def print_results(run: str, *, form: str) -> None:
 
 def print_audit(run: str, *, as_json: bool) -> int:
     """Prove that every job of a run's manifest ended exactly once; gives the exit code."""
-    with _opened(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+    with opened(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
         row = find_run(engine, run)
         jobs = read_jobs(row["manifest_uri"], ObjectStore(settings.store))
         report = audit_jobs(engine, dataset=row["dataset"], spec_id=row["spec_id"], jobs=jobs)

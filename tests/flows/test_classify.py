@@ -147,3 +147,35 @@ def test_a_model_folder_without_weights_is_refused(environment, manifest, tmp_pa
 
     assert refused.returncode == 2
     assert "no weights" in refused.stderr
+
+
+@pytest.mark.usefixtures("first_run")
+class TestBackfill:
+    def test_a_dry_run_says_what_would_be_asked(self, environment, manifest):
+        chosen = ["--manifest", manifest, "--dataset", "first", "--dry-run"]
+
+        named = reelabel(environment, "backfill", "--ids", "clip-0000-colour,gone", *chosen)
+        forced = reelabel(environment, "backfill", "--ids", "clip-0000-colour,gone", "--force", *chosen)
+        failed = reelabel(environment, "backfill", "--failed", *chosen)
+
+        assert "Would ask 1 jobs on 1 videos of first; 1 of the chosen have a valid label." in named.stdout, (
+            named.stderr
+        )
+        assert "Would ask 2 jobs on 2 videos" in forced.stdout
+        assert "Would ask 4 jobs on 4 videos" in failed.stdout
+
+    def test_chosen_jobs_are_asked_again(self, environment, manifest, tmp_path):
+        path = tmp_path / "ids.txt"
+        path.write_text("clip-0000-colour\nclip-0001-shape\n")
+        chosen = ["--ids-file", str(path), "--force", "--manifest", manifest, "--dataset", "first"]
+
+        again = reelabel(environment, "backfill", *chosen)
+
+        assert "2 (2 labels, 0 failures)" in again.stdout, again.stderr
+        assert "Reconciled: 76 jobs = 72 labels + 4 failures." in again.stdout
+
+    def test_unknown_ids_are_named(self, environment, manifest):
+        refused = reelabel(environment, "backfill", "--ids", "nobody", "--manifest", manifest, "--dataset", "first")
+
+        assert refused.returncode == 2
+        assert "not in the manifest, such as nobody" in refused.stderr

@@ -1,0 +1,39 @@
+import os
+import subprocess
+import sys
+
+import pytest
+from prefect.client.orchestration import get_client
+
+from infra.embedded import export
+from tests.flows.test_classify import reelabel
+
+
+@pytest.fixture(scope="module")
+def environment(prefect_services):
+    return os.environ | export(prefect_services) | {"COLUMNS": "160"}
+
+
+@pytest.mark.usefixtures("prefect_api")
+def test_deploying_twice_leaves_three_deployments_with_forms(environment):
+    for _ in range(2):
+        deployed = reelabel(environment, "deploy")
+        assert deployed.returncode == 0, deployed.stderr
+
+    with get_client(sync_client=True) as client:
+        found = {deployment.name: deployment for deployment in client.read_deployments()}
+    assert found.keys() == {"on-demand", "nightly", "by-ids"}
+    assert found["nightly"].paused
+    assert str(found["nightly"].schedules[0].schedule.cron) == "0 2 * * *"
+    assert found["on-demand"].entrypoint == "flows.classify.classify"
+    fields = found["on-demand"].parameter_openapi_schema["properties"]
+    assert "Parquet file of jobs" in fields["manifest"]["description"]
+    assert any(kind.get("maximum") == 512 for kind in fields["num_frames"]["anyOf"])
+
+
+def test_every_command_has_help_with_an_example():
+    for command in ("demo", "up", "down", "status", "deploy", "classify", "backfill", "results", "audit", "frames"):
+        shown = subprocess.run(
+            [sys.executable, "-m", "flows.cli", command, "--help"], capture_output=True, text=True, check=True
+        )
+        assert "Example: reelabel" in shown.stdout
