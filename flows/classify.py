@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
@@ -21,6 +23,8 @@ def classify(
     dataset: Dataset = None,
     num_frames: NumFrames = None,
     model: Model = None,
+    *,
+    force: bool = False,
 ) -> str:
     """Answer every job of a manifest that has no valid label yet; gives the audit's sentence.
 
@@ -29,6 +33,7 @@ def classify(
         dataset: Name under which job ids are unique; empty is the manifest's file name.
         num_frames: Frames shown to the model per video, 1 to 512; empty takes the setting (16).
         model: Model folder or hub name; empty takes the setting, or the tiny model that ships.
+        force: Ask again even where a valid label stands.
     """
     request = RunRequest(
         kind="classify",
@@ -37,4 +42,6 @@ def classify(
         num_frames=num_frames,
         model=model,
     )
+    if force:
+        request = replace(request, select=lambda jobs, *_: jobs)
     return str(execute_run(request, load_settings()))

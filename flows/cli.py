@@ -79,7 +79,7 @@ def deploy() -> None:
     """Create or update the deployments: classify/nightly, classify/on-demand, backfill/by-ids."""
     from flows.commands.services import deploy_all  # noqa: PLC0415
 
-    deploy_all(load_settings())
+    deploy_all()
 
 
 @app.command()
@@ -89,11 +89,13 @@ def classify(
     dataset: Annotated[str | None, typer.Option(help="Where job ids are unique; else the file's name.")] = None,
     num_frames: Annotated[int | None, typer.Option(min=1, max=512, help="Frames shown per video.")] = None,
     model: Annotated[str | None, typer.Option(help="Model folder or hub name.")] = None,
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Ask again even where a valid label stands.")] = False,
 ) -> None:
     """Answer every job of a manifest that has no valid label yet."""
     from flows.commands.run import run_classify  # noqa: PLC0415 - Prefect takes a second to import
 
-    raise typer.Exit(run_classify(manifest, dataset=dataset, num_frames=num_frames, model=model))
+    raise typer.Exit(run_classify(manifest, dataset=dataset, num_frames=num_frames, model=model, force=force))
 
 
 @app.command()
@@ -174,7 +176,7 @@ def up() -> None:
     """Start the embedded Postgres, S3 server, Prefect server and worker, and leave them running."""
     from flows.commands.services import start_services  # noqa: PLC0415
 
-    start_services(load_settings())
+    start_services()
 
 
 @app.command()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from flows.commands.opened import opened
 from flows.commands.run import run_here
-from flows.commands.show import opened
 from infra.embedded import ServiceName, export
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
@@ -89,8 +89,8 @@ def run_backfill(
         if dry_run:
             _print_plan(choice, job_ids, parameters, settings=settings, engine=engine)
             return 0
-    chosen = {"job_ids": job_ids, "failed": choice.failed, "force": choice.force}
-    return run_here("backfill", parameters | chosen)
+        chosen = {"job_ids": job_ids, "failed": choice.failed, "force": choice.force}
+        return run_here("backfill", parameters | chosen)
 
 
 def _print_plan(

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from flows.commands.opened import services
 from infra.database import connect
-from infra.embedded import ServiceName, export, running
+from infra.embedded import ServiceName, export
 from infra.errors import ConfigurationError, ReelabelError
-from infra.settings import load_settings
 from tasks.results.audit import audit_jobs
 from tasks.results.runs import read_run
 from tasks.results.schema import upgrade_schema
@@ -43,8 +43,7 @@ def run_classify(manifest: str, **parameters: Any) -> int:  # noqa: ANN401 - the
 
 def run_here(kind: str, parameters: dict[str, Any]) -> int:
     """Run a flow in this process, watched, and print its summary; gives the exit code."""
-    wanted = frozenset({ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT})
-    with running(load_settings(), wanted=wanted) as settings:
+    with services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings:
         os.environ.update(export(settings))
         prepare_database(settings)
         run_id = _run_flow(kind, parameters, settings)
@@ -155,7 +154,7 @@ def print_summary(settings: Settings, run_id: UUID, *, manifest: str) -> int:
         engine.dispose()
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
     asked = row["jobs_labelled"] + row["jobs_failed"]
-    table = Table(title=f"{row['kind']} {run_id}", show_header=False)
+    table = Table(title=f"{row['kind']} of {row['dataset']}", show_header=False)
     table.add_row("jobs", f"{row['jobs_total']:,} ({row['jobs_skipped']:,} labelled before)")
     table.add_row("asked in this run", f"{asked:,} ({row['jobs_labelled']:,} labels, {row['jobs_failed']:,} failures)")
     table.add_row("videos", f"{row['videos_extracted']:,} extracted, {row['videos_cached']:,} from the cache")
@@ -171,8 +170,9 @@ def print_summary(settings: Settings, run_id: UUID, *, manifest: str) -> int:
     for group in summary.failures:
         table.add_row(f"failed: {group.code}", f"{group.count:,}, such as {group.job_id}: {group.message}")
     table.add_row("audit", str(report))
-    table.add_row("results", f"reelabel results {str(run_id)[:8]}")
-    if settings.prefect.api_url:
-        table.add_row("Prefect", settings.prefect.api_url.removesuffix("/api") + f"/runs/flow-run/{run_id}")
     _CONSOLE.print(table)
+    _CONSOLE.print(f"Results: reelabel results {str(run_id)[:8]}", highlight=False)
+    if settings.prefect.api_url:
+        url = settings.prefect.api_url.removesuffix("/api") + f"/runs/flow-run/{run_id}"
+        _CONSOLE.print(f"Prefect: {url}", soft_wrap=True, highlight=False)
     return 0 if report.is_reconciled and not report.failures else 1

@@ -9,7 +9,8 @@ import tomli_w
 from rich.console import Console
 from rich.table import Table
 
-from infra.embedded import ServiceName, export, running, status, stop
+from flows.commands.opened import services
+from infra.embedded import ServiceName, export, status, stop
 from infra.health import examine
 
 if TYPE_CHECKING:
@@ -18,27 +19,25 @@ if TYPE_CHECKING:
 _CONSOLE = Console()
 
 
-def start_services(settings: Settings) -> None:
+def start_services() -> None:
     """Start everything that the user has set no address for, and leave it running."""
-    with (
-        _CONSOLE.status("Starting Postgres, S3, Prefect and a worker"),
-        running(settings, wanted=frozenset(ServiceName), keep=True) as started,
-    ):
+    with services(*ServiceName, keep=True) as started:
         api_url = started.prefect.api_url or ""
     _CONSOLE.print(
         f"Running. Prefect's pages: {api_url.removesuffix('/api')}. Stop by `reelabel down`.", soft_wrap=True
     )
 
 
-def deploy_all(settings: Settings) -> None:
+def deploy_all() -> None:
     """Create or update the deployments on the user's Prefect, or on the embedded one."""
-    with running(settings, wanted=frozenset({ServiceName.PREFECT})) as started:
+    with services(ServiceName.PREFECT) as started:
         os.environ.update(export(started))
         from flows.deploy import deploy_flows  # noqa: PLC0415 - Prefect reads its environment when it is imported
 
         for name in deploy_flows(started):
             _CONSOLE.print(f"Deployed {name} to work pool {started.prefect.work_pool}.")
-    if settings.nightly.manifest is None:
+        nightly = started.nightly.manifest
+    if nightly is None:
         _CONSOLE.print("classify/nightly is paused: set nightly.manifest, then deploy again.")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -12,43 +11,21 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from infra.database import connect
-from infra.embedded import ServiceName, running
+from flows.commands.opened import opened
+from infra.embedded import ServiceName
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
-from infra.settings import load_settings
 from tasks.manifest.read import read_jobs
 from tasks.results.audit import audit_jobs
 from tasks.results.read import read_failures, read_results
 from tasks.results.runs import find_run
-from tasks.results.schema import check_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sqlalchemy import Engine, RowMapping
-
-    from infra.settings import Settings
+    from sqlalchemy import RowMapping
 
 _CONSOLE = Console()
 _SHOWN_ROWS = 20
 _SHOWN_COLUMNS = ("job_id", "label", "margin", "answer", "frames_used", "prompt_tokens", "inference_ms")
-
-
-@contextmanager
-def opened(*services: ServiceName) -> Iterator[tuple[Settings, Engine]]:
-    """Have services run, and the database open, while a command reads.
-
-    Raises:
-        ConfigurationError: The database was never prepared, or by another version.
-    """
-    with running(load_settings(), wanted=frozenset(services)) as settings:
-        engine = connect(settings.database)
-        try:
-            check_schema(engine)
-            yield settings, engine
-        finally:
-            engine.dispose()
 
 
 def print_results(run: str, *, form: str) -> None:

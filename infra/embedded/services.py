@@ -75,7 +75,7 @@ def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
         before = {name for name in ServiceName if _is_running(home, name)}
         cancelled = threading.Event()
         try:
-            return _start_all(settings, home, _needed(settings, wanted), cancelled)
+            return _start_all(settings, home, needed(settings, wanted), cancelled)
         except BaseException:
             with uninterrupted():
                 _end(home, set(ServiceName) - before)
@@ -171,8 +171,11 @@ def _termination_raises() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _needed(settings: Settings, wanted: frozenset[ServiceName]) -> frozenset[ServiceName]:
-    """Leave out what the user has; flows scheduled by their Prefect run on their workers."""
+def needed(settings: Settings, wanted: frozenset[ServiceName]) -> frozenset[ServiceName]:
+    """Say which of the wanted services are ours to start.
+
+    Left out is what the user has; flows scheduled by their Prefect run on their workers.
+    """
     replaced = set()
     if settings.database.url is not None:
         replaced.add(ServiceName.POSTGRES)
