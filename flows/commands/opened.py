@@ -1,0 +1,60 @@
+"""What a command works on: the services that it needs, started where they are ours, and the database."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from infra.database import connect
+from infra.embedded import ServiceName, needed, running
+from infra.settings import load_settings
+from tasks.results.schema import check_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Engine
+
+    from infra.settings import Settings
+
+# Not standard output: that may be a file of results.
+_CONSOLE = Console(stderr=True)
+_TITLES = {
+    ServiceName.POSTGRES: "Postgres",
+    ServiceName.S3: "S3",
+    ServiceName.PREFECT: "Prefect",
+    ServiceName.WORKER: "a worker",
+}
+
+
+@contextmanager
+def services(*wanted: ServiceName, keep: bool = False) -> Iterator[Settings]:
+    """Have services run while a command works; gives the settings with their addresses.
+
+    Raises:
+        ConfigurationError: One does not start.
+    """
+    settings = load_settings()
+    ours = needed(settings, frozenset(wanted))
+    with ExitStack() as stack:
+        with _CONSOLE.status(f"Starting {', '.join(_TITLES[name] for name in ServiceName if name in ours)}"):
+            started = stack.enter_context(running(settings, wanted=ours, keep=keep))
+        yield started
+
+
+@contextmanager
+def opened(*wanted: ServiceName) -> Iterator[tuple[Settings, Engine]]:
+    """Have services run, and the database open, while a command reads.
+
+    Raises:
+        ConfigurationError: The database was never prepared, or by another version.
+    """
+    with services(*wanted) as settings:
+        engine = connect(settings.database)
+        try:
+            check_schema(engine)
+            yield settings, engine
+        finally:
+            engine.dispose()
