@@ -6,7 +6,7 @@ import os
 import socket
 from collections import deque
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -15,7 +15,7 @@ from prefect.runtime import flow_run
 from prefect.utilities.annotations import quote
 
 from flows.artifacts import ProgressArtifact, publish_results
-from flows.shards import Answering, ShardReport, extract_shard, infer_shard
+from flows.shards import Answering, ExtractedShard, ShardReport, extract_shard, infer_shard
 from infra.database import connect
 from infra.errors import ConfigurationError, ReelabelError, VideoMissingError
 from infra.objects import ObjectStore
@@ -37,8 +37,9 @@ from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from prefect.futures import PrefectFuture
     from sqlalchemy import Engine
 
     from infra.settings import Settings
@@ -204,18 +205,33 @@ def _work(
         )
         stack.enter_context(pool)
         preparer = _preparer(settings, pool, spec)
-        answering = Answering(spec=spec, cache=preparer.cache, engine=engine, database=database, run=run)
-        ahead = deque(shards)
-        extracting: deque[Any] = deque()
-        while ahead or extracting:
-            while ahead and len(extracting) <= settings.extract.lookahead_shards:
-                shard = ahead.popleft()
-                # Quoted, so that Prefect does not walk through every job looking for futures.
-                extracting.append(extract_shard.submit(shard.index, quote(shard), quote(preparer), processes))  # type: ignore[call-overload]
-            extracted = extracting.popleft().result()
+        lookahead = settings.extract.lookahead_shards
+        for extracted in _extract_ahead(shards, preparer, threads=processes, lookahead=lookahead):
+            info = engine.wait_ready()
+            progress.stage_ms["engine start"] = info.start_ms
+            known = replace(run, versions=run.versions | info.versions)
+            answering = Answering(spec=spec, cache=preparer.cache, engine=engine, database=database, run=known)
             report = infer_shard(extracted.shard.index, quote(extracted), quote(answering))  # type: ignore[call-overload]
-            update_run(database, run.run_id, **progress.add(report))
+            update_run(database, run.run_id, versions=known.versions, **progress.add(report))
             artifact.update(progress.jobs_labelled + progress.jobs_failed)
+
+
+def _extract_ahead(
+    shards: Sequence[Shard],
+    preparer: Preparer,
+    *,
+    threads: int,
+    lookahead: int,
+) -> Iterator[ExtractedShard]:
+    """Give extracted shards in their order, with up to `lookahead` more on their way."""
+    extracting: deque[PrefectFuture[ExtractedShard]] = deque()
+    for shard in shards:
+        # Quoted, so that Prefect does not walk through every job looking for futures.
+        extracting.append(extract_shard.submit(shard.index, quote(shard), quote(preparer), threads))  # type: ignore[call-overload]
+        if len(extracting) > lookahead:
+            yield extracting.popleft().result()
+    while extracting:
+        yield extracting.popleft().result()
 
 
 def _preparer(settings: Settings, pool: DecodePool, spec: RunSpec) -> Preparer:

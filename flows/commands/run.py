@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _CONSOLE = Console()
 _POLL_S = 0.5
-_STAGES = ("fetch", "decode", "cache write", "cache read", "preprocess", "inference", "database")
+_STAGES = ("engine start", "fetch", "decode", "cache write", "cache read", "preprocess", "inference", "database")
 
 
 def run_classify(manifest: str, **parameters: Any) -> int:  # noqa: ANN401 - the flow's own parameters
@@ -155,7 +155,9 @@ def print_summary(settings: Settings, run_id: UUID, *, manifest: str) -> int:
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
     asked = row["jobs_labelled"] + row["jobs_failed"]
     table = Table(title=f"{row['kind']} of {row['dataset']}", show_header=False)
-    table.add_row("jobs", f"{row['jobs_total']:,} ({row['jobs_skipped']:,} labelled before)")
+    reason = "labelled before" if row["kind"] == "classify" else "not chosen, or labelled before"
+    skipped = f" ({row['jobs_skipped']:,} {reason})" if row["jobs_skipped"] else ""
+    table.add_row("jobs", f"{row['jobs_total']:,}{skipped}")
     table.add_row("asked in this run", f"{asked:,} ({row['jobs_labelled']:,} labels, {row['jobs_failed']:,} failures)")
     table.add_row("videos", f"{row['videos_extracted']:,} extracted, {row['videos_cached']:,} from the cache")
     for score in summary.tasks:

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from multiprocessing.connection import Connection
 
@@ -19,13 +20,14 @@ from tasks.model.questions import StartFailure
 
 def main() -> None:
     """Serve one parent."""
+    started = time.perf_counter()
     connection = Connection(int(sys.argv[1]))
     threading.Thread(target=_end_with_parent, args=(int(sys.argv[2]),), daemon=True).start()
     config = connection.recv()
     try:
         from tasks.model.engine import Engine  # noqa: PLC0415 - importing vllm takes seconds and may fail
 
-        engine = Engine(config)
+        engine = Engine(config, started=started)
         connection.send(engine.describe())
     except BaseException as error:
         traceback.print_exc()

