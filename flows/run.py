@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
+from prefect import get_run_logger
 from prefect.runtime import flow_run
 from prefect.utilities.annotations import quote
 
@@ -131,6 +132,14 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
             "versions": run.versions,
         }
         open_run(database, run_id=run.run_id, spec=spec, facts=facts)
+        get_run_logger().info(
+            "%s: %s jobs, %s to ask in %s shards, by %s.",
+            dataset,
+            f"{len(jobs):,}",
+            f"{len(wanted):,}",
+            len(shards),
+            run.model,
+        )
         try:
             _work(shards, run=run, spec=spec, card=card, settings=settings, database=database)
         except BaseException as error:
@@ -139,6 +148,7 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
             raise
         report = audit_jobs(database, dataset=dataset, spec_id=spec.spec_id, jobs=jobs)
         close_run(database, run.run_id, state="done" if report.is_reconciled else "failed", message=str(report))
+        get_run_logger().info("%s", report)
         publish_results(run.run_id, dataset=dataset, report=report)
         return report
     finally:
@@ -214,6 +224,7 @@ def _work(
             report = infer_shard(extracted.shard.index, quote(extracted), quote(answering))  # type: ignore[call-overload]
             update_run(database, run.run_id, versions=known.versions, **progress.add(report))
             artifact.update(progress.jobs_labelled + progress.jobs_failed)
+            get_run_logger().info("%s", report)
 
 
 def _extract_ahead(

@@ -63,6 +63,12 @@ class ShardReport:
     videos_cached: int
     stage_ms: dict[str, float]
 
+    def __str__(self) -> str:
+        """Say it in one line."""
+        videos = f"{self.videos_extracted} videos extracted, {self.videos_cached} from the cache"
+        seconds = ", ".join(f"{stage} {ms / 1e3:.2f}" for stage, ms in self.stage_ms.items())
+        return f"Shard {self.index}: {self.labels} labels, {self.failures} failures; {videos}; seconds: {seconds}."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answering:
