@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import resource
 import signal
+import threading
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
@@ -20,19 +21,23 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from pebble import ProcessFuture
+
     from tasks.domain import Sampling
     from tasks.video.keyframes import Keyframes
     from tasks.video.limits import Limits
 
 T = TypeVar("T")
 
-_PR_SET_PDEATHSIG = 1
+# A child may also be killed from outside, by the kernel short of memory: one more try tells.
+_ATTEMPTS = 2
 
 
 class DecodePool:
     """A pool of decoding processes; safe to call from many threads.
 
-    A child that dies or exceeds its time is replaced, and the pool goes on.
+    A child that dies or exceeds its time is replaced, and the pool goes on; a video on which a child
+    died is tried once more.
     """
 
     def __init__(self, *, processes: int, timeout_s: float, memory_mib: int) -> None:
@@ -44,12 +49,10 @@ class DecodePool:
             memory_mib: Address space of one child, in MiB.
         """
         self._timeout_s = timeout_s
-        self._pool = ProcessPool(
-            max_workers=processes,
-            context=multiprocessing.get_context("spawn"),
-            initializer=_become_disposable,
-            initargs=[os.getpid(), memory_mib],
-        )
+        self._processes = processes
+        self._memory_mib = memory_mib
+        self._replacing = threading.Lock()
+        self._pool = self._make_pool()
 
     def __enter__(self) -> Self:
         """Give the pool itself."""
@@ -78,29 +81,59 @@ class DecodePool:
         self._pool.join()
 
     def _run(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:  # noqa: ANN401
-        future = self._pool.schedule(function, args=list(arguments), kwargs=named, timeout=self._timeout_s)
-        try:
-            result: T = future.result()
-        except FutureTimeoutError:
-            raise DecoderTimeoutError(
-                f"Decoding took longer than {self._timeout_s:g} s; raise extract.timeout_s if the video is good.",
-            ) from None
-        except ProcessExpired as error:
-            raise DecoderCrashedError(
-                f"The decoding process died (exit code {error.exitcode}); the video is probably damaged.",
-            ) from None
-        except MemoryError:
-            raise DecoderCrashedError(
-                "Decoding needed more memory than extract.memory_mib; raise it if the video is good.",
-            ) from None
-        return result
+        fate = "died"
+        for _ in range(_ATTEMPTS):
+            try:
+                result: T = self._schedule(function, arguments, named).result()
+            except FutureTimeoutError:
+                raise DecoderTimeoutError(
+                    f"Decoding took longer than {self._timeout_s:g} s; raise extract.timeout_s if the video is good.",
+                ) from None
+            except ProcessExpired as error:
+                fate = f"died twice (exit code {error.exitcode})"
+            except BrokenProcessPool:
+                fate = "could not be kept alive"
+            except MemoryError:
+                raise DecoderCrashedError(
+                    "Decoding needed more memory than extract.memory_mib; raise it if the video is good.",
+                ) from None
+            else:
+                return result
+        raise DecoderCrashedError(f"The decoding process {fate}; the video is probably damaged.")
+
+    def _schedule(
+        self,
+        function: Callable[..., T],
+        arguments: tuple[Any, ...],
+        named: dict[str, Any],
+    ) -> ProcessFuture[T]:
+        with self._replacing:
+            # A pool gives up when its idle children are killed.
+            if not self._pool.active:
+                self.close()
+                self._pool = self._make_pool()
+            return self._pool.schedule(function, args=list(arguments), kwargs=named, timeout=self._timeout_s)
+
+    def _make_pool(self) -> ProcessPool:
+        return ProcessPool(
+            max_workers=self._processes,
+            context=multiprocessing.get_context("spawn"),
+            initializer=_become_disposable,
+            initargs=[self._memory_mib],
+        )
 
 
-def _become_disposable(parent_pid: int, memory_mib: int) -> None:
+def _become_disposable(memory_mib: int) -> None:
     """Prepare a child: limited memory, deaf to Ctrl-C, gone with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        os._exit(1)
+    # The kernel's own signal at a parent's death comes at the end of the parent's *thread*.
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     limit_bytes = memory_mib * 1024**2
     resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

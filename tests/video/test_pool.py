@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -38,6 +39,30 @@ def test_a_killed_child_fails_its_video_alone(pool, make_clip):
         pool._run(_kill_self)
 
     assert pool.extract(make_clip(), sampling=Sampling(), limits=Limits()).keyframes_in_file == 4
+
+
+def test_children_outlive_the_thread_that_started_them():
+    with DecodePool(processes=1, timeout_s=10, memory_mib=2048) as pool:
+        children = []
+        for _ in range(2):
+            thread = threading.Thread(target=lambda: children.append(pool._run(os.getpid)))
+            thread.start()
+            thread.join()
+
+        assert children[0] == children[1]
+
+
+def test_a_pool_whose_idle_children_were_killed_goes_on(make_clip):
+    with DecodePool(processes=1, timeout_s=10, memory_mib=2048) as pool:
+        child = pool._run(os.getpid)
+        os.kill(child, signal.SIGKILL)
+
+        for _ in range(3):
+            assert pool.extract(make_clip(), sampling=Sampling(), limits=Limits()).keyframes_in_file == 4
+
+
+def test_a_child_killed_once_costs_its_video_nothing(pool, tmp_path):
+    assert pool._run(_kill_self_once, tmp_path / "done") == "alive"
 
 
 def test_a_hanging_child_is_ended_and_replaced(make_clip):
@@ -90,6 +115,13 @@ def _is_running(pid):
         return False
     # Where nobody reaps orphans, a dead child stays as a zombie.
     return state != "Z"
+
+
+def _kill_self_once(marker):
+    if marker.exists():
+        return "alive"
+    marker.touch()
+    return os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _kill_self():
