@@ -18,7 +18,7 @@ from tasks.results.tables import RESULT
 
 @pytest.fixture(scope="module")
 def environment(prefect_services):
-    return os.environ | export(prefect_services) | {"COLUMNS": "160"}
+    return os.environ | export(prefect_services) | {"COLUMNS": "160", "REELABEL_SHARD_TARGET_JOBS": "50"}
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +30,10 @@ def engine(prefect_services):
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory, prefect_services):
-    """A manifest on S3: 24 clips, and four jobs whose videos are bad."""
+    """A manifest on S3, enough for three shards: 48 clips, and four jobs whose videos are bad."""
     folder = tmp_path_factory.mktemp("demo")
     root = f"{prefect_services.store.uri}/demo"
-    good = make_demo(folder, seed=77, clips=24, uri_prefix=root)
+    good = make_demo(folder, seed=77, clips=48, uri_prefix=root)
     (folder / "empty.mp4").touch()
     (folder / "text.mp4").write_text("no video")
     cut = (folder / good["video_uri"][0].rpartition("/")[2]).read_bytes()[:100]
@@ -77,13 +77,13 @@ def first_run(environment, manifest):
 
 
 def test_every_job_ends_as_a_label_or_an_explained_failure(environment, first_run):
-    assert "Reconciled: 76 jobs = 72 labels + 4 failures." in first_run.stdout, first_run.stderr
+    assert "Reconciled: 148 jobs = 144 labels + 4 failures." in first_run.stdout, first_run.stderr
     assert first_run.returncode == 1  # finished, with failures
 
     audit = reelabel(environment, "audit", "last", "--json")
     report = json.loads(audit.stdout)
     assert audit.returncode == 0
-    assert (report["jobs"], report["labels"], report["failures"], report["doubled"]) == (76, 72, 4, 0)
+    assert (report["jobs"], report["labels"], report["failures"], report["doubled"]) == (148, 144, 4, 0)
     assert report["codes"].keys() <= {"video_empty", "video_unreadable", "video_missing", "no_frames"}
 
 
@@ -93,7 +93,7 @@ def test_labels_are_right(environment):
 
     rows = [row for row in json.loads(printed) if row["label"] is not None]
     right = sum(row["label"] == row["answer"] for row in rows)
-    assert len(rows) == 72
+    assert len(rows) == 144
     assert right / len(rows) > 0.95
     assert all(abs(sum(row["probabilities"]) - 1) < 1e-6 for row in rows)
 
@@ -102,7 +102,7 @@ def test_labels_are_right(environment):
 def test_the_second_time_nothing_that_has_a_label_is_asked(environment, manifest):
     again = reelabel(environment, "classify", manifest, "--dataset", "first")
 
-    assert "76 (72 labelled before)" in again.stdout
+    assert "148 (144 labelled before)" in again.stdout
     assert "4 (0 labels, 4 failures)" in again.stdout
     assert "0 extracted" in again.stdout
 
@@ -110,7 +110,7 @@ def test_the_second_time_nothing_that_has_a_label_is_asked(environment, manifest
 def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, engine):
     killed = subprocess.Popen(
         [sys.executable, "-m", "flows.cli", "classify", manifest, "--dataset", "killed"],
-        env=environment | {"REELABEL_SHARD_TARGET_JOBS": "50"},
+        env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -120,12 +120,12 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, 
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
     before = labels(engine, "killed")
-    assert 0 < before < 72
+    assert 0 < before < 144
 
     again = reelabel(environment, "classify", manifest, "--dataset", "killed")
 
     assert f"({before} labelled before)" in again.stdout
-    assert "Reconciled: 76 jobs = 72 labels + 4 failures." in again.stdout
+    assert "Reconciled: 148 jobs = 144 labels + 4 failures." in again.stdout
 
 
 def test_a_bad_manifest_is_refused_before_anything_is_written(environment, tmp_path, engine):
@@ -172,7 +172,7 @@ class TestBackfill:
         again = reelabel(environment, "backfill", *chosen)
 
         assert "2 (2 labels, 0 failures)" in again.stdout, again.stderr
-        assert "Reconciled: 76 jobs = 72 labels + 4 failures." in again.stdout
+        assert "Reconciled: 148 jobs = 144 labels + 4 failures." in again.stdout
 
     def test_unknown_ids_are_named(self, environment, manifest):
         refused = reelabel(environment, "backfill", "--ids", "nobody", "--manifest", manifest, "--dataset", "first")
