@@ -207,7 +207,10 @@ def _work(
     log_path = settings.home / "logs" / "engine.log"
     with ExitStack() as stack:
         engine = EngineProcess(
-            _engine_config(card, settings), log_path=log_path, start_timeout_s=settings.model.start_timeout_s
+            _engine_config(card, settings),
+            log_path=log_path,
+            start_timeout_s=settings.model.start_timeout_s,
+            answer_timeout_s=settings.model.answer_timeout_s,
         )
         stack.enter_context(engine)
         pool = DecodePool(
@@ -220,7 +223,14 @@ def _work(
             info = engine.wait_ready()
             progress.stage_ms["engine start"] = info.start_ms
             known = replace(run, versions=run.versions | info.versions)
-            answering = Answering(spec=spec, cache=preparer.cache, engine=engine, database=database, run=known)
+            answering = Answering(
+                spec=spec,
+                cache=preparer.cache,
+                engine=engine,
+                database=database,
+                run=known,
+                batch_bytes=settings.model.batch_mib * 1024**2,
+            )
             report = infer_shard(extracted.shard.index, quote(extracted), quote(answering))  # type: ignore[call-overload]
             update_run(database, run.run_id, versions=known.versions, **progress.add(report))
             artifact.update(progress.jobs_labelled + progress.jobs_failed)

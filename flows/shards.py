@@ -10,18 +10,28 @@ from typing import TYPE_CHECKING
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from infra.errors import EngineLostError, FrameFileError, JobError, ObjectMissingError, TransientError, VideoError
+from infra.errors import (
+    EngineLostError,
+    FrameFileError,
+    InferenceError,
+    ObjectMissingError,
+    TransientError,
+    VideoError,
+)
 from tasks.domain import Answer, Failure, JobResult, Stage
 from tasks.frames.file import decode_frame_file
 from tasks.model.prompt import question_text
-from tasks.model.questions import Batch, Question
+from tasks.model.questions import Batch, Question, Refusal
 from tasks.results.write import write_shard
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from prefect import Task
     from prefect.client.schemas.objects import State, TaskRun
     from sqlalchemy import Engine
 
+    from infra.errors import JobError
     from tasks.domain import Job, RunSpec, Shard
     from tasks.frames.cache import FrameCache
     from tasks.frames.prepare import PreparedVideo, Preparer
@@ -29,7 +39,8 @@ if TYPE_CHECKING:
     from tasks.model.questions import Reply
     from tasks.results.write import RunKey
 
-_ENGINE_STARTS = 2
+_TRIES = 2
+_ENGINE_DEATHS = 20  # enough to single out one question of 200
 _RETRIES = 3
 _RETRY_DELAYS_S = [2.0, 10.0, 30.0]
 
@@ -72,13 +83,18 @@ class ShardReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answering:
-    """What inference needs besides the shard."""
+    """What inference needs besides the shard.
+
+    Attributes:
+        batch_bytes: Frames handed to the engine at once.
+    """
 
     spec: RunSpec
     cache: FrameCache
     engine: EngineProcess
     database: Engine
     run: RunKey
+    batch_bytes: int
 
 
 def is_transient(_task: Task[..., object], _run: TaskRun, state: State) -> bool:
@@ -128,87 +144,145 @@ def _prepare(preparer: Preparer, uri: str) -> PreparedVideo | VideoError:
 )
 def infer_shard(index: int, extracted: ExtractedShard, answering: Answering) -> ShardReport:
     """Ask a shard's questions and write how each job ended, in one transaction."""
-    files, read_ms, faults = _read_frame_files(extracted, answering.cache)
-    asked = [job for job in extracted.shard.jobs if job.video_uri in files]
-    questions = tuple(_question(job, answering.spec) for job in asked)
-    replies = ask_engine(answering.engine, Batch(frame_files=files, questions=questions)) if questions else []
-    results: list[JobResult] = []
-    failures: list[Failure] = [
-        _failure(job, faults[job.video_uri], index, extracted)
-        for job in extracted.shard.jobs
-        if job.video_uri in faults
-    ]
-    for job, reply in zip(asked, replies, strict=True):
-        prepared = extracted.prepared[job.video_uri]
-        if isinstance(reply, Answer):
-            results.append(_result(job, prepared, reply, cache_read_ms=read_ms[job.video_uri], shard_index=index))
-        else:
-            failures.append(
-                Failure(
-                    job=job,
-                    stage=Stage.PROMPT,
-                    code=reply.code,
-                    message=reply.message,
-                    shard_index=index,
-                    source_fingerprint=prepared.fingerprint,
-                ),
-            )
+    endings = _Endings(index=index, failures=_video_failures(extracted))
+    for group in _groups(extracted, answering):
+        _ask_group(group, extracted, answering, endings)
     started = time.perf_counter()
-    write_shard(answering.database, run=answering.run, results=results, failures=failures)
-    write_ms = (time.perf_counter() - started) * 1e3
+    write_shard(answering.database, run=answering.run, results=endings.results, failures=endings.failures)
+    return _report(extracted, endings, write_ms=(time.perf_counter() - started) * 1e3)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Endings:
+    """How a shard's jobs ended, as far as it came; milliseconds of reading frame files, by video URI."""
+
+    index: int
+    failures: list[Failure]
+    results: list[JobResult] = field(default_factory=list)
+    read_ms: dict[str, float] = field(default_factory=dict)
+
+
+def _groups(extracted: ExtractedShard, answering: Answering) -> Iterator[list[PreparedVideo]]:
+    """Cut a shard's videos into groups whose frames fit into one batch."""
+    group: list[PreparedVideo] = []
+    group_bytes = 0
+    for video in extracted.prepared.values():
+        if group and group_bytes + video.frame_bytes > answering.batch_bytes:
+            yield group
+            group, group_bytes = [], 0
+        group.append(video)
+        group_bytes += video.frame_bytes
+    if group:
+        yield group
+
+
+def _ask_group(
+    group: list[PreparedVideo],
+    extracted: ExtractedShard,
+    answering: Answering,
+    endings: _Endings,
+) -> None:
+    files: dict[str, bytes] = {}
+    faults: dict[str, FrameFileError] = {}
+    for video in group:
+        started = time.perf_counter()
+        try:
+            files[video.uri] = _read_frame_file(video, answering.cache)
+        except FrameFileError as error:
+            faults[video.uri] = error
+        endings.read_ms[video.uri] = (time.perf_counter() - started) * 1e3
+    asked = []
+    for job in extracted.shard.jobs:
+        if job.video_uri in files:
+            asked.append(job)
+        elif job.video_uri in faults:
+            fingerprint = extracted.prepared[job.video_uri].fingerprint
+            endings.failures.append(_failure(job, faults[job.video_uri], endings.index, fingerprint))
+    questions = tuple(_question(job, answering.spec) for job in asked)
+    replies = ask_engine(answering.engine, Batch(frame_files=files, questions=questions)) if asked else []
+    for job, reply in zip(asked, replies, strict=True):
+        video = extracted.prepared[job.video_uri]
+        if isinstance(reply, Answer):
+            read_ms = endings.read_ms[job.video_uri]
+            endings.results.append(_result(job, video, reply, cache_read_ms=read_ms, shard_index=endings.index))
+        else:
+            endings.failures.append(_failure(job, reply, endings.index, video.fingerprint))
+
+
+def _report(extracted: ExtractedShard, endings: _Endings, *, write_ms: float) -> ShardReport:
     videos = extracted.prepared.values()
+    answers = [result.answer for result in endings.results]
     return ShardReport(
-        index=index,
-        labels=len(results),
-        failures=len(failures),
+        index=endings.index,
+        labels=len(endings.results),
+        failures=len(endings.failures),
         videos_extracted=sum(not video.was_cached for video in videos),
         videos_cached=sum(video.was_cached for video in videos),
         stage_ms={
             "fetch": sum(video.fetch_ms for video in videos),
             "decode": sum(video.decode_ms for video in videos),
             "cache write": sum(video.cache_write_ms for video in videos),
-            "cache read": sum(read_ms.values()),
-            "preprocess": sum(result.answer.preprocess_ms for result in results),
-            "inference": sum(result.answer.inference_ms for result in results),
+            "cache read": sum(endings.read_ms.values()),
+            "preprocess": sum(answer.preprocess_ms for answer in answers),
+            "inference": sum(answer.inference_ms for answer in answers),
             "database": write_ms,
         },
     )
 
 
 def ask_engine(engine: EngineProcess, batch: Batch) -> list[Reply]:
-    """Ask a batch; an engine that dies on it is started again once.
+    """Ask a batch, whatever becomes of the engine.
+
+    An engine that dies on a batch is started again and asked once more; dies it again, the batch is
+    halved until the questions on which it dies stand alone, and they are refused.
 
     Raises:
-        EngineLostError: It died each time.
+        EngineLostError: It dies so often that the questions cannot be the cause.
+        ModelError: It does not start again.
     """
-    for start in range(1, _ENGINE_STARTS + 1):
+    return _ask(engine, batch, [_ENGINE_DEATHS])
+
+
+def _ask(engine: EngineProcess, batch: Batch, deaths_left: list[int]) -> list[Reply]:
+    for _ in range(_TRIES):
         try:
             return engine.ask(batch)
-        except EngineLostError:
-            if start == _ENGINE_STARTS:
+        except EngineLostError as error:
+            deaths_left[0] -= 1
+            if deaths_left[0] == 0:
                 raise
+            lost = error
             engine.start()
-    raise AssertionError
+    if len(batch.questions) == 1:
+        return [Refusal.of(InferenceError(f"The engine died on this question twice. {lost.message}"))]
+    middle = len(batch.questions) // 2
+    return [
+        reply
+        for half in (batch.questions[:middle], batch.questions[middle:])
+        for reply in _ask(engine, batch.only(half), deaths_left)
+    ]
 
 
-def _read_frame_files(
-    extracted: ExtractedShard,
-    cache: FrameCache,
-) -> tuple[dict[str, bytes], dict[str, float], dict[str, JobError]]:
-    """Read and verify frame files by video URI; with milliseconds, and the faults of those that have none."""
-    files: dict[str, bytes] = {}
-    read_ms: dict[str, float] = {}
-    faults: dict[str, JobError] = dict(extracted.faults)
-    for uri, prepared in extracted.prepared.items():
-        started = time.perf_counter()
-        try:
-            data = cache.read(prepared.key)
-            decode_frame_file(data)
-            files[uri] = data
-        except (FrameFileError, ObjectMissingError) as error:
-            faults[uri] = FrameFileError(f"{cache.uri_of(prepared.key)}: {error.message} Run again to make it anew.")
-        read_ms[uri] = (time.perf_counter() - started) * 1e3
-    return files, read_ms, faults
+def _read_frame_file(video: PreparedVideo, cache: FrameCache) -> bytes:
+    """Read a frame file and check that it is whole.
+
+    Raises:
+        FrameFileError: It is damaged, or gone.
+    """
+    try:
+        data = cache.read(video.key)
+        decode_frame_file(data)
+    except (FrameFileError, ObjectMissingError) as error:
+        raise FrameFileError(f"{cache.uri_of(video.key)}: {error.message} Run again to make it anew.") from None
+    return data
+
+
+def _video_failures(extracted: ExtractedShard) -> list[Failure]:
+    return [
+        _failure(job, fault, extracted.shard.index, fault.fingerprint)
+        for job in extracted.shard.jobs
+        if (fault := extracted.faults.get(job.video_uri))
+    ]
 
 
 def _question(job: Job, spec: RunSpec) -> Question:
@@ -233,16 +307,17 @@ def _result(job: Job, video: PreparedVideo, answer: Answer, *, cache_read_ms: fl
         cache_write_ms=video.cache_write_ms,
         cache_read_ms=cache_read_ms,
         shard_index=shard_index,
+        decode_method=video.decode_method,
+        decode_note=video.decode_note,
     )
 
 
-def _failure(job: Job, error: JobError, index: int, extracted: ExtractedShard) -> Failure:
-    prepared = extracted.prepared.get(job.video_uri)
+def _failure(job: Job, cause: JobError | Refusal, shard_index: int, fingerprint: str | None) -> Failure:
     return Failure(
         job=job,
-        stage=Stage.CACHE if isinstance(error, FrameFileError) else Stage.DECODE,
-        code=error.code,
-        message=error.message,
-        shard_index=index,
-        source_fingerprint=prepared.fingerprint if prepared else None,
+        stage=Stage(cause.stage),
+        code=cause.code,
+        message=cause.message,
+        shard_index=shard_index,
+        source_fingerprint=fingerprint,
     )

@@ -1,9 +1,10 @@
 """Every error we raise on purpose.
 
 ReelabelError
-├── JobError                        one job cannot succeed: recorded on its row, never retried
+├── JobError                        one job cannot succeed: recorded on its row, asked again on demand
 │   ├── VideoError
 │   │   ├── VideoMissingError           video_missing
+│   │   ├── VideoRefusedError           video_refused
 │   │   ├── VideoEmptyError             video_empty
 │   │   ├── VideoUnreadableError        video_unreadable
 │   │   ├── NoVideoStreamError          no_video_stream
@@ -13,16 +14,19 @@ ReelabelError
 │   │   ├── DecoderCrashedError         decoder_crashed
 │   │   └── DecoderTimeoutError         decoder_timeout
 │   ├── FrameFileError                  frame_file_damaged
-│   └── PromptError
-│       ├── PromptTooLongError          prompt_too_long
-│       └── ChoicesAmbiguousError       choices_ambiguous
+│   ├── PromptError
+│   │   ├── PromptTooLongError          prompt_too_long
+│   │   └── ChoicesAmbiguousError       choices_ambiguous
+│   └── InferenceError                  inference_failed
 ├── ObjectError                     one object of the store (callers turn it into the job's own error)
 │   ├── ObjectMissingError              object_missing
 │   └── ObjectChangedError              object_changed
 ├── TransientError                  the same call may work later: Prefect retries the task
 │   ├── StoreUnavailableError           store_unavailable
 │   ├── DatabaseUnavailableError        database_unavailable
-│   └── EngineLostError                 engine_lost
+│   ├── EngineLostError                 engine_lost
+│   └── DecodersLostError               decoders_lost
+├── NotReconciledError              the run ended, but its audit did not come out even
 ├── ManifestError                   the run cannot start: nothing has been written
 ├── ModelError                      the model cannot be loaded: the run cannot start
 └── ConfigurationError              a setting, a service or a password is wrong
@@ -51,27 +55,46 @@ class ReelabelError(Exception):
 
 
 class JobError(ReelabelError):
-    """One job cannot succeed: it is recorded on its row and never retried."""
+    """One job cannot succeed: it is recorded on its row, and asked again only on demand.
+
+    Attributes:
+        stage: Where in the pipeline: fetch, decode, cache, prompt or inference.
+    """
 
     code = "job_error"
+    stage: ClassVar[str] = "decode"
 
 
 class VideoError(JobError):
-    """The fault lies in the job's video."""
+    """The fault lies in the job's video.
+
+    Attributes:
+        fingerprint: Which version of the video; None where it could not be looked at.
+    """
 
     code = "video_error"
+    fingerprint: str | None = None
 
 
 class VideoMissingError(VideoError):
     """No object or file stands at the job's URI."""
 
     code = "video_missing"
+    stage = "fetch"
+
+
+class VideoRefusedError(VideoError):
+    """The source may not be read, or its URI cannot be a source."""
+
+    code = "video_refused"
+    stage = "fetch"
 
 
 class VideoEmptyError(VideoError):
     """The object or file has no bytes."""
 
     code = "video_empty"
+    stage = "fetch"
 
 
 class VideoUnreadableError(VideoError):
@@ -102,6 +125,7 @@ class VideoChangedError(VideoError):
     """The source was replaced while it was being read."""
 
     code = "video_changed"
+    stage = "fetch"
 
 
 class DecoderCrashedError(VideoError):
@@ -120,12 +144,14 @@ class FrameFileError(JobError):
     """A cached frame file is damaged and could not be made again."""
 
     code = "frame_file_damaged"
+    stage = "cache"
 
 
 class PromptError(JobError):
     """The fault lies in the job's text."""
 
     code = "prompt_error"
+    stage = "prompt"
 
 
 class PromptTooLongError(PromptError):
@@ -138,6 +164,13 @@ class ChoicesAmbiguousError(PromptError):
     """The tokenizer cannot tell the choices apart by one token."""
 
     code = "choices_ambiguous"
+
+
+class InferenceError(JobError):
+    """The engine refuses the question, dies on it, or gives no usable answer."""
+
+    code = "inference_failed"
+    stage = "inference"
 
 
 class ObjectError(ReelabelError):
@@ -177,9 +210,21 @@ class DatabaseUnavailableError(TransientError):
 
 
 class EngineLostError(TransientError):
-    """The engine's process died."""
+    """The engine's process died or hangs."""
 
     code = "engine_lost"
+
+
+class DecodersLostError(TransientError):
+    """Decoding processes are killed faster than they can be started."""
+
+    code = "decoders_lost"
+
+
+class NotReconciledError(ReelabelError):
+    """A run ended, yet some jobs have no row, or more than one."""
+
+    code = "not_reconciled"
 
 
 class ManifestError(ReelabelError):

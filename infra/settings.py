@@ -119,6 +119,10 @@ class ModelSettings(_Section):
         float, Field(gt=0, le=1, description="Share of the GPU's memory that the engine takes.")
     ] = 0.9
     start_timeout_s: Annotated[float, Field(ge=10, le=7200, description="Seconds the engine may take to load.")] = 900
+    answer_timeout_s: Annotated[
+        float, Field(ge=1, le=7200, description="Seconds the engine may take over one batch; then it is started anew.")
+    ] = 600
+    batch_mib: Annotated[int, Field(ge=1, le=65536, description="Frames handed to the engine at once, in MiB.")] = 256
     template: Annotated[
         str | None, Field(description="Question layout with {prompt} and {choices}; empty is the default.")
     ] = None

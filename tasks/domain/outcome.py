@@ -57,7 +57,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """One labelled job, as it lands in the results table. Durations are milliseconds."""
+    """One labelled job, as it lands in the results table. Durations are milliseconds.
+
+    Attributes:
+        decode_method: How its frames were reached; see `tasks.video.keyframes`.
+        decode_note: Why not by the shortest way; empty otherwise.
+    """
 
     job: Job
     source_fingerprint: str
@@ -69,6 +74,8 @@ class JobResult:
     cache_write_ms: float
     cache_read_ms: float
     shard_index: int
+    decode_method: str = ""
+    decode_note: str = ""
 
     @property
     def label(self) -> str:

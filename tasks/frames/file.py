@@ -46,6 +46,8 @@ class FrameFile:
         keyframes_in_file: Keyframes of the source.
         source_uri: The video.
         fingerprint: Which version of it.
+        method: How the frames were reached.
+        reason: Why not by the shortest way; empty otherwise.
     """
 
     images: npt.NDArray[np.uint8]
@@ -60,6 +62,8 @@ class FrameFile:
     keyframes_in_file: int
     source_uri: str
     fingerprint: str
+    method: str
+    reason: str
 
 
 def encode_frame_file(keyframes: Keyframes, *, source_uri: str, fingerprint: str, sampling: Sampling) -> bytes:
@@ -130,6 +134,8 @@ def decode_frame_file(data: bytes) -> FrameFile:
             keyframes_in_file=metadata["keyframes_in_file"],
             source_uri=metadata["source_uri"],
             fingerprint=metadata["fingerprint"],
+            method=metadata["method"],
+            reason=metadata["reason"],
         )
     except (pa.ArrowException, OSError, KeyError, ValueError, IndexError) as error:
         raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None

@@ -10,11 +10,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from infra.errors import (
+    ConfigurationError,
     ObjectChangedError,
     ObjectMissingError,
     VideoChangedError,
     VideoEmptyError,
+    VideoError,
     VideoMissingError,
+    VideoRefusedError,
     VideoTooLargeError,
 )
 from tasks.frames.file import encode_frame_file
@@ -41,7 +44,10 @@ class PreparedVideo:
         was_cached: Whether the frame file stood there already.
         keyframes_in_file: Keyframes of the video.
         frames_used: Unique frames that the model sees.
+        frame_bytes: Their pixels.
         bytes_fetched: Bytes read from the store.
+        decode_method: How the frames were reached.
+        decode_note: Why not by the shortest way; empty otherwise.
     """
 
     uri: str
@@ -50,10 +56,13 @@ class PreparedVideo:
     was_cached: bool
     keyframes_in_file: int
     frames_used: int
+    frame_bytes: int
     fetch_ms: float = 0.0
     decode_ms: float = 0.0
     cache_write_ms: float = 0.0
     bytes_fetched: int = 0
+    decode_method: str = ""
+    decode_note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +83,14 @@ class Preparer:
             TransientError: The store did not answer.
         """
         info = look_at_video(self.objects, uri)
-        if info.size_bytes == 0:
-            raise VideoEmptyError(f"{uri} has no bytes; upload it again.")
-        if info.size_bytes > self.limits.max_video_bytes:
-            raise VideoTooLargeError(f"{uri} has {info.size_bytes:,} bytes, more than extract.max_video_bytes.")
         key = frame_key(source_uri=uri, fingerprint=info.fingerprint, sampling=self.sampling)
         found = self.cache.find(key)
         if found is None:
-            return self._extract(info, key)
+            try:
+                return self._extract(info, key)
+            except VideoError as error:
+                error.fingerprint = info.fingerprint
+                raise
         return PreparedVideo(
             uri=uri,
             fingerprint=info.fingerprint,
@@ -89,9 +98,16 @@ class Preparer:
             was_cached=True,
             keyframes_in_file=found.keyframes_in_file,
             frames_used=len(found.images),
+            frame_bytes=found.images.nbytes,
+            decode_method=found.method,
+            decode_note=found.reason,
         )
 
     def _extract(self, info: ObjectInfo, key: str) -> PreparedVideo:
+        if info.size_bytes == 0:
+            raise VideoEmptyError(f"{info.uri} has no bytes; upload it again.")
+        if info.size_bytes > self.limits.max_video_bytes:
+            raise VideoTooLargeError(f"{info.uri} has {info.size_bytes:,} bytes, more than extract.max_video_bytes.")
         started = time.perf_counter()
         with self._as_file(info) as (path, bytes_fetched):
             fetched = time.perf_counter()
@@ -111,10 +127,13 @@ class Preparer:
             was_cached=False,
             keyframes_in_file=keyframes.keyframes_in_file,
             frames_used=len(keyframes.images),
+            frame_bytes=keyframes.images.nbytes,
             fetch_ms=(fetched - started) * 1e3,
             decode_ms=keyframes.decode_ms,
             cache_write_ms=(time.perf_counter() - encoded) * 1e3,
             bytes_fetched=bytes_fetched,
+            decode_method=keyframes.method,
+            decode_note=keyframes.reason,
         )
 
     @contextmanager
@@ -146,8 +165,12 @@ def look_at_video(objects: ObjectStore, uri: str) -> ObjectInfo:
 
     Raises:
         VideoMissingError: Nothing stands at the URI.
+        VideoRefusedError: It may not be read, or the URI cannot be a source.
     """
     try:
         return objects.stat(uri)
     except ObjectMissingError:
         raise VideoMissingError(f"There is no video at {uri}; check the manifest's video_uri.") from None
+    except (ConfigurationError, ValueError) as error:
+        # One row's fault: the store of frame files was tried before the run began.
+        raise VideoRefusedError(f"{uri} cannot be read: {error}") from None

@@ -6,7 +6,7 @@ import math
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Literal
 
-from infra.errors import ChoicesAmbiguousError
+from infra.errors import ChoicesAmbiguousError, InferenceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +35,8 @@ def choice_tokens(
     """
     found = _letters(choices, encode) if scoring == "letter" else [_first_tokens(text, encode) for text in choices]
     for index, tokens in enumerate(found):
+        if not tokens:
+            raise ChoicesAmbiguousError(f"Choice {choices[index]!r} begins with no token of its own; reword it.")
         for other in range(index):
             if tokens & found[other]:
                 raise ChoicesAmbiguousError(
@@ -53,9 +55,14 @@ def choice_probabilities(tokens: ChoiceTokens, logprobs: Mapping[int, float]) ->
 
     Returns:
         One probability per choice, summing to one.
+
+    Raises:
+        InferenceError: The logprobs are not numbers, or hold none of the tokens.
     """
     masses = [sum(math.exp(logprobs[token]) for token in group if token in logprobs) for group in tokens]
     total = sum(masses)
+    if not (math.isfinite(total) and total > 0):
+        raise InferenceError("The model gives no choice a probability (NaN or nothing); try dtype float32.")
     return tuple(mass / total for mass in masses)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vllm import LLM, SamplingParams
 from vllm.exceptions import VLLMValidationError
 
-from infra.errors import JobError, PromptTooLongError
+from infra.errors import InferenceError, JobError, PromptTooLongError
 from tasks.domain import Answer
 from tasks.frames.file import decode_frame_file
 from tasks.model.choices import ChoiceTokens, choice_probabilities, choice_tokens
@@ -71,12 +71,12 @@ class Engine:
             try:
                 tokens = self._enqueue(question, videos[question.video_id])
             except JobError as error:
-                replies[position] = Refusal(code=error.code, message=error.message)
+                replies[position] = Refusal.of(error)
                 continue
             preprocess_ms = (time.perf_counter() - started) * 1e3
             asked.append(_Asked(position=position, tokens=tokens, preprocess_ms=preprocess_ms))
-        for position, answer in self._collect(asked):
-            replies[position] = answer
+        for position, reply in self._collect(asked):
+            replies[position] = reply
         return [reply for reply in replies if reply is not None]
 
     def _enqueue(self, question: Question, video: tuple[Any, dict[str, Any]]) -> ChoiceTokens:
@@ -96,14 +96,14 @@ class Engine:
             )
         except (ValueError, VLLMValidationError) as error:
             if "max_model_len" not in str(error) and "context length" not in str(error):
-                raise
+                raise InferenceError(f"The model's processor refuses the question: {_first_line(error)}.") from None
             raise PromptTooLongError(
                 f"The prompt with its video is longer than the {self._max_model_len} tokens that the model takes; "
                 f"shorten the prompt, or lower num_frames or max_pixels.",
             ) from None
         return tokens
 
-    def _collect(self, asked: list[_Asked]) -> list[tuple[int, Answer]]:
+    def _collect(self, asked: list[_Asked]) -> list[tuple[int, Reply]]:
         started = time.perf_counter()
         outputs = self._llm.wait_for_completion(use_tqdm=False)
         share_ms = (time.perf_counter() - started) * 1e3 / max(1, len(asked))
@@ -115,9 +115,12 @@ class Engine:
         return ids
 
 
-def _answer(output: Any, asked: _Asked, inference_ms: float) -> Answer:  # noqa: ANN401 - vLLM's RequestOutput
+def _answer(output: Any, asked: _Asked, inference_ms: float) -> Reply:  # noqa: ANN401 - vLLM's RequestOutput
     logprobs = {token: entry.logprob for token, entry in output.outputs[0].logprobs[0].items()}
-    probabilities = choice_probabilities(asked.tokens, logprobs)
+    try:
+        probabilities = choice_probabilities(asked.tokens, logprobs)
+    except InferenceError as error:
+        return Refusal.of(error)
     return Answer(
         choice_index=max(range(len(probabilities)), key=probabilities.__getitem__),
         probabilities=probabilities,
@@ -126,6 +129,10 @@ def _answer(output: Any, asked: _Asked, inference_ms: float) -> Answer:  # noqa:
         preprocess_ms=asked.preprocess_ms,
         inference_ms=inference_ms,
     )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")
 
 
 def _video_input(file: FrameFile) -> tuple[Any, dict[str, Any]]:

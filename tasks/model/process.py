@@ -32,11 +32,26 @@ class EngineProcess:
     and `ask` block.
     """
 
-    def __init__(self, config: EngineConfig, *, log_path: Path, start_timeout_s: float) -> None:
-        """Keep the configuration; nothing is started yet."""
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        log_path: Path,
+        start_timeout_s: float,
+        answer_timeout_s: float = 600.0,
+    ) -> None:
+        """Keep the configuration; nothing is started yet.
+
+        Args:
+            config: What to load.
+            log_path: Where the process's output goes.
+            start_timeout_s: Seconds it may take to load.
+            answer_timeout_s: Seconds it may take over one batch.
+        """
         self._config = config
         self._log_path = log_path
         self._start_timeout_s = start_timeout_s
+        self._answer_timeout_s = answer_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._lifeline: int | None = None
@@ -114,13 +129,16 @@ class EngineProcess:
         """Answer a batch, in its order.
 
         Raises:
-            EngineLostError: The process died; start a new one and ask again.
+            EngineLostError: The process died or hangs, and is gone; start a new one and ask again.
         """
         self.wait_ready()
         connection = self._open_connection()
         try:
             connection.send(batch)
-            replies = connection.recv()
+            if connection.poll(self._answer_timeout_s):
+                replies = connection.recv()
+            else:
+                replies = StartFailure(message=f"no answer within {self._answer_timeout_s:g} s")
         except (EOFError, OSError):
             replies = StartFailure(message="its process died")
         if isinstance(replies, StartFailure):

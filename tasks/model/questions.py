@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tasks.domain import Answer
+
+if TYPE_CHECKING:
+    from infra.errors import JobError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +82,25 @@ class Batch:
     frame_files: dict[str, bytes] = field(repr=False)
     questions: tuple[Question, ...] = field(repr=False)
 
+    def only(self, questions: tuple[Question, ...]) -> Batch:
+        """Take some of the questions, with the frame files that they need."""
+        needed = {question.video_id for question in questions}
+        files = {video_id: data for video_id, data in self.frame_files.items() if video_id in needed}
+        return Batch(frame_files=files, questions=questions)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A question that cannot be asked; `code` is one of `infra.errors`."""
+    """A question without an answer; `code` and `stage` are those of an error in `infra.errors`."""
 
     code: str
+    stage: str
     message: str
+
+    @classmethod
+    def of(cls, error: JobError) -> Refusal:
+        """Carry an error across the boundary."""
+        return cls(code=error.code, stage=error.stage, message=error.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

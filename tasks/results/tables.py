@@ -58,6 +58,7 @@ RESULT = Table(
     Column("host", Text),
     *(Column(name, Text) for name in ("answer", "task", "subtask")),
     Column("created_at", DateTime(timezone=True)),
+    *(Column(name, Text) for name in ("decode_method", "decode_note")),
 )
 
 FAILURE = Table(

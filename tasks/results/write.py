@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _KEY = ("dataset", "job_id", "spec_id")
 _TIMINGS = ("fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms")
+_COPIED = (*_TIMINGS, "keyframes_in_file", "frames_used", "shard_index", "decode_method", "decode_note")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,9 @@ def write_shard(
 ) -> None:
     """Write labels and failures; a job that had the other before loses it in the same transaction.
 
+    A failure never takes the place of a label that was given for the same question and the same
+    video, or for the same question while the video is gone.
+
     Safe to call again: rows are replaced, never doubled, and a failure counts its attempts.
 
     Raises:
@@ -55,8 +59,10 @@ def write_shard(
         connection.execute(select(lock))
         _upsert(connection, RESULT, [_result_row(run, result) for result in results])
         _drop(connection, FAILURE, run, [result.job.job_id for result in results])
-        _upsert(connection, FAILURE, [_failure_row(run, failure) for failure in failures])
-        _drop(connection, RESULT, run, [failure.job.job_id for failure in failures])
+        standing = _standing(connection, run, failures)
+        recorded = [failure for failure in failures if failure.job.job_id not in standing]
+        _upsert(connection, FAILURE, [_failure_row(run, failure) for failure in recorded])
+        _drop(connection, RESULT, run, [failure.job.job_id for failure in recorded])
 
 
 def _upsert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
@@ -70,6 +76,23 @@ def _upsert(connection: Connection, table: Table, rows: list[dict[str, Any]]) ->
     connection.execute(statement.on_conflict_do_update(index_elements=_KEY, set_=changes), rows)
 
 
+def _standing(connection: Connection, run: RunKey, failures: Sequence[Failure]) -> set[str]:
+    """Name the failed jobs that have a label which is still valid."""
+    if not failures:
+        return set()
+    asked = {failure.job.job_id: failure for failure in failures}
+    query = select(RESULT.c.job_id, RESULT.c.job_digest, RESULT.c.source_fingerprint).where(
+        tuple_(RESULT.c.dataset, RESULT.c.spec_id) == (run.dataset, run.spec_id),
+        RESULT.c.job_id == func.any(list(asked)),
+    )
+    return {
+        row.job_id
+        for row in connection.execute(query)
+        if row.job_digest == asked[row.job_id].job.digest
+        and asked[row.job_id].source_fingerprint in {row.source_fingerprint, None}
+    }
+
+
 def _drop(connection: Connection, table: Table, run: RunKey, job_ids: list[str]) -> None:
     if job_ids:
         key = tuple_(table.c.dataset, table.c.spec_id) == (run.dataset, run.spec_id)
@@ -81,7 +104,7 @@ def _result_row(run: RunKey, result: JobResult) -> dict[str, Any]:
     return {
         **asdict(run),
         **answer,
-        **{name: getattr(result, name) for name in (*_TIMINGS, "keyframes_in_file", "frames_used", "shard_index")},
+        **{name: getattr(result, name) for name in _COPIED},
         "probabilities": list(result.answer.probabilities),
         "job_id": result.job.job_id,
         "job_digest": result.job.digest,

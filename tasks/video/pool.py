@@ -7,13 +7,20 @@ import os
 import resource
 import signal
 import threading
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
-from infra.errors import DecoderCrashedError, DecoderTimeoutError
+from infra.errors import (
+    DecoderCrashedError,
+    DecodersLostError,
+    DecoderTimeoutError,
+    VideoError,
+    VideoUnreadableError,
+)
 from tasks.video.extract import extract_keyframes
 
 if TYPE_CHECKING:
@@ -31,6 +38,7 @@ T = TypeVar("T")
 
 # A child may also be killed from outside, by the kernel short of memory: one more try tells.
 _ATTEMPTS = 2
+_REPLACEMENTS = 10
 
 
 class DecodePool:
@@ -72,6 +80,7 @@ class DecodePool:
 
         Raises:
             VideoError: As `extract_keyframes` does; also DecoderCrashedError and DecoderTimeoutError.
+            DecodersLostError: Children are killed faster than they can be started.
         """
         return self._run(extract_keyframes, path, sampling=sampling, limits=limits)
 
@@ -81,8 +90,8 @@ class DecodePool:
         self._pool.join()
 
     def _run(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:  # noqa: ANN401
-        fate = "died"
-        for _ in range(_ATTEMPTS):
+        deaths = replaced = 0
+        while True:
             try:
                 result: T = self._schedule(function, arguments, named).result()
             except FutureTimeoutError:
@@ -90,16 +99,20 @@ class DecodePool:
                     f"Decoding took longer than {self._timeout_s:g} s; raise extract.timeout_s if the video is good.",
                 ) from None
             except ProcessExpired as error:
-                fate = f"died twice (exit code {error.exitcode})"
-            except BrokenProcessPool:
-                fate = "could not be kept alive"
-            except MemoryError:
-                raise DecoderCrashedError(
-                    "Decoding needed more memory than extract.memory_mib; raise it if the video is good.",
-                ) from None
+                deaths += 1
+                if deaths == _ATTEMPTS:
+                    raise DecoderCrashedError(
+                        f"The decoding process died twice (exit code {error.exitcode}); the video is probably damaged.",
+                    ) from None
+            except (BrokenProcessPool, CancelledError):
+                # Children died idle, or another thread replaced the pool: no fault of this video.
+                replaced += 1
+                if replaced == _REPLACEMENTS:
+                    raise DecodersLostError(
+                        "Decoding processes are killed again and again; does the machine run out of memory?",
+                    ) from None
             else:
                 return result
-        raise DecoderCrashedError(f"The decoding process {fate}; the video is probably damaged.")
 
     def _schedule(
         self,
@@ -112,7 +125,8 @@ class DecodePool:
             if not self._pool.active:
                 self.close()
                 self._pool = self._make_pool()
-            return self._pool.schedule(function, args=list(arguments), kwargs=named, timeout=self._timeout_s)
+            call = [function, *arguments]
+            return self._pool.schedule(_explained, args=call, kwargs=named, timeout=self._timeout_s)
 
     def _make_pool(self) -> ProcessPool:
         return ProcessPool(
@@ -121,6 +135,20 @@ class DecodePool:
             initializer=_become_disposable,
             initargs=[self._memory_mib],
         )
+
+
+def _explained(function: Callable[..., T], *arguments: Any, **named: Any) -> T:  # noqa: ANN401
+    """Call a function in the child; what it raises becomes the video's own error."""
+    try:
+        return function(*arguments, **named)
+    except VideoError:
+        raise
+    except MemoryError:
+        raise DecoderCrashedError(
+            "Decoding needed more memory than extract.memory_mib; raise it if the video is good.",
+        ) from None
+    except Exception as error:  # noqa: BLE001 - whatever a decoder or scaler raises lies in this video's bytes
+        raise VideoUnreadableError(f"The video cannot be decoded ({type(error).__name__}: {error}).") from None
 
 
 def _become_disposable(memory_mib: int) -> None:
