@@ -20,7 +20,9 @@ ReelabelError
 │   └── InferenceError                  inference_failed
 ├── ObjectError                     one object of the store (callers turn it into the job's own error)
 │   ├── ObjectMissingError              object_missing
-│   └── ObjectChangedError              object_changed
+│   ├── ObjectChangedError              object_changed
+│   ├── ObjectTooLargeError             object_too_large
+│   └── RangesIgnoredError              ranges_ignored
 ├── TransientError                  the same call may work later: Prefect retries the task
 │   ├── StoreUnavailableError           store_unavailable
 │   ├── DatabaseUnavailableError        database_unavailable
@@ -189,6 +191,18 @@ class ObjectChangedError(ObjectError):
     """The object is no longer the one that was looked at."""
 
     code = "object_changed"
+
+
+class ObjectTooLargeError(ObjectError):
+    """The object has more bytes than may be read."""
+
+    code = "object_too_large"
+
+
+class RangesIgnoredError(ObjectError):
+    """The server gives whole objects only."""
+
+    code = "ranges_ignored"
 
 
 class TransientError(ReelabelError):

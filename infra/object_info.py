@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.errors import ObjectChangedError, ObjectError
+from infra.errors import ObjectChangedError, ObjectTooLargeError, RangesIgnoredError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +27,29 @@ class ObjectInfo:
 
         Raises:
             ObjectChangedError: It has another fingerprint.
-            ObjectError: It has more than `max_bytes`.
+            ObjectTooLargeError: It has more than `max_bytes`.
         """
         if fingerprint is not None and fingerprint != self.fingerprint:
             raise changed(self.uri)
         if max_bytes is not None and self.size_bytes > max_bytes:
-            raise ObjectError(f"{self.uri} has {self.size_bytes} bytes, more than the {max_bytes} that may be read.")
+            raise too_large(self.uri, max_bytes)
 
 
 def changed(uri: str) -> ObjectChangedError:
     """Say that another object has taken this one's place."""
     return ObjectChangedError(f"{uri} was replaced after it was looked at; look again and read the new one.")
+
+
+def too_large(uri: str, max_bytes: int) -> ObjectTooLargeError:
+    """Say that an object is over the limit."""
+    return ObjectTooLargeError(f"{uri} has more than the {max_bytes:,} bytes that may be read; raise the limit.")
+
+
+def check_range(uri: str, content_range: str | None, *, start: int) -> None:
+    """Check that an answer to a ranged request begins where it was asked to.
+
+    Raises:
+        RangesIgnoredError: The server sends the whole object, or another part of it.
+    """
+    if content_range is None or not content_range.startswith(f"bytes {start}-"):
+        raise RangesIgnoredError(f"The server of {uri} does not give the part that was asked for; download it whole.")

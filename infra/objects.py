@@ -21,6 +21,7 @@ __all__ = ["ObjectInfo", "ObjectStore"]
 class _Backend(Protocol):
     def stat(self, uri: str) -> ObjectInfo: ...
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes: ...
+    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes: ...
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int: ...
     def write_new(self, uri: str, data: bytes) -> bool: ...
     def replace(self, uri: str, data: bytes) -> None: ...
@@ -29,7 +30,7 @@ class _Backend(Protocol):
 
 
 class ObjectStore:
-    """Reads and writes whole objects.
+    """Reads and writes objects.
 
     Cheap to make, safe to share between threads, to pickle and to carry through a fork:
     connections are opened at the first call and belong to the process.
@@ -62,9 +63,25 @@ class ObjectStore:
         Raises:
             ObjectMissingError: Nothing stands at `uri`.
             ObjectChangedError: It is not, or does not stay, the object of `fingerprint`.
-            ObjectError: It is larger than `max_bytes`.
+            ObjectTooLargeError: It is larger than `max_bytes`.
         """
         return self._backend(uri).read(uri, fingerprint=fingerprint, max_bytes=max_bytes)
+
+    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
+        """Read a part of one object.
+
+        Args:
+            uri: Where it stands.
+            start: Position of the first byte, from 0.
+            size: How many bytes; at least 1. Fewer come back where the object ends before.
+            fingerprint: The object must still be the one `stat` or `list` described so.
+
+        Raises:
+            ObjectMissingError: Nothing stands at `uri`.
+            ObjectChangedError: It is no longer the object of `fingerprint`.
+            RangesIgnoredError: The server gives whole objects only; `download` it.
+        """
+        return self._backend(uri).read_range(uri, start=start, size=size, fingerprint=fingerprint)
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None) -> int:
         """Copy one object into the file `path`, which is removed again if that fails.

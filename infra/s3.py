@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from functools import lru_cache
+from http import HTTPStatus
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from botocore.config import Config
 
 from infra.errors import ConfigurationError, ObjectMissingError
 from infra.folder import partial_file
-from infra.object_info import ObjectInfo
+from infra.object_info import ObjectInfo, changed, check_range
 from infra.s3_errors import is_missing, s3_errors, status_code
 
 if TYPE_CHECKING:
@@ -25,12 +26,11 @@ if TYPE_CHECKING:
 
 _SCHEME = "s3://"
 _CONNECTIONS = 32
-_PRECONDITION_FAILED = 412
 _making_client = Lock()
 
 
 class S3:
-    """Reads and writes whole objects of any bucket."""
+    """Reads and writes objects of any bucket."""
 
     def __init__(self, settings: StoreSettings) -> None:
         """Keep `settings`; nothing is opened yet."""
@@ -57,6 +57,25 @@ class S3:
                 data: bytes = body.read()
         return data
 
+    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
+        """Read a part of one object."""
+        bucket, key = _split(uri)
+        with self._errors(uri) as client:
+            try:
+                answer = client.get_object(
+                    Bucket=bucket, Key=key, Range=f"bytes={start}-{start + size - 1}", **_held_to(fingerprint)
+                )
+            except client.exceptions.ClientError as error:
+                if status_code(error) != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                    raise
+                return b""  # behind the object's last byte
+            with answer["Body"] as body:
+                check_range(uri, answer.get("ContentRange"), start=start)
+                if answer["ETag"].strip('"') != _etag_of(fingerprint):  # not every server knows If-Match
+                    raise changed(uri)
+                data: bytes = body.read(size)
+        return data
+
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
         """Copy one object to `path`."""
         with self._errors(uri) as client, partial_file(path) as file:
@@ -72,7 +91,7 @@ class S3:
             try:
                 client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
             except client.exceptions.ClientError as error:
-                if status_code(error) != _PRECONDITION_FAILED:
+                if status_code(error) != HTTPStatus.PRECONDITION_FAILED:
                     raise
                 return False
         return True
@@ -122,14 +141,22 @@ def _describe(uri: str, answer: dict[str, Any]) -> ObjectInfo:
 def _get(client: Any, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> dict[str, Any]:  # noqa: ANN401
     """Ask for the object and check it before its first byte is taken."""
     bucket, key = _split(uri)
-    condition = {} if fingerprint is None else {"IfMatch": f'"{fingerprint.rpartition(":")[2]}"'}
-    answer: dict[str, Any] = client.get_object(Bucket=bucket, Key=key, **condition)
+    answer: dict[str, Any] = client.get_object(Bucket=bucket, Key=key, **_held_to(fingerprint))
     try:
         _describe(uri, answer).require(fingerprint=fingerprint, max_bytes=max_bytes)
     except BaseException:
         answer["Body"].close()
         raise
     return answer
+
+
+def _held_to(fingerprint: str | None) -> dict[str, str]:
+    """Ask for the object of `fingerprint` and no other."""
+    return {} if fingerprint is None else {"IfMatch": f'"{_etag_of(fingerprint)}"'}
+
+
+def _etag_of(fingerprint: str) -> str:
+    return fingerprint.rpartition(":")[2]
 
 
 def _placement(settings: StoreSettings) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from infra.embedded.processes import free_port
 from infra.errors import (
     ConfigurationError,
     ObjectChangedError,
-    ObjectError,
     ObjectMissingError,
+    ObjectTooLargeError,
     StoreUnavailableError,
 )
 from infra.objects import ObjectStore
@@ -61,8 +61,33 @@ def test_a_replaced_object_is_not_the_one_that_was_looked_at(store, root, tmp_pa
 def test_an_object_larger_than_allowed_is_refused_before_it_is_read(store, root):
     store.replace(f"{root}/clip", b"seven b")
 
-    with pytest.raises(ObjectError, match="7 bytes, more than the 6"):
+    with pytest.raises(ObjectTooLargeError, match="more than the 6 bytes"):
         store.read(f"{root}/clip", max_bytes=6)
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "expected"),
+    [
+        pytest.param(0, 4, b"0123", id="first bytes"),
+        pytest.param(3, 1, b"3", id="one byte"),
+        pytest.param(6, 100, b"6789", id="to the end"),
+        pytest.param(10, 5, b"", id="behind the end"),
+    ],
+)
+def test_a_part_of_an_object_is_read(store, root, start, size, expected):
+    store.replace(f"{root}/clip", b"0123456789")
+    fingerprint = store.stat(f"{root}/clip").fingerprint
+
+    assert store.read_range(f"{root}/clip", start=start, size=size, fingerprint=fingerprint) == expected
+
+
+def test_a_part_of_a_replaced_object_is_refused(store, root):
+    store.replace(f"{root}/clip", b"first")
+    seen = store.stat(f"{root}/clip").fingerprint
+    store.replace(f"{root}/clip", b"another")
+
+    with pytest.raises(ObjectChangedError, match="was replaced"):
+        store.read_range(f"{root}/clip", start=0, size=2, fingerprint=seen)
 
 
 def test_a_missing_object_is_named(store, root, tmp_path):
