@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
+import stat
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from infra.errors import ConfigurationError, ObjectMissingError, StoreUnavailableError
+from infra.errors import ConfigurationError, ObjectMissingError, ReelabelError, StoreUnavailableError
 from infra.object_info import ObjectInfo, changed
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 _SCHEME = "file://"
 _UNFINISHED = ".unfinished"
+_NOWHERE = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO})
 
 
 class Folder:
@@ -97,8 +100,15 @@ class Folder:
 
     @contextmanager
     def _open(self, uri: str) -> Iterator[BinaryIO]:
-        with _explained(uri), self.path(uri).open("rb") as file:
+        # Opening a pipe without a writer would wait for ever.
+        with _explained(uri), open(self.path(uri), "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ObjectMissingError(f"{uri} is no regular file; check the path.")
             yield file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 @contextmanager
@@ -148,9 +158,13 @@ def _written_beside(path: Path, data: bytes) -> Iterator[Path]:
 def _explained(uri: str) -> Iterator[None]:
     try:
         yield
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise ObjectMissingError(f"No file stands at {uri}; check the path.") from error
-    except PermissionError as error:
-        raise ConfigurationError(f"{uri} may not be read or written by this user; change its permissions.") from error
     except OSError as error:
-        raise StoreUnavailableError(f"{uri} cannot be read or written now: {error.strerror}.") from error
+        raise _translated(error, uri) from error
+
+
+def _translated(error: OSError, uri: str) -> ReelabelError:
+    if error.errno in _NOWHERE:
+        return ObjectMissingError(f"No file stands at {uri}; check the path.")
+    if isinstance(error, PermissionError):
+        return ConfigurationError(f"{uri} may not be read or written by this user; change its permissions.")
+    return StoreUnavailableError(f"{uri} cannot be read or written now: {error.strerror}.")
