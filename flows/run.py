@@ -18,7 +18,7 @@ from prefect.utilities.annotations import quote
 from flows.artifacts import ProgressArtifact, publish_results
 from flows.shards import Answering, ExtractedShard, ShardReport, extract_shard, infer_shard
 from infra.database import connect
-from infra.errors import ConfigurationError, ReelabelError, VideoMissingError
+from infra.errors import ConfigurationError, NotReconciledError, ReelabelError, VideoError
 from infra.objects import ObjectStore
 from tasks.domain import RunSpec, Sampling
 from tasks.frames.cache import FrameCache
@@ -29,8 +29,9 @@ from tasks.manifest.shard import plan_shards
 from tasks.model.identity import ModelCard, read_model_card
 from tasks.model.process import EngineProcess, engine_environment
 from tasks.model.questions import EngineConfig
+from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import AuditReport, audit_jobs
-from tasks.results.pending import pending_jobs
+from tasks.results.pending import count_foreign, pending_jobs
 from tasks.results.runs import close_run, open_run, update_run
 from tasks.results.schema import upgrade_schema
 from tasks.results.write import RunKey
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from tasks.domain import Job, Shard
+
+
+# Of one frame, where the user names no limit: what Qwen's own video processing aims at, 768 x 28 x 28.
+_MOST_PIXELS = 602_112
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +97,14 @@ class _Progress:
 def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
     """Carry out a run inside a Prefect flow.
 
-    Everything that can be wrong with the request is found before the first row is written.
+    Everything that can be wrong with the request is found before the first row is written, but for
+    a model that turns out not to load.
 
     Raises:
         ManifestError: The manifest cannot be used.
         ModelError: The model cannot be used.
-        ConfigurationError: A service is missing or refuses; or the run did not reconcile.
+        ConfigurationError: A service is missing or refuses.
+        NotReconciledError: The run ended, but some jobs have no row.
         TransientError: A service went away for longer than the retries; run again to go on.
     """
     objects = ObjectStore(settings.store)
@@ -110,7 +117,11 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
     database = connect(settings.database)
     try:
         upgrade_schema(database)
-        pending = find_pending(database, objects, dataset=dataset, spec=spec, jobs=jobs)
+        if request.dataset is None:
+            _refuse_foreign(database, dataset=dataset, manifest_uri=request.manifest, jobs=jobs)
+        refresh_annotations(database, dataset=dataset, spec_id=spec.spec_id, jobs=jobs)
+        retry = request.kind == "backfill"
+        pending = find_pending(database, objects, dataset=dataset, spec=spec, jobs=jobs, retry_failures=retry)
         wanted = request.select(jobs, pending, database, spec, dataset)
         run = RunKey(
             run_id=UUID(flow_run.id) if flow_run.id else uuid4(),
@@ -150,6 +161,8 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
         close_run(database, run.run_id, state="done" if report.is_reconciled else "failed", message=str(report))
         get_run_logger().info("%s", report)
         publish_results(run.run_id, dataset=dataset, report=report)
+        if not report.is_reconciled:
+            raise NotReconciledError(str(report))
         return report
     finally:
         database.dispose()
@@ -162,24 +175,26 @@ def find_pending(
     dataset: str,
     spec: RunSpec,
     jobs: Sequence[Job],
+    retry_failures: bool = False,
 ) -> list[Job]:
-    """Select the jobs without a label that is valid for them and their videos as they stand now."""
+    """Select the jobs without an ending that is valid for them and their videos as they stand now."""
     return pending_jobs(
         database,
         dataset=dataset,
         spec_id=spec.spec_id,
         jobs=jobs,
         fingerprint_of=lambda uri: _fingerprint(objects, uri),
+        retry_failures=retry_failures,
     )
 
 
 def make_spec(card: ModelCard, settings: Settings, *, num_frames: int | None = None) -> RunSpec:
     """Put together everything on the run's side that can change an answer."""
-    limit = settings.sampling.max_pixels or card.max_pixels
+    limit = settings.sampling.max_pixels or min(card.max_pixels or _MOST_PIXELS, _MOST_PIXELS)
     sampling = Sampling(
         num_frames=num_frames or settings.sampling.num_frames,
         size_multiple_px=card.size_multiple_px,
-        **({"max_pixels": limit} if limit else {}),
+        max_pixels=limit,
     )
     chosen = {
         name: value
@@ -274,7 +289,7 @@ def _engine_config(card: ModelCard, settings: Settings) -> EngineConfig:
     model = settings.model
     return EngineConfig(
         model=card.location,
-        revision=model.revision,
+        revision=card.revision,
         dtype=model.dtype,
         max_model_len=model.max_model_len,
         max_num_seqs=model.max_num_seqs,
@@ -295,5 +310,15 @@ def _required_store(settings: Settings) -> str:
 def _fingerprint(objects: ObjectStore, uri: str) -> str | None:
     try:
         return look_at_video(objects, uri).fingerprint
-    except VideoMissingError:
+    except VideoError:
         return None
+
+
+def _refuse_foreign(database: Engine, *, dataset: str, manifest_uri: str, jobs: Sequence[Job]) -> None:
+    """Keep two manifests that happen to have one file name from replacing each other's labels."""
+    count = count_foreign(database, dataset=dataset, manifest_uri=manifest_uri, jobs=jobs)
+    if count:
+        raise ConfigurationError(
+            f"Dataset {dataset} holds labels of another manifest for {count:,} of these job ids; "
+            f"give --dataset a name of its own, or --dataset {dataset} to replace them.",
+        )

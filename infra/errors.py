@@ -30,7 +30,7 @@ ReelabelError
 │   └── DecodersLostError               decoders_lost
 ├── NotReconciledError              the run ended, but its audit did not come out even
 ├── ManifestError                   the run cannot start: nothing has been written
-├── ModelError                      the model cannot be loaded: the run cannot start
+├── ModelError                      the model cannot be loaded: the run cannot go on
 └── ConfigurationError              a setting, a service or a password is wrong
 
 Each carries one message, so that it pickles, and a `code` that never changes once released.
@@ -248,7 +248,7 @@ class ManifestError(ReelabelError):
 
 
 class ModelError(ReelabelError):
-    """The model cannot be loaded; nothing has been written."""
+    """The model cannot be loaded."""
 
     code = "model_invalid"
 

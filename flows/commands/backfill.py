@@ -113,7 +113,7 @@ def _print_plan(
     chosen = set(job_ids)
     if choice.failed:
         chosen |= set(read_failures(engine, dataset=dataset, spec_id=spec.spec_id)["job_id"].to_list())
-    pending = find_pending(engine, objects, dataset=dataset, spec=spec, jobs=jobs)
+    pending = find_pending(engine, objects, dataset=dataset, spec=spec, jobs=jobs, retry_failures=True)
     wanted = choose_jobs(jobs, pending, chosen=chosen, force=choice.force)
     videos = len({job.video_uri for job in wanted})
     _CONSOLE.print(

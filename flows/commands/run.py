@@ -149,7 +149,7 @@ def print_summary(settings: Settings, run_id: UUID, *, manifest: str) -> int:
         assert row is not None
         jobs = read_jobs(manifest, ObjectStore(settings.store))
         report = audit_jobs(engine, dataset=row["dataset"], spec_id=row["spec_id"], jobs=jobs)
-        summary = summarize_results(engine, dataset=row["dataset"], spec_id=row["spec_id"])
+        summary = summarize_results(engine, dataset=row["dataset"], spec_id=row["spec_id"], jobs=jobs)
     finally:
         engine.dispose()
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()

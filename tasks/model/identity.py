@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from tasks.domain import ModelIdentity
 
 TINY_MODEL = Path(__file__).parents[1] / "demo" / "weights"
 
+_PROCESSOR_FILES = ("processor_config.json", "video_preprocessor_config.json", "preprocessor_config.json")
 _WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
 _WHOLE_FILE_BYTES = 64 * 1024**2
 _SAMPLE_BYTES = 1024**2
@@ -25,6 +27,7 @@ class ModelCard:
     Attributes:
         identity: Goes into the spec.
         location: What the engine loads: a folder or a hub name.
+        revision: The hub's commit; None for a folder.
         size_multiple_px: Frame width and height must be multiples of this.
         max_pixels: The model's own limit for one frame; None where it names none.
     """
@@ -33,6 +36,7 @@ class ModelCard:
     location: str
     size_multiple_px: int
     max_pixels: int | None
+    revision: str | None = None
 
 
 def read_model_card(name: str | None, *, revision: str | None = None, dtype: str = "auto") -> ModelCard:
@@ -58,11 +62,7 @@ def _folder_card(folder: Path, dtype: str) -> ModelCard:
     config = _read_json(folder / "config.json")
     if not any(next(folder.glob(pattern), None) for pattern in _WEIGHT_PATTERNS):
         raise ModelError(f"Model folder {folder} holds no weights (*.safetensors); copy them there.")
-    processors = [
-        _read_json(folder / file)
-        for file in ("processor_config.json", "video_preprocessor_config.json", "preprocessor_config.json")
-        if (folder / file).is_file()
-    ]
+    processors = [_read_json(folder / file) for file in _PROCESSOR_FILES if (folder / file).is_file()]
     return ModelCard(
         identity=ModelIdentity(name=folder.name, fingerprint=fingerprint_folder(folder), dtype=dtype),
         location=str(folder),
@@ -77,14 +77,21 @@ def _hub_card(name: str, revision: str | None, dtype: str) -> ModelCard:
     except ImportError:
         raise ModelError(f"Model {name} is on a hub; install 'reelabel[gpu]' or 'reelabel[cpu]'.") from None
     try:
-        config = _read_json(Path(hf_hub_download(name, "config.json", revision=revision)))
+        path = Path(hf_hub_download(name, "config.json", revision=revision))
     except (OSError, ValueError) as error:
         raise ModelError(f"Cannot read {name} from the hub ({type(error).__name__}); check name and network.") from None
+    # The cache keeps each commit in a folder of its name; a branch may move on.
+    commit = path.parent.name
+    processors = []
+    for file in _PROCESSOR_FILES:
+        with contextlib.suppress(OSError, ValueError):
+            processors.append(_read_json(Path(hf_hub_download(name, file, revision=commit))))
     return ModelCard(
-        identity=ModelIdentity(name=name, revision=revision, dtype=dtype),
+        identity=ModelIdentity(name=name, revision=commit, dtype=dtype),
         location=name,
-        size_multiple_px=_size_multiple_px(config),
-        max_pixels=None,
+        revision=commit,
+        size_multiple_px=_size_multiple_px(_read_json(path)),
+        max_pixels=_max_pixels(processors),
     )
 
 

@@ -21,9 +21,11 @@ ASKED = Table(
     MetaData(),
     Column("job_id", Text, primary_key=True),
     Column("job_digest", Text, nullable=False),
+    *(Column(name, Text) for name in ("answer", "task", "subtask")),
     prefixes=["TEMPORARY"],
     postgresql_on_commit="DROP",
 )
+_COPY = "COPY asked (job_id, job_digest, answer, task, subtask) FROM STDIN"
 
 
 @contextmanager
@@ -36,9 +38,9 @@ def staged_jobs(engine: Engine, jobs: Sequence[Job]) -> Iterator[Connection]:
     with database_errors(), engine.begin() as connection:
         ASKED.create(connection)
         psycopg: Any = connection.connection.driver_connection  # SQLAlchemy itself knows no COPY
-        with psycopg.cursor() as cursor, cursor.copy("COPY asked (job_id, job_digest) FROM STDIN") as copy:
+        with psycopg.cursor() as cursor, cursor.copy(_COPY) as copy:
             for job in jobs:
-                copy.write_row((job.job_id, job.digest))
+                copy.write_row((job.job_id, job.digest, job.answer, job.task, job.subtask))
         # Nothing else gathers statistics of a temporary table, and the planner would guess a small one.
         connection.execute(text("ANALYZE asked"))
         yield connection

@@ -1,4 +1,4 @@
-"""What a dataset's labels amount to: how many, how right, and what failed."""
+"""What a manifest's labels amount to: how many, how right, and what failed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select, text
 
-from infra.database import database_errors
 from sql.queries import read_query
+from tasks.results.stage import ASKED, staged_jobs
 from tasks.results.tables import RESULT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Connection, Engine
+
+    from tasks.domain import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +69,13 @@ class Summary:
         )
 
 
-def summarize_results(engine: Engine, *, dataset: str, spec_id: str) -> Summary:
-    """Count a dataset's labels and failures under a spec.
+def summarize_results(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[Job]) -> Summary:
+    """Count a manifest's labels and failures under a spec; the known answers are the manifest's.
 
     Raises:
         DatabaseUnavailableError: Postgres did not answer.
     """
-    with database_errors(), engine.connect() as connection:
+    with staged_jobs(engine, jobs) as connection:
         return Summary(
             tasks=_scores(connection, dataset, spec_id),
             failures=_failures(connection, dataset, spec_id),
@@ -81,14 +85,15 @@ def summarize_results(engine: Engine, *, dataset: str, spec_id: str) -> Summary:
 def _scores(connection: Connection, dataset: str, spec_id: str) -> tuple[TaskScore, ...]:
     query = (
         select(
-            RESULT.c.task,
+            ASKED.c.task,
             func.count().label("labels"),
-            func.count(RESULT.c.answer).label("known"),
-            func.count().filter(RESULT.c.label == RESULT.c.answer).label("correct"),
+            func.count(ASKED.c.answer).label("known"),
+            func.count().filter(RESULT.c.label == ASKED.c.answer).label("correct"),
         )
+        .join(RESULT, RESULT.c.job_id == ASKED.c.job_id)
         .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id)
-        .group_by(RESULT.c.task)
-        .order_by(RESULT.c.task)
+        .group_by(ASKED.c.task)
+        .order_by(ASKED.c.task)
     )
     return tuple(TaskScore(**row) for row in connection.execute(query).mappings())
 

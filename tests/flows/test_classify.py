@@ -30,7 +30,7 @@ def engine(prefect_services):
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory, prefect_services):
-    """A manifest on S3, enough for three shards: 48 clips, and four jobs whose videos are bad."""
+    """A manifest on S3, enough for three shards: 48 clips, and seven jobs whose videos are bad."""
     folder = tmp_path_factory.mktemp("demo")
     root = f"{prefect_services.store.uri}/demo"
     good = make_demo(folder, seed=77, clips=48, uri_prefix=root)
@@ -38,15 +38,12 @@ def manifest(tmp_path_factory, prefect_services):
     (folder / "text.mp4").write_text("no video")
     cut = (folder / good["video_uri"][0].rpartition("/")[2]).read_bytes()[:100]
     (folder / "cut.mp4").write_bytes(cut)
+    refused = {"host": "file://host/x.mp4", "bucket": "s3://nobody/x.mp4", "long": "/" + "x" * 300}
+    bad_uris = {name: f"{root}/{name}.mp4" for name in ("empty", "text", "cut", "gone")} | refused
     bad = (
         good.head(1)
         .select(pl.exclude("job_id", "video_uri"))
-        .join(
-            pl.DataFrame({"job_id": ["empty", "text", "cut", "gone"]}).with_columns(
-                video_uri=pl.concat_str(pl.lit(f"{root}/"), "job_id", pl.lit(".mp4")),
-            ),
-            how="cross",
-        )
+        .join(pl.DataFrame({"job_id": list(bad_uris), "video_uri": list(bad_uris.values())}), how="cross")
     )
     pl.concat([good, bad.select(good.columns)]).write_parquet(folder / "manifest.parquet")
     objects = ObjectStore(prefect_services.store)
@@ -77,14 +74,14 @@ def first_run(environment, manifest):
 
 
 def test_every_job_ends_as_a_label_or_an_explained_failure(environment, first_run):
-    assert "Reconciled: 148 jobs = 144 labels + 4 failures." in first_run.stdout, first_run.stderr
+    assert "Reconciled: 151 jobs = 144 labels + 7 failures." in first_run.stdout, first_run.stderr
     assert first_run.returncode == 1  # finished, with failures
 
     audit = reelabel(environment, "audit", "last", "--json")
     report = json.loads(audit.stdout)
     assert audit.returncode == 0
-    assert (report["jobs"], report["labels"], report["failures"], report["doubled"]) == (148, 144, 4, 0)
-    assert report["codes"].keys() <= {"video_empty", "video_unreadable", "video_missing", "no_frames"}
+    assert (report["jobs"], report["labels"], report["failures"], report["doubled"]) == (151, 144, 7, 0)
+    assert report["codes"] == {"video_missing": 2, "video_refused": 2, "video_unreadable": 2, "video_empty": 1}
 
 
 @pytest.mark.usefixtures("first_run")
@@ -99,12 +96,16 @@ def test_labels_are_right(environment):
 
 
 @pytest.mark.usefixtures("first_run")
-def test_the_second_time_nothing_that_has_a_label_is_asked(environment, manifest):
+def test_the_second_time_nothing_is_extracted_and_nothing_asked(environment, manifest, prefect_services):
+    log = prefect_services.home / "logs/engine.log"
+    before = log.read_bytes()
+
     again = reelabel(environment, "classify", manifest, "--dataset", "first")
 
-    assert "148 (144 labelled before)" in again.stdout
-    assert "4 (0 labels, 4 failures)" in again.stdout
-    assert "0 extracted" in again.stdout
+    assert "151 (151 labelled before)" in again.stdout
+    assert "0 (0 labels, 0 failures)" in again.stdout
+    assert "0 extracted, 0 from the cache" in again.stdout
+    assert log.read_bytes() == before  # no engine was started
 
 
 def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, engine):
@@ -124,8 +125,23 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, 
 
     again = reelabel(environment, "classify", manifest, "--dataset", "killed")
 
-    assert f"({before} labelled before)" in again.stdout
-    assert "Reconciled: 148 jobs = 144 labels + 4 failures." in again.stdout
+    assert f"151 ({before} labelled before)" in again.stdout
+    assert "Reconciled: 151 jobs = 144 labels + 7 failures." in again.stdout
+
+
+def test_a_manifest_of_the_same_name_does_not_replace_labels(environment, manifest, tmp_path):
+    name = manifest.rpartition("/")[2]
+    first = reelabel(environment, "classify", manifest)
+    other = pl.DataFrame(
+        {"job_id": ["clip-0000-colour"], "video_uri": ["x.mp4"], "prompt": ["?"], "choices": [["yes", "no"]]}
+    )
+    other.write_parquet(tmp_path / name)
+
+    refused = reelabel(environment, "classify", str(tmp_path / name))
+
+    assert "Reconciled" in first.stdout
+    assert refused.returncode == 2
+    assert "holds labels of another manifest for 1 of these job ids" in refused.stderr
 
 
 def test_a_bad_manifest_is_refused_before_anything_is_written(environment, tmp_path, engine):
@@ -162,7 +178,7 @@ class TestBackfill:
             named.stderr
         )
         assert "Would ask 2 jobs on 2 videos" in forced.stdout
-        assert "Would ask 4 jobs on 4 videos" in failed.stdout
+        assert "Would ask 7 jobs on 7 videos" in failed.stdout
 
     def test_chosen_jobs_are_asked_again(self, environment, manifest, tmp_path):
         path = tmp_path / "ids.txt"
@@ -172,7 +188,7 @@ class TestBackfill:
         again = reelabel(environment, "backfill", *chosen)
 
         assert "2 (2 labels, 0 failures)" in again.stdout, again.stderr
-        assert "Reconciled: 148 jobs = 144 labels + 4 failures." in again.stdout
+        assert "Reconciled: 151 jobs = 144 labels + 7 failures." in again.stdout
 
     def test_unknown_ids_are_named(self, environment, manifest):
         refused = reelabel(environment, "backfill", "--ids", "nobody", "--manifest", manifest, "--dataset", "first")

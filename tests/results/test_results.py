@@ -6,8 +6,10 @@ import pytest
 from sqlalchemy import inspect, text
 
 from infra.errors import ConfigurationError
+from tasks.domain import Stage
+from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
-from tasks.results.pending import pending_jobs
+from tasks.results.pending import count_foreign, pending_jobs
 from tasks.results.read import read_failures, read_results
 from tasks.results.runs import close_run, find_run
 from tasks.results.tables import METADATA
@@ -69,7 +71,27 @@ def test_a_job_never_has_a_label_and_a_failure(engine, run):
     write_shard(engine, run=run, results=[result(job("a"))], failures=[])
     assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id).is_empty()
 
-    write_shard(engine, run=run, results=[], failures=[failure(job("a"))])
+    write_shard(engine, run=run, results=[], failures=[failure(job("a", prompt="another?"))])
+    assert read_results(engine, dataset="d", spec_id=SPEC.spec_id).is_empty()
+
+
+@pytest.mark.parametrize("fingerprint", ["e1", None])
+def test_a_failure_takes_no_label_that_is_still_valid(engine, run, fingerprint):
+    write_shard(engine, run=run, results=[result(job("a"))], failures=[])
+
+    failed = replace(failure(job("a")), source_fingerprint=fingerprint)
+    write_shard(engine, run=run, results=[], failures=[failed])
+
+    assert read_results(engine, dataset="d", spec_id=SPEC.spec_id)["label"].to_list() == ["no"]
+    assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id).is_empty()
+
+
+def test_a_failure_takes_the_label_of_an_older_video(engine, run):
+    write_shard(engine, run=run, results=[result(job("a"))], failures=[])
+
+    failed = replace(failure(job("a")), source_fingerprint="e2")
+    write_shard(engine, run=run, results=[], failures=[failed])
+
     assert read_results(engine, dataset="d", spec_id=SPEC.spec_id).is_empty()
 
 
@@ -89,14 +111,52 @@ def test_not_even_when_two_runs_race(engine, run):
 
 
 def test_only_unchanged_jobs_on_unchanged_videos_are_done(engine, run):
-    jobs = [job(name) for name in "abcde"]
-    write_shard(engine, run=run, results=[result(one) for one in jobs[:3]], failures=[failure(jobs[3])])
+    jobs = [job(name) for name in "abcdef"]
+    ended = [result(one) for one in jobs[:3]] + [result(jobs[5])]
+    write_shard(engine, run=run, results=ended, failures=[])
     now = [jobs[0], replace(jobs[1], prompt="another?"), *jobs[2:]]
-    fingerprints = {"a.mp4": "e1", "c.mp4": "e2"}
+    fingerprints = {"a.mp4": "e1", "c.mp4": "e2", "f.mp4": None}
 
     pending = pending_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=now, fingerprint_of=fingerprints.__getitem__)
 
     assert [one.job_id for one in pending] == ["b", "c", "d", "e"]
+
+
+def test_a_failure_ends_its_job_until_its_video_changes_or_somebody_asks(engine, run):
+    jobs = [job(name) for name in "abcd"]
+    gone, broken, mended = (
+        replace(failure(one), source_fingerprint=mark) for one, mark in zip(jobs[:3], (None, "e1", "e1"), strict=True)
+    )
+    cached = replace(failure(jobs[3]), stage=Stage.CACHE, source_fingerprint="e1")
+    write_shard(engine, run=run, results=[], failures=[gone, broken, mended, cached])
+    fingerprints = {"a.mp4": None, "b.mp4": "e1", "c.mp4": "e2", "d.mp4": "e1"}
+
+    def pending(**options):
+        key = {"dataset": "d", "spec_id": SPEC.spec_id, "fingerprint_of": fingerprints.__getitem__}
+        return [one.job_id for one in pending_jobs(engine, jobs=jobs, **key, **options)]
+
+    assert pending() == ["c", "d"]
+    assert pending(retry_failures=True) == ["a", "b", "c", "d"]
+
+
+def test_ids_that_another_manifest_used_for_other_questions_are_counted(engine, run):
+    write_shard(engine, run=run, results=[result(job("a")), result(job("b"))], failures=[])
+    jobs = [job("a"), job("b", prompt="another?"), job("c")]
+
+    assert count_foreign(engine, dataset="d", manifest_uri="other.parquet", jobs=jobs) == 1
+    assert count_foreign(engine, dataset="d", manifest_uri="m.parquet", jobs=jobs) == 0
+    assert count_foreign(engine, dataset="e", manifest_uri="other.parquet", jobs=jobs) == 0
+
+
+def test_a_corrected_answer_reaches_rows_that_stand(engine, run):
+    write_shard(engine, run=run, results=[result(job("a", answer="yes"))], failures=[failure(job("b"))])
+
+    now = [job("a", answer="no", task="t"), job("b", task="t")]
+    refresh_annotations(engine, dataset="d", spec_id=SPEC.spec_id, jobs=now)
+
+    row = read_results(engine, dataset="d", spec_id=SPEC.spec_id).row(0, named=True)
+    assert (row["answer"], row["task"], row["subtask"]) == ("no", "t", None)
+    assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id)["task"].to_list() == ["t"]
 
 
 def test_another_dataset_or_spec_has_results_of_its_own(engine, run):

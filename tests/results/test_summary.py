@@ -10,9 +10,9 @@ def test_accuracy_counts_known_answers_by_task(engine, run):
         job("c", task="colour"),
         job("d"),
     ]
-    write_shard(engine, run=run, results=[result(one) for one in jobs], failures=[])
+    write_shard(engine, run=run, results=[result(one) for one in (*jobs, job("foreign", answer="no"))], failures=[])
 
-    summary = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id)
+    summary = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
 
     colour, rest = summary.tasks
     assert (colour.task, colour.labels, colour.known, colour.correct, colour.accuracy) == ("colour", 3, 2, 1, 0.5)
@@ -28,13 +28,14 @@ def test_failures_are_counted_by_code_with_an_example(engine, run):
     ]
     write_shard(engine, run=run, results=[], failures=failures)
 
-    frequent, rare = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id).failures
+    jobs = [one.job for one in failures]
+    frequent, rare = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs).failures
 
     assert (frequent.code, frequent.count, frequent.job_id, frequent.message) == ("no_frames", 2, "a", "No frame in a.")
     assert (rare.code, rare.count) == ("video_missing", 1)
 
 
 def test_a_dataset_without_rows_has_no_scores(engine):
-    summary = summarize_results(engine, dataset="none", spec_id=SPEC.spec_id)
+    summary = summarize_results(engine, dataset="none", spec_id=SPEC.spec_id, jobs=[])
 
     assert (summary.tasks, summary.failures, summary.overall.accuracy) == ((), (), None)

@@ -1,0 +1,37 @@
+"""Known answers and groupings, which a user may correct without any job being asked again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import or_, update
+
+from tasks.results.stage import ASKED, staged_jobs
+from tasks.results.tables import FAILURE, RESULT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Engine
+
+    from tasks.domain import Job
+
+_ANNOTATIONS = ("answer", "task", "subtask")
+
+
+def refresh_annotations(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[Job]) -> None:
+    """Give rows of earlier runs the `answer`, `task` and `subtask` that the manifest has now.
+
+    Raises:
+        DatabaseUnavailableError: Nothing was changed.
+    """
+    with staged_jobs(engine, jobs) as connection:
+        for table in (RESULT, FAILURE):
+            names = [name for name in _ANNOTATIONS if name in table.c]
+            statement = update(table).where(
+                table.c.dataset == dataset,
+                table.c.spec_id == spec_id,
+                table.c.job_id == ASKED.c.job_id,
+                or_(*(table.c[name].is_distinct_from(ASKED.c[name]) for name in names)),
+            )
+            connection.execute(statement.values({name: ASKED.c[name] for name in names}))
