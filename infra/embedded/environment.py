@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,5 +41,7 @@ def _flattened(name: str, value: object) -> Iterator[tuple[str, str]]:
         yield name, value.get_secret_value()
     elif isinstance(value, Path):
         yield name, str(value.resolve())
+    elif isinstance(value, list | tuple | dict):
+        yield name, json.dumps(value, default=str)
     elif value is not None:
         yield name, str(value)
