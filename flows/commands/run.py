@@ -155,7 +155,7 @@ def print_summary(settings: Settings, run_id: UUID, *, manifest: str) -> int:
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
     asked = row["jobs_labelled"] + row["jobs_failed"]
     table = Table(title=f"{row['kind']} of {row['dataset']}", show_header=False)
-    reason = "labelled before" if row["kind"] == "classify" else "not chosen, or labelled before"
+    reason = "ended before" if row["kind"] == "classify" else "not chosen, or ended before"
     skipped = f" ({row['jobs_skipped']:,} {reason})" if row["jobs_skipped"] else ""
     table.add_row("jobs", f"{row['jobs_total']:,}{skipped}")
     table.add_row("asked in this run", f"{asked:,} ({row['jobs_labelled']:,} labels, {row['jobs_failed']:,} failures)")
