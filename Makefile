@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Only where the configured index has no CPU build of torch is PyTorch's own asked.
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-all check format lock wheel clean
+.PHONY: demo test test-all check conformance format lock wheel clean
 
 demo: .venv/installed
 	$(BIN)/reelabel demo $(ARGS)
@@ -19,6 +19,9 @@ check: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+conformance: .venv/installed
+	$(BIN)/python -m benchmarks.conformance_document docs/conformance.md
 
 format: .venv/installed
 	$(BIN)/ruff format .

@@ -1,0 +1,1 @@
+"""Proofs and measures that run on demand: conformance, fuzzing."""

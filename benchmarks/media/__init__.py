@@ -1,0 +1,1 @@
+"""Small clips of every container, codec and structure, made by PyAV alone."""

@@ -1,0 +1,157 @@
+"""Encoding and muxing one clip."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, BinaryIO
+
+import av
+import numpy as np
+from av.audio.stream import AudioStream
+from av.video.reformatter import ColorRange
+from av.video.stream import VideoStream
+
+from benchmarks.media.picture import draw_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from av.container import OutputContainer
+
+_SAMPLE_RATE_HZ = 48_000
+
+# SVT-AV1 prints its settings at every start unless told to speak of errors alone.
+os.environ.setdefault("SVT_LOG", "1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How a clip is made.
+
+    Attributes:
+        encoder: FFmpeg's name of the encoder.
+        muxer: FFmpeg's name of the container format.
+        frames: Number of frames that are encoded.
+        rate_fps: Frames per second, unless `ticks` says otherwise.
+        gop: Frames from one keyframe to the next.
+        options: Options of the encoder.
+        mux_options: Options of the muxer.
+        ticks: Presentation time of a frame in 1/(10 * rate_fps) seconds; None is a constant rate from zero.
+        turn: Counter-clockwise degrees, horizontal flip, vertical flip of the display matrix.
+        sample_aspect: Width to height of one pixel.
+        is_full_range: Luma spans 0 to 255; None leaves it to the encoder.
+        sound: Encoder of a sound stream beside the video, standing first in the file; empty for none.
+        skipped_packets: Packets left out at the start.
+        is_streamed: The muxer cannot go back to write an index.
+        change: Applied to the finished bytes.
+    """
+
+    encoder: str
+    muxer: str
+    pix_fmt: str = "yuv420p"
+    width_px: int = 96
+    height_px: int = 64
+    frames: int = 40
+    rate_fps: int = 25
+    gop: int = 10
+    b_frames: int = 0
+    options: Mapping[str, str] = field(default_factory=dict)
+    mux_options: Mapping[str, str] = field(default_factory=dict)
+    ticks: Callable[[int], int] | None = None
+    turn: tuple[int, bool, bool] | None = None
+    sample_aspect: Fraction | None = None
+    is_full_range: bool | None = None
+    sound: str = ""
+    skipped_packets: int = 0
+    is_streamed: bool = False
+    change: Callable[[bytes], bytes] | None = None
+
+
+class _Pipe:
+    """An output that cannot go back."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.write = file.write
+
+
+def make_clip(recipe: Recipe) -> bytes:
+    """Encode and mux a clip.
+
+    Raises:
+        ValueError, av.error.FFmpegError: The muxer does not take the codec, or the encoder refuses.
+    """
+    with TemporaryDirectory(prefix="reelabel-") as folder:
+        path = Path(folder) / "clip"
+        # A real file, because some muxers open it again to move their index.
+        with path.open("wb") as file:
+            output = _Pipe(file) if recipe.is_streamed else f"file:{path}"
+            _write(output, recipe)
+        data = path.read_bytes()
+    return recipe.change(data) if recipe.change else data
+
+
+def _write(output: _Pipe | str, recipe: Recipe) -> None:
+    # Without bitexact, some files carry a random id or the date.
+    options = {"fflags": "bitexact", **recipe.mux_options}
+    with av.open(output, "w", format=recipe.muxer, options=options) as container:
+        sound = _add_sound(container, recipe)
+        stream = _add_video(container, recipe)
+        for number, packet in enumerate(_video_packets(stream, recipe)):
+            if number >= recipe.skipped_packets:
+                container.mux(packet)
+            if sound:
+                _mux_sound(container, sound, number)
+        if sound:
+            container.mux(sound.encode())
+
+
+def _add_video(container: OutputContainer, recipe: Recipe) -> VideoStream:
+    stream = container.add_stream(recipe.encoder, rate=recipe.rate_fps, options=dict(recipe.options))
+    assert isinstance(stream, VideoStream)
+    stream.width, stream.height, stream.pix_fmt = recipe.width_px, recipe.height_px, recipe.pix_fmt
+    codec = stream.codec_context
+    codec.gop_size, codec.max_b_frames, codec.bit_rate = recipe.gop, recipe.b_frames, 400_000
+    # More threads than that would only make another file on every machine.
+    codec.thread_count = 1
+    if recipe.ticks:
+        codec.time_base = Fraction(1, 10 * recipe.rate_fps)
+    if recipe.sample_aspect:
+        codec.sample_aspect_ratio = recipe.sample_aspect
+    if recipe.is_full_range is not None:
+        codec.color_range = ColorRange.JPEG if recipe.is_full_range else ColorRange.MPEG
+    if recipe.turn:
+        degrees, is_mirrored, is_flipped = recipe.turn
+        stream.set_display_rotation(degrees, hflip=is_mirrored, vflip=is_flipped)
+    return stream
+
+
+def _video_packets(stream: VideoStream, recipe: Recipe) -> Iterator[av.Packet[VideoStream]]:
+    for number in range(recipe.frames):
+        picture = draw_frame(number, width_px=recipe.width_px, height_px=recipe.height_px)
+        frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+        if recipe.ticks:
+            frame.pts, frame.time_base = recipe.ticks(number), Fraction(1, 10 * recipe.rate_fps)
+        else:
+            frame.pts, frame.time_base = number, Fraction(1, recipe.rate_fps)
+        yield from stream.encode(frame)
+    yield from stream.encode()
+
+
+def _add_sound(container: OutputContainer, recipe: Recipe) -> AudioStream | None:
+    if not recipe.sound:
+        return None
+    stream = container.add_stream(recipe.sound, rate=_SAMPLE_RATE_HZ, layout="mono")
+    assert isinstance(stream, AudioStream)
+    return stream
+
+
+def _mux_sound(container: OutputContainer, stream: AudioStream, number: int) -> None:
+    samples = np.random.default_rng(number).integers(-999, 999, (1, 1152), np.int16)
+    frame = av.AudioFrame.from_ndarray(samples, format="s16", layout="mono")
+    frame.sample_rate, frame.pts = _SAMPLE_RATE_HZ, number * samples.size
+    frame.time_base = Fraction(1, _SAMPLE_RATE_HZ)
+    container.mux(stream.encode(frame))

@@ -1,0 +1,21 @@
+"""The verdict on each cell of the matrix, made once per test session."""
+
+from functools import cache
+
+import pytest
+
+from benchmarks.conformance import judge
+
+
+@pytest.fixture(scope="session")
+def verdict_of(tmp_path_factory):
+    """Make a cell's file and judge it."""
+    folder = tmp_path_factory.mktemp("matrix")
+
+    @cache
+    def verdict_of(cell):
+        path = folder / "clip"
+        path.write_bytes(cell.make())
+        return judge(cell, path)
+
+    return verdict_of

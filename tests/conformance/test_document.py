@@ -1,0 +1,12 @@
+from pathlib import Path
+
+from benchmarks.conformance_document import conformance_document
+from benchmarks.media.matrix import matrix
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance.md"
+
+
+def test_the_document_says_what_the_matrix_shows(verdict_of):
+    document = conformance_document({cell: verdict_of(cell) for cell in matrix()})
+
+    assert DOCUMENT.read_text() == document, "run `make conformance`"

@@ -1,0 +1,19 @@
+import pytest
+
+from benchmarks.media.containers import CONTAINERS
+from benchmarks.media.matrix import matrix
+from benchmarks.media.structures import STRUCTURES
+
+
+@pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in matrix()])
+def test_frames_are_those_of_the_linear_decode(cell, verdict_of):
+    assert verdict_of(cell).faults == ()
+
+
+def test_no_cell_stands_twice():
+    assert len(set(matrix())) == len(matrix())
+
+
+def test_every_container_and_structure_has_cells():
+    assert {cell.container for cell in matrix()} == set(CONTAINERS)
+    assert {cell.structure for cell in matrix()} == {"plain", *STRUCTURES}
