@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from infra.errors import ObjectChangedError, ObjectTooLargeError, RangesIgnoredError
+from infra.uri import show_uri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +38,14 @@ class ObjectInfo:
 
 def changed(uri: str) -> ObjectChangedError:
     """Say that another object has taken this one's place."""
-    return ObjectChangedError(f"{uri} was replaced after it was looked at; look again and read the new one.")
+    return ObjectChangedError(f"{show_uri(uri)} was replaced after it was looked at; look again and read the new one.")
 
 
 def too_large(uri: str, max_bytes: int) -> ObjectTooLargeError:
     """Say that an object is over the limit."""
-    return ObjectTooLargeError(f"{uri} has more than the {max_bytes:,} bytes that may be read; raise the limit.")
+    return ObjectTooLargeError(
+        f"{show_uri(uri)} has more than the {max_bytes:,} bytes that may be read; raise the limit."
+    )
 
 
 def check_range(uri: str, content_range: str | None, *, start: int) -> None:
@@ -52,4 +55,6 @@ def check_range(uri: str, content_range: str | None, *, start: int) -> None:
         RangesIgnoredError: The server sends the whole object, or another part of it.
     """
     if content_range is None or not content_range.startswith(f"bytes {start}-"):
-        raise RangesIgnoredError(f"The server of {uri} does not give the part that was asked for; download it whole.")
+        raise RangesIgnoredError(
+            f"The server of {show_uri(uri)} does not give the part that was asked for; download it whole."
+        )

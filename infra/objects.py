@@ -1,4 +1,4 @@
-"""Objects by URI: `s3://bucket/key`, `file:///folder/file` and plain paths, one set of verbs for all."""
+"""Objects by URI: `s3://`, `file://`, paths, and to read alone `http(s)://` and `data:`; one set of verbs for all."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from infra.errors import ConfigurationError
 from infra.folder import Folder
+from infra.inline import Inline
 from infra.object_info import ObjectInfo
 from infra.s3 import S3
+from infra.settings import WebSettings
+from infra.uri import INLINE_SCHEME, WEB_SCHEMES, scheme_of, show_uri
+from infra.web import Web
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,11 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["ObjectInfo", "ObjectStore"]
 
 
-class _Backend(Protocol):
+class _Readable(Protocol):
     def stat(self, uri: str) -> ObjectInfo: ...
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes: ...
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes: ...
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int: ...
+
+
+class _Writable(_Readable, Protocol):
     def write_new(self, uri: str, data: bytes) -> bool: ...
     def replace(self, uri: str, data: bytes) -> None: ...
     def list(self, uri: str) -> Iterator[ObjectInfo]: ...
@@ -39,10 +46,12 @@ class ObjectStore:
     StoreUnavailableError (no answer after the configured attempts), besides what it names.
     """
 
-    def __init__(self, settings: StoreSettings) -> None:
-        """Keep `settings`; nothing is opened yet."""
+    def __init__(self, store: StoreSettings, web: WebSettings | None = None) -> None:
+        """Keep the settings of S3 and, unless they are the defaults, of the web; nothing is opened yet."""
         self._folder = Folder()
-        self._s3 = S3(settings)
+        self._s3 = S3(store)
+        self._web = Web(web or WebSettings())
+        self._inline = Inline()
 
     def stat(self, uri: str) -> ObjectInfo:
         """Look at one object.
@@ -50,7 +59,7 @@ class ObjectStore:
         Raises:
             ObjectMissingError: Nothing stands at `uri`.
         """
-        return self._backend(uri).stat(uri)
+        return self._readable(uri).stat(uri)
 
     def read(self, uri: str, *, fingerprint: str | None = None, max_bytes: int | None = None) -> bytes:
         """Read one object whole.
@@ -65,7 +74,7 @@ class ObjectStore:
             ObjectChangedError: It is not, or does not stay, the object of `fingerprint`.
             ObjectTooLargeError: It is larger than `max_bytes`.
         """
-        return self._backend(uri).read(uri, fingerprint=fingerprint, max_bytes=max_bytes)
+        return self._readable(uri).read(uri, fingerprint=fingerprint, max_bytes=max_bytes)
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
         """Read a part of one object.
@@ -81,7 +90,7 @@ class ObjectStore:
             ObjectChangedError: It is no longer the object of `fingerprint`.
             RangesIgnoredError: The server gives whole objects only; `download` it.
         """
-        return self._backend(uri).read_range(uri, start=start, size=size, fingerprint=fingerprint)
+        return self._readable(uri).read_range(uri, start=start, size=size, fingerprint=fingerprint)
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None) -> int:
         """Copy one object into the file `path`, which is removed again if that fails.
@@ -92,7 +101,7 @@ class ObjectStore:
         Raises:
             ObjectError: As for `read`.
         """
-        return self._backend(uri).download(uri, path, fingerprint=fingerprint, max_bytes=max_bytes)
+        return self._readable(uri).download(uri, path, fingerprint=fingerprint, max_bytes=max_bytes)
 
     def write_new(self, uri: str, data: bytes) -> bool:
         """Write an object unless one stands there; of many who try at once, one succeeds.
@@ -100,28 +109,40 @@ class ObjectStore:
         Returns:
             Whether this call wrote it.
         """
-        return self._backend(uri).write_new(uri, data)
+        return self._writable(uri).write_new(uri, data)
 
     def replace(self, uri: str, data: bytes) -> None:
         """Write an object; readers see the old one or the new one whole."""
-        self._backend(uri).replace(uri, data)
+        self._writable(uri).replace(uri, data)
 
     def list(self, uri: str) -> Iterator[ObjectInfo]:
         """Walk through everything below a folder or prefix, in the order of names; nothing there is no error."""
-        return self._backend(uri).list(uri)
+        return self._writable(uri).list(uri)
 
     def ensure_root(self, uri: str) -> None:
         """Make the bucket of `uri`, or the folder `uri`, if it is not there."""
-        self._backend(uri).ensure_root(uri)
+        self._writable(uri).ensure_root(uri)
 
     def local_path(self, uri: str) -> Path | None:
         """Name the file of a `file://` URI or plain path; None for objects that are elsewhere."""
-        return self._folder.path(uri) if self._backend(uri) is self._folder else None
+        return self._folder.path(uri) if self._readable(uri) is self._folder else None
 
-    def _backend(self, uri: str) -> _Backend:
-        scheme, separator, _ = uri.partition("://")
-        if not separator or scheme == "file":
+    def _readable(self, uri: str) -> _Readable:
+        scheme = scheme_of(uri)
+        if scheme in WEB_SCHEMES:
+            return self._web
+        return self._inline if scheme == INLINE_SCHEME else self._writable(uri)
+
+    def _writable(self, uri: str) -> _Writable:
+        scheme = scheme_of(uri)
+        if scheme is None or scheme == "file":
             return self._folder
         if scheme == "s3":
             return self._s3
-        raise ConfigurationError(f"{uri} has the unknown scheme {scheme}://; use s3://, file:// or a path.")
+        if scheme in {*WEB_SCHEMES, INLINE_SCHEME}:
+            raise ConfigurationError(
+                f"{show_uri(uri)} can be read only; to write or list, use s3://, file:// or a path."
+            )
+        raise ConfigurationError(
+            f"{uri} has the unknown scheme {scheme}://; use s3://, file://, https://, http://, data: or a path."
+        )

@@ -57,6 +57,29 @@ class StoreSettings(_Section):
     max_attempts: Annotated[int, Field(ge=1, le=20, description="Tries of one request before giving up.")] = 4
 
 
+class WebSettings(_Section):
+    """How videos are read from `http://` and `https://`."""
+
+    timeout_s: Annotated[float, Field(gt=0, le=3600, description="Seconds to wait for a connection or for bytes.")] = 30
+    total_timeout_s: Annotated[
+        float, Field(gt=0, le=86_400, description="Seconds one video may take to arrive, all attempts together.")
+    ] = 900
+    max_attempts: Annotated[int, Field(ge=1, le=20, description="Tries of one request before giving up.")] = 4
+    max_concurrency: Annotated[int, Field(ge=1, le=256, description="Requests at once of one process.")] = 16
+    max_redirects: Annotated[int, Field(ge=0, le=20, description="Redirects followed; each one is checked.")] = 5
+    max_unsized_bytes: Annotated[
+        int, Field(ge=1, description="Most bytes read to learn the length of a video whose server does not tell it.")
+    ] = 1024**3
+    allow_hosts: Annotated[
+        tuple[str, ...],
+        Field(description='Hosts that may be read, such as ["media.example.com", "*.example.org"]; empty is any.'),
+    ] = ()
+    allow_private: Annotated[
+        bool,
+        Field(description="Read from private, link-local, loopback and other addresses off the public internet, too."),
+    ] = False
+
+
 class PrefectSettings(_Section):
     """Where flows are scheduled and shown."""
 
@@ -81,6 +104,12 @@ class ExtractSettings(_Section):
     max_frame_pixels: Annotated[
         int, Field(ge=1024, description="Videos with larger frames fail with video_too_large.")
     ] = 64_000_000
+    allow_roots: Annotated[
+        tuple[Path, ...],
+        Field(
+            description='Folders that local videos must lie in, symlinks resolved, such as ["/videos"]; empty is any.'
+        ),
+    ] = ()
     lookahead_shards: Annotated[
         int, Field(ge=1, le=64, description="Shards extracted ahead of the one being answered.")
     ] = 2
@@ -156,6 +185,7 @@ class Settings(BaseSettings):
     )
     database: DatabaseSettings = DatabaseSettings()
     store: StoreSettings = StoreSettings()
+    web: WebSettings = WebSettings()
     prefect: PrefectSettings = PrefectSettings()
     extract: ExtractSettings = ExtractSettings()
     shard: ShardSettings = ShardSettings()

@@ -1,0 +1,64 @@
+"""Objects that stand in their own URI: `data:video/mp4;base64,AAAA` (RFC 2397)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
+
+from infra.errors import VideoRefusedError
+from infra.folder import partial_file
+from infra.object_info import ObjectInfo, too_large
+from infra.uri import show_uri
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_BASE64 = ";base64"
+_CHARACTERS_PER_BYTE = 3  # of %41, the longest way to write a byte
+
+
+class Inline:
+    """Reads `data:` URIs; they cannot be written, change or go away."""
+
+    def stat(self, uri: str) -> ObjectInfo:
+        """Look at the bytes."""
+        return _describe(uri, _decode(uri))
+
+    def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
+        """Give the bytes."""
+        if max_bytes is not None and len(uri) > _CHARACTERS_PER_BYTE * max_bytes + len(uri.partition(",")[0]) + 1:
+            raise too_large(uri, max_bytes)  # not even decoded
+        data = _decode(uri)
+        _describe(uri, data).require(fingerprint=fingerprint, max_bytes=max_bytes)
+        return data
+
+    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
+        """Give a part of the bytes."""
+        return self.read(uri, fingerprint=fingerprint, max_bytes=None)[start : start + size]
+
+    def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
+        """Write the bytes to `path`."""
+        data = self.read(uri, fingerprint=fingerprint, max_bytes=max_bytes)
+        with partial_file(path) as file:
+            return file.write(data)
+
+
+def _describe(uri: str, data: bytes) -> ObjectInfo:
+    fingerprint = f"data:{len(data)}:{hashlib.sha256(data).hexdigest()}"
+    return ObjectInfo(uri=uri, size_bytes=len(data), fingerprint=fingerprint)
+
+
+def _decode(uri: str) -> bytes:
+    header, comma, text = uri.partition(",")
+    if not comma:
+        raise VideoRefusedError(f"{show_uri(uri)} has no comma before its bytes; write data:video/mp4;base64,AAAA.")
+    data = unquote_to_bytes(text)
+    if not header.lower().endswith(_BASE64):
+        return data
+    try:
+        return base64.b64decode(b"".join(data.split()), validate=True)  # lines may have been wrapped
+    except binascii.Error as error:
+        raise VideoRefusedError(f"{show_uri(uri)} is not base64: {error}; encode the video again.") from None

@@ -1,0 +1,32 @@
+"""Schemes of URIs, and URIs as messages show them."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit, urlunsplit
+
+WEB_SCHEMES = ("http", "https")
+INLINE_SCHEME = "data"
+_SHOWN_CHARACTERS = 40
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(data):")
+
+
+def scheme_of(uri: str) -> str | None:
+    """Name the scheme, as it is written; None for a plain path, which may hold a colon."""
+    found = _SCHEME.match(uri)
+    return (found[1] or found[2]) if found else None
+
+
+def show_uri(uri: str) -> str:
+    """Shorten a URI for a message: no embedded bytes, and no user name, password or signed query."""
+    scheme = scheme_of(uri)
+    if scheme == INLINE_SCHEME and len(uri) > _SHOWN_CHARACTERS:
+        return f"{uri[:_SHOWN_CHARACTERS]}... ({len(uri):,} characters)"
+    if scheme not in WEB_SCHEMES:
+        return uri
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # a host in brackets that is no address
+        return f"{uri[:_SHOWN_CHARACTERS]}..."
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "..." if parts.query else "", ""))

@@ -1,0 +1,174 @@
+"""Objects on the web: `https://host/path`, read and never written."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import BoundedSemaphore, Lock
+from typing import TYPE_CHECKING, TypeVar
+
+from urllib3.exceptions import MaxRetryError
+from urllib3.util import Retry
+
+from infra.errors import RangesIgnoredError, StoreUnavailableError
+from infra.folder import partial_file
+from infra.object_info import ObjectInfo, changed
+from infra.uri import show_uri
+from infra.web_answer import TryLaterError, answered
+from infra.web_copy import WebCopy
+from infra.web_guard import guarded_pools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from urllib3 import PoolManager
+
+    from infra.settings import WebSettings
+    from infra.web_answer import Answer
+
+    # Opens the answer to a request for bytes from one position to another, or to the end.
+    Ask = Callable[[int, int | None], AbstractContextManager[Answer]]
+
+_BACKOFF_S = 0.25
+_LONGEST_WAIT_S = 30
+_making_connections = Lock()
+_T = TypeVar("_T")
+
+
+class Web:
+    """Reads objects of any web server that the settings allow.
+
+    Only GET is used: many servers refuse HEAD, and so does every address that is signed for GET.
+    Each answer says which version it is of, so that a replaced object is noticed before its first byte.
+    """
+
+    def __init__(self, settings: WebSettings) -> None:
+        """Keep `settings`; nothing is opened yet."""
+        self._settings = settings
+
+    def stat(self, uri: str) -> ObjectInfo:
+        """Look at one object: by its first byte, or at all of it where the server tells no length or version."""
+
+        def look(ask: Ask) -> ObjectInfo | None:
+            with ask(0, 0) as answer:
+                if answer.size_bytes is None or answer.fingerprint is None:
+                    return None
+                return ObjectInfo(uri=uri, size_bytes=answer.size_bytes, fingerprint=answer.fingerprint)
+
+        return self._attempt(uri, look) or self._measure(uri)
+
+    def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
+        """Read one object whole."""
+        sink = io.BytesIO()
+        self._copy(uri, sink, fingerprint=fingerprint, max_bytes=max_bytes)
+        return sink.getvalue()
+
+    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
+        """Read a part of one object."""
+
+        def read_part(ask: Ask) -> bytes:
+            with ask(start, start + size - 1) as answer:
+                return _take_part(answer, start=start, size=size, fingerprint=fingerprint)
+
+        return self._attempt(uri, read_part)
+
+    def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
+        """Copy one object to `path`."""
+        with partial_file(path) as file:
+            return self._copy(uri, file, fingerprint=fingerprint, max_bytes=max_bytes).size_bytes
+
+    def _measure(self, uri: str) -> ObjectInfo:
+        return self._copy(uri, None, fingerprint=None, max_bytes=self._settings.max_unsized_bytes)
+
+    def _copy(self, uri: str, sink: BinaryIO | None, *, fingerprint: str | None, max_bytes: int | None) -> ObjectInfo:
+        copy = WebCopy(uri, sink, fingerprint=fingerprint, max_bytes=max_bytes)
+
+        def go_on(ask: Ask) -> ObjectInfo:
+            with ask(copy.next_byte, None) as answer:
+                copy.take(answer)
+            return copy.info
+
+        return self._attempt(uri, go_on)
+
+    def _attempt(self, uri: str, work: Callable[[Ask], _T]) -> _T:
+        """Do `work` until it succeeds, waiting longer each time, or as long as the server asks for."""
+        deadline = time.monotonic() + self._settings.total_timeout_s
+        retries = Retry(
+            total=self._settings.max_attempts - 1,
+            backoff_factor=_BACKOFF_S,
+            backoff_max=_LONGEST_WAIT_S,
+            backoff_jitter=_BACKOFF_S,
+            retry_after_max=_LONGEST_WAIT_S,
+        )
+        while True:
+            try:
+                return work(lambda first, last: self._ask(uri, first, last, deadline=deadline))
+            except TryLaterError as error:
+                try:
+                    retries = retries.increment("GET", uri, response=error.response, error=error)
+                except MaxRetryError:
+                    raise StoreUnavailableError(
+                        f"{show_uri(uri)} could not be read in {self._settings.max_attempts} attempts ({error}); "
+                        "try again later."
+                    ) from error
+                retries.sleep(error.response)
+
+    @contextmanager
+    def _ask(self, uri: str, first: int, last: int | None, *, deadline: float) -> Iterator[Answer]:
+        connections = _connections(self._settings)
+        with (
+            connections.slots,
+            answered(
+                connections.pools,
+                uri,
+                headers={"Range": f"bytes={first}-{'' if last is None else last}"},
+                max_redirects=self._settings.max_redirects,
+                deadline=deadline,
+            ) as answer,
+        ):
+            yield answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Connections:
+    pools: PoolManager
+    slots: BoundedSemaphore
+
+
+def _connections(settings: WebSettings) -> _Connections:
+    # The lock: of several threads that come first, one makes the pools. The process id: a fork
+    # must not share its parent's connections.
+    with _making_connections:
+        return _connections_of(settings, os.getpid())
+
+
+@lru_cache(maxsize=8)
+def _connections_of(settings: WebSettings, _pid: int) -> _Connections:
+    return _Connections(pools=guarded_pools(settings), slots=BoundedSemaphore(settings.max_concurrency))
+
+
+def _take_part(answer: Answer, *, start: int, size: int, fingerprint: str) -> bytes:
+    if answer.start is None:  # behind the last byte; such an answer names no version, but the length
+        if fingerprint.startswith(f"http:{answer.size_bytes}:"):
+            return b""
+        raise changed(answer.uri)
+    if answer.fingerprint is None or answer.start != start:
+        raise RangesIgnoredError(f"The server of {answer.uri} gives no parts of a version; download it whole.")
+    if answer.fingerprint != fingerprint:
+        raise changed(answer.uri)
+    data = bytearray()
+    for chunk in answer.chunks():
+        data += chunk
+        if len(data) >= size:
+            break
+    expected = min(size, (answer.size_bytes or 0) - start)
+    if len(data) < expected:
+        raise TryLaterError(f"{len(data):,} of {expected:,} bytes came")
+    return bytes(data[:size])

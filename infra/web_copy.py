@@ -1,0 +1,83 @@
+"""A whole object on its way over the web, over as many attempts as it takes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from infra.object_info import ObjectInfo, changed, too_large
+from infra.web_answer import TryLaterError
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from infra.web_answer import Answer
+
+
+class WebCopy:
+    """Writes what comes, goes on where an attempt broke off, and ends with one version or none."""
+
+    def __init__(self, uri: str, sink: BinaryIO | None, *, fingerprint: str | None, max_bytes: int | None) -> None:
+        """Copy the object of `fingerprint` into `sink`, seekable and empty; None measures it alone."""
+        self._uri = uri
+        self._sink = sink
+        self._wanted = fingerprint
+        self._max_bytes = max_bytes
+        self._hash = hashlib.sha256()
+        self._seen: str | None = None
+        self.size_bytes = 0
+
+    @property
+    def next_byte(self) -> int:
+        """Where the next attempt begins: at 0, if the version whose beginning is here has no name."""
+        return self.size_bytes if self._seen else 0
+
+    @property
+    def info(self) -> ObjectInfo:
+        """Describe what was copied, by its content where the server does not tell versions apart."""
+        fingerprint = self._seen or f"http:{self.size_bytes}:sha256:{self._hash.hexdigest()}"
+        return ObjectInfo(uri=self._uri, size_bytes=self.size_bytes, fingerprint=fingerprint)
+
+    def take(self, answer: Answer) -> None:
+        """Write an answer to its end.
+
+        Raises:
+            TryLaterError: It broke off.
+            ObjectChangedError: It is of another version.
+            ObjectTooLargeError: It is longer than allowed, whatever its header says.
+        """
+        self._begin(answer)
+        if answer.start is not None:
+            for chunk in answer.chunks():
+                self._add(chunk)
+        if answer.size_bytes not in {None, self.size_bytes}:
+            raise TryLaterError(f"{self.size_bytes:,} of {answer.size_bytes:,} bytes came")
+        self.info.require(fingerprint=self._wanted, max_bytes=self._max_bytes)
+
+    def _begin(self, answer: Answer) -> None:
+        if answer.fingerprint and answer.fingerprint != (self._seen or self._wanted or answer.fingerprint):
+            raise changed(self._uri)
+        self._seen = answer.fingerprint
+        self._check_size(answer.size_bytes or 0)
+        if answer.start == 0 or self.size_bytes == 0:
+            self._restart()
+        elif answer.start != self.size_bytes:
+            raise changed(self._uri)
+
+    def _restart(self) -> None:
+        if self._sink is not None and self.size_bytes:
+            self._sink.seek(0)
+            self._sink.truncate()
+        self._hash = hashlib.sha256()
+        self.size_bytes = 0
+
+    def _add(self, chunk: bytes) -> None:
+        self._check_size(self.size_bytes + len(chunk))
+        if self._sink is not None:
+            self._sink.write(chunk)
+        self._hash.update(chunk)
+        self.size_bytes += len(chunk)
+
+    def _check_size(self, size_bytes: int) -> None:
+        if self._max_bytes is not None and size_bytes > self._max_bytes:
+            raise too_large(self._uri, self._max_bytes)

@@ -1,0 +1,198 @@
+import socket
+import ssl
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from infra.errors import ObjectMissingError, VideoRefusedError
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings, WebSettings
+from infra.web_guard import is_public
+from tests.infra.web_server import serving
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serving() as server:
+        yield server
+
+
+def store_with(**changed):
+    return ObjectStore(StoreSettings(), WebSettings(**{"timeout_s": 3, "max_attempts": 1} | changed))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "172.16.0.1",
+        "192.168.1.1",
+        "100.64.0.1",
+        "169.254.169.254",
+        "0.0.0.0",
+        "224.0.0.1",
+        "240.0.0.1",
+        "255.255.255.255",
+        "::1",
+        "::",
+        "fe80::1%lo",
+        "fc00::1",
+        "fec0::1",
+        "ff02::1",
+        "2001:db8::1",
+        "::ffff:127.0.0.1",
+        "::ffff:169.254.169.254",
+        "64:ff9b::a9fe:a9fe",
+        "2002:7f00:1::",
+        "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+    ],
+)
+def test_addresses_off_the_public_internet_are_told(address):
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", ["93.184.215.14", "2606:2800:220:1::1", "::ffff:8.8.8.8", "64:ff9b::808:808"])
+def test_addresses_of_the_public_internet_are_told(address):
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "LOCALHOST.", "2130706433", "0177.0.0.1", "0x7f.1", "127.1", "0", "0.0.0.0"]
+)
+def test_every_way_to_write_this_machine_is_refused_before_it_is_asked(server, host):
+    server.add("/clip", body=b"secret")
+
+    with pytest.raises(VideoRefusedError, match=r"not on the public internet; set web\.allow_private"):
+        store_with().read(f"http://{host}:{server.port}/clip")
+    assert server.requests("/clip") == []
+
+
+@pytest.mark.parametrize("host", ["[::1]", "[::ffff:127.0.0.1]", "[::]"])
+def test_so_is_every_way_to_write_it_in_ipv6(host):
+    with pytest.raises(VideoRefusedError, match="not on the public internet"):
+        store_with().read(f"http://{host}/clip")
+
+
+def test_private_addresses_can_be_allowed(server):
+    server.add("/clip", body=b"clip")
+
+    assert store_with(allow_private=True).read(f"http://localhost:{server.port}/clip") == b"clip"
+
+
+def test_a_redirect_is_followed_and_what_is_relative_too(server):
+    server.add("/clip", body=b"clip")
+    uri = server.add("/moved", statuses=(302,) * 9, headers={"Location": "clip"})
+
+    assert store_with(allow_private=True).read(uri) == b"clip"
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        pytest.param("http://169.254.169.254/latest/meta-data", r"169\.254\.169\.254 is not one of", id="metadata"),
+        pytest.param("http://127.0.0.2/", r"127\.0\.0\.2 is not one of", id="loopback"),
+        pytest.param("file:///etc/passwd", "only http:// and https:// are followed", id="file"),
+        pytest.param("data:,secret", "only http:// and https:// are followed", id="data"),
+        pytest.param("http://host:port/", "is no address of the web", id="no address"),
+        pytest.param("/loop", "redirects more than 2 times", id="loop"),
+    ],
+)
+def test_a_redirect_leads_no_further_than_a_first_request(server, location, message):
+    uri = server.add("/loop", statuses=(302,) * 9, headers={"Location": location})
+    store = store_with(allow_private=True, allow_hosts=("127.0.0.1",), max_redirects=2)
+
+    with pytest.raises(VideoRefusedError, match=message):
+        store.stat(uri)
+
+
+@pytest.mark.parametrize("address", ["169.254.169.254", "127.0.0.2", "10.0.0.1"])
+def test_a_redirect_to_a_private_address_is_refused(server, address, monkeypatch):
+    uri = server.add("/inward", statuses=(302,) * 9, headers={"Location": f"http://{address}:{server.port}/"})
+    # The test's own server must count as public, and nothing else.
+    monkeypatch.setattr("infra.web_guard.is_public", lambda found: found == "127.0.0.1" or is_public(found))
+
+    with pytest.raises(VideoRefusedError, match=f"{address}, not on the public internet"):
+        store_with().stat(uri)
+
+
+def test_a_name_is_resolved_once_and_that_address_is_connected_to(server, monkeypatch):
+    server.add("/clip", body=b"clip")
+    asked = []
+    resolve = socket.getaddrinfo
+
+    def rebinding(host, *rest, **more):
+        asked.append(host)
+        return resolve("127.0.0.1" if asked.count("rebinding.test") == 1 else "127.0.0.2", *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
+
+    assert store_with(allow_private=True).read(f"http://rebinding.test:{server.port}/clip") == b"clip"
+    assert asked == ["rebinding.test", "127.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("host", "is_allowed"),
+    [("localhost", True), ("LOCALHOST", True), ("127.0.0.1", False)],
+)
+def test_only_allowed_hosts_are_read(server, host, is_allowed):
+    server.add("/clip", body=b"clip")
+    store = store_with(allow_private=True, allow_hosts=("*.example.com", "localhost"))
+    uri = f"http://{host}:{server.port}/clip"
+
+    if is_allowed:
+        assert store.read(uri) == b"clip"
+    else:
+        with pytest.raises(VideoRefusedError, match=r"not one of web\.allow_hosts"):
+            store.read(uri)
+
+
+@pytest.mark.parametrize(
+    "uri", ["http://", "http://[::1/clip", "https://host:port/clip", f"http://{'a' * 64}.com/clip"]
+)
+def test_what_is_no_address_is_refused(uri):
+    with pytest.raises(VideoRefusedError, match="check"):
+        store_with().stat(uri)
+
+
+def test_a_host_that_does_not_exist_is_missing():
+    with pytest.raises(ObjectMissingError, match=r"No host is known as no-such-host\.invalid"):
+        store_with().stat("http://no-such-host.invalid/clip")
+
+
+@pytest.fixture
+def tls_server(tmp_path, monkeypatch):
+    """A server whose certificate is for localhost alone, signed by itself and trusted."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    encoded_key = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (tmp_path / "both.pem").write_bytes(encoded_key + pem)
+    (tmp_path / "trusted.pem").write_bytes(pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "trusted.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "both.pem")
+    with serving(context) as server:
+        yield server
+
+
+def test_tls_verifies_the_name_although_an_address_is_connected_to(tls_server):
+    tls_server.add("/clip", body=b"clip")
+    store = store_with(allow_private=True, timeout_s=4)
+
+    assert store.read(f"https://localhost:{tls_server.port}/clip") == b"clip"
+    with pytest.raises(VideoRefusedError, match="no valid certificate"):
+        store.read(f"https://127.0.0.1:{tls_server.port}/clip")

@@ -1,0 +1,149 @@
+"""A web server on a free port of 127.0.0.1 that behaves as badly as it is told to."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterator
+
+
+@dataclass(kw_only=True)
+class Page:
+    """How one path is answered.
+
+    Attributes:
+        etags: One per request, the last one for all that follow; empty sends none.
+        statuses: Sent for the first requests, before the page answers well.
+        cut_at: Bytes of the body after which each of the first `cuts` answers breaks off.
+        claimed_bytes: Content-Length, if not the true one.
+        pause_s: Silence before the answer and before each kilobyte of the body.
+    """
+
+    body: bytes = b""
+    ranges: bool = True
+    etags: tuple[str, ...] = ('"one"',)
+    sized: bool = True
+    chunked: bool = False
+    statuses: tuple[int, ...] = ()
+    headers: dict[str, str] = field(default_factory=dict)
+    cut_at: int | None = None
+    cuts: int = 1
+    claimed_bytes: int | None = None
+    pause_s: float = 0.0
+    endless: bool = False
+    requests: list[str] = field(default_factory=list)
+    connections: set[int] = field(default_factory=set)
+
+
+@dataclass
+class WebServer:
+    url: str
+    port: int
+    pages: dict[str, Page]
+
+    def add(self, path: str, **behaviour) -> str:
+        """Serve a page, and give its URI."""
+        self.pages[path] = Page(**behaviour)
+        return f"{self.url}{path}"
+
+    def requests(self, path: str) -> list[str]:
+        """The ranges asked for at a path, in order."""
+        return self.pages[path].requests
+
+
+@contextmanager
+def serving(context: ssl.SSLContext | None = None) -> Iterator[WebServer]:
+    pages: dict[str, Page] = {}
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"pages": pages}))
+    if context:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    port = server.server_port
+    yield WebServer(f"http{'s' if context else ''}://127.0.0.1:{port}", port, pages)
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_args):  # a reader that had enough, or that distrusts the certificate
+        pass
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    pages: dict[str, Page]
+
+    def log_message(self, *_args):
+        pass
+
+    def do_GET(self):
+        page = self.pages.get(self.path.partition("?")[0])
+        if page is None:
+            self.send_error(404)
+            return
+        page.requests.append(self.headers.get("Range", ""))
+        page.connections.add(self.client_address[1])
+        count = len(page.requests)
+        time.sleep(page.pause_s)
+        if count <= len(page.statuses):
+            self._answer(page.statuses[count - 1], {**page.headers, "Content-Length": "0"})
+            return
+        self._send(page, etag=page.etags[min(count, len(page.etags)) - 1] if page.etags else None)
+
+    def _send(self, page: Page, *, etag: str | None):
+        body, status, headers = page.body, 200, dict(page.headers)
+        found = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")) if page.ranges else None
+        if found:
+            first, last = int(found[1]), min(int(found[2] or len(body)), len(body) - 1)
+            status = 206 if first < len(body) else 416
+            span = f"{first}-{last}" if status == 206 else "*"
+            headers["Content-Range"] = f"bytes {span}/{len(body)}"
+            body = body[first : last + 1]
+        if page.chunked:
+            headers["Transfer-Encoding"] = "chunked"
+        elif page.sized:
+            headers["Content-Length"] = str(len(body) if page.claimed_bytes is None else page.claimed_bytes)
+        else:
+            headers["Connection"] = "close"
+        if etag:
+            headers["ETag"] = etag
+        self._answer(status, headers)
+        self._send_body(page, body)
+
+    def _send_body(self, page: Page, body: bytes):
+        if page.cut_at is not None and page.cuts and len(body) > page.cut_at:
+            page.cuts -= 1
+            body = body[: page.cut_at]
+            self.close_connection = True
+        try:
+            step = 1024 if page.pause_s else 1 << 20
+            for start in range(0, len(body), step):
+                time.sleep(page.pause_s)
+                part = body[start : start + step]
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part) if page.chunked else part)
+            if page.chunked and not self.close_connection:
+                self.wfile.write(b"0\r\n\r\n")
+            while page.endless:
+                self.wfile.write(bytes(1 << 16))
+        except OSError:  # the reader had enough
+            self.close_connection = True
+        if not page.sized or page.claimed_bytes is not None:
+            self.close_connection = True
+
+    def _answer(self, status: int, headers: dict[str, str]):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
