@@ -107,7 +107,7 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
         NotReconciledError: The run ended, but some jobs have no row.
         TransientError: A service went away for longer than the retries; run again to go on.
     """
-    objects = ObjectStore(settings.store)
+    objects = ObjectStore(settings.store, settings.web)
     next(objects.list(_required_store(settings)), None)  # says at once where the bucket is missing or refuses
     jobs = read_jobs(request.manifest, objects)
     card = read_model_card(request.model or settings.model.name, revision=settings.model.revision)
@@ -271,7 +271,7 @@ def _extract_ahead(
 
 
 def _preparer(settings: Settings, pool: DecodePool, spec: RunSpec) -> Preparer:
-    objects = ObjectStore(settings.store)
+    objects = ObjectStore(settings.store, settings.web)
     assert settings.store.uri is not None
     return Preparer(
         objects=objects,
@@ -282,6 +282,7 @@ def _preparer(settings: Settings, pool: DecodePool, spec: RunSpec) -> Preparer:
             max_video_bytes=settings.extract.max_video_bytes,
             max_frame_pixels=settings.extract.max_frame_pixels,
         ),
+        allow_roots=settings.extract.allow_roots,
     )
 
 

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -105,7 +105,7 @@ class ExtractSettings(_Section):
         int, Field(ge=1024, description="Videos with larger frames fail with video_too_large.")
     ] = 64_000_000
     allow_roots: Annotated[
-        tuple[Path, ...],
+        tuple[Annotated[Path, AfterValidator(Path.absolute)], ...],
         Field(
             description='Folders that local videos must lie in, symlinks resolved, such as ["/videos"]; empty is any.'
         ),

@@ -105,7 +105,7 @@ def _print_plan(
     from flows.backfill import choose_jobs  # noqa: PLC0415 - Prefect reads its environment when it is imported
     from flows.run import find_pending, make_spec  # noqa: PLC0415
 
-    objects = ObjectStore(settings.store)
+    objects = ObjectStore(settings.store, settings.web)
     jobs = read_jobs(parameters["manifest"], objects)
     card = read_model_card(parameters["model"] or settings.model.name, revision=settings.model.revision)
     spec = make_spec(card, settings, num_frames=parameters["num_frames"])

@@ -57,7 +57,7 @@ def run_demo(*, model: str | None, clips: int, keep: bool, measure: bool) -> int
 def _upload_clips(settings: Settings, clips: int, *, measure: bool) -> tuple[str, pl.DataFrame]:
     """Make clips and their manifest, and put both on the store; gives the manifest's URI and rows."""
     assert settings.store.uri is not None
-    objects = ObjectStore(settings.store)
+    objects = ObjectStore(settings.store, settings.web)
     root = settings.store.uri.rstrip("/") + ("/measure" if measure else "/demo")
     with TemporaryDirectory(prefix="reelabel-") as folder, _CONSOLE.status("Making clips"):
         if measure:

@@ -36,8 +36,8 @@ def show_frames(
         VideoError: The video cannot be used.
     """
     settings = load_settings()
-    objects = ObjectStore(settings.store)
-    info = look_at_video(objects, video)
+    objects = ObjectStore(settings.store, settings.web)
+    info = look_at_video(objects, video, allow_roots=settings.extract.allow_roots)
     sampling = Sampling(num_frames=num_frames, max_pixels=settings.sampling.max_pixels or Sampling().max_pixels)
     limits = Limits(
         max_video_bytes=settings.extract.max_video_bytes,

@@ -23,7 +23,8 @@ def check(manifest: str) -> None:
     Raises:
         ManifestError: Every fault.
     """
-    jobs = read_jobs(manifest, ObjectStore(load_settings().store))
+    settings = load_settings()
+    jobs = read_jobs(manifest, ObjectStore(settings.store, settings.web))
     videos = len({job.video_uri for job in jobs})
     _CONSOLE.print(f"{manifest} is good: {len(jobs):,} jobs on {videos:,} videos.", soft_wrap=True)
 

@@ -147,7 +147,7 @@ def print_summary(settings: Settings, run_id: UUID, *, manifest: str) -> int:
     try:
         row = read_run(engine, run_id)
         assert row is not None
-        jobs = read_jobs(manifest, ObjectStore(settings.store))
+        jobs = read_jobs(manifest, ObjectStore(settings.store, settings.web))
         report = audit_jobs(engine, dataset=row["dataset"], spec_id=row["spec_id"], jobs=jobs)
         summary = summarize_results(engine, dataset=row["dataset"], spec_id=row["spec_id"], jobs=jobs)
     finally:

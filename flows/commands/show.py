@@ -57,7 +57,7 @@ def print_audit(run: str, *, as_json: bool) -> int:
     """Prove that every job of a run's manifest ended exactly once; gives the exit code."""
     with opened(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
         row = find_run(engine, run)
-        jobs = read_jobs(row["manifest_uri"], ObjectStore(settings.store))
+        jobs = read_jobs(row["manifest_uri"], ObjectStore(settings.store, settings.web))
         report = audit_jobs(engine, dataset=row["dataset"], spec_id=row["spec_id"], jobs=jobs)
     if as_json:
         _write(json.dumps(asdict(report) | {"is_reconciled": report.is_reconciled}, indent=2).encode())

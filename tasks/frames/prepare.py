@@ -13,6 +13,7 @@ from infra.errors import (
     ConfigurationError,
     ObjectChangedError,
     ObjectMissingError,
+    ObjectTooLargeError,
     VideoChangedError,
     VideoEmptyError,
     VideoError,
@@ -20,6 +21,8 @@ from infra.errors import (
     VideoRefusedError,
     VideoTooLargeError,
 )
+from infra.roots import require_within
+from infra.uri import show_uri
 from tasks.frames.file import encode_frame_file
 from tasks.frames.key import frame_key
 
@@ -74,6 +77,7 @@ class Preparer:
     pool: DecodePool
     sampling: Sampling
     limits: Limits
+    allow_roots: tuple[Path, ...] = ()
 
     def prepare(self, uri: str) -> PreparedVideo:
         """Make sure that a video's frame file stands in the cache.
@@ -82,7 +86,7 @@ class Preparer:
             VideoError: The video cannot be used; see its code.
             TransientError: The store did not answer.
         """
-        info = look_at_video(self.objects, uri)
+        info = look_at_video(self.objects, uri, allow_roots=self.allow_roots)
         key = frame_key(source_uri=uri, fingerprint=info.fingerprint, sampling=self.sampling)
         found = self.cache.find(key)
         if found is None:
@@ -105,16 +109,18 @@ class Preparer:
 
     def _extract(self, info: ObjectInfo, key: str) -> PreparedVideo:
         if info.size_bytes == 0:
-            raise VideoEmptyError(f"{info.uri} has no bytes; upload it again.")
+            raise VideoEmptyError(f"{show_uri(info.uri)} has no bytes; upload it again.")
         if info.size_bytes > self.limits.max_video_bytes:
-            raise VideoTooLargeError(f"{info.uri} has {info.size_bytes:,} bytes, more than extract.max_video_bytes.")
+            raise VideoTooLargeError(
+                f"{show_uri(info.uri)} has {info.size_bytes:,} bytes, more than extract.max_video_bytes."
+            )
         started = time.perf_counter()
         with self._as_file(info) as (path, bytes_fetched):
             fetched = time.perf_counter()
             keyframes = self.pool.extract(path, sampling=self.sampling, limits=self.limits)
         data = encode_frame_file(
             keyframes,
-            source_uri=info.uri,
+            source_uri=show_uri(info.uri),  # the file must not carry an embedded video or a signed query
             fingerprint=info.fingerprint,
             sampling=self.sampling,
         )
@@ -141,7 +147,7 @@ class Preparer:
         local = self.objects.local_path(info.uri)
         if local is not None:
             yield local, info.size_bytes
-            if look_at_video(self.objects, info.uri).fingerprint != info.fingerprint:
+            if look_at_video(self.objects, info.uri, allow_roots=self.allow_roots).fingerprint != info.fingerprint:
                 raise VideoChangedError(f"{info.uri} was replaced while it was being decoded; run again.")
             return
         with TemporaryDirectory(prefix="reelabel-") as folder:
@@ -157,20 +163,33 @@ class Preparer:
                 raise VideoChangedError(error.message) from None
             except ObjectMissingError as error:
                 raise VideoMissingError(error.message) from None
+            except ObjectTooLargeError as error:
+                raise VideoTooLargeError(f"{error.message} See extract.max_video_bytes.") from None
             yield path, size_bytes
 
 
-def look_at_video(objects: ObjectStore, uri: str) -> ObjectInfo:
+def look_at_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:
     """Find a video's size and fingerprint.
+
+    Args:
+        objects: Where URIs lead.
+        uri: The video.
+        allow_roots: Folders that a local video must lie in; none allow every folder.
 
     Raises:
         VideoMissingError: Nothing stands at the URI.
         VideoRefusedError: It may not be read, or the URI cannot be a source.
+        VideoTooLargeError: Its server tells no length, and it is too long to be read for that.
     """
     try:
+        path = objects.local_path(uri)
+        if path is not None:
+            require_within(allow_roots, path)
         return objects.stat(uri)
     except ObjectMissingError:
-        raise VideoMissingError(f"There is no video at {uri}; check the manifest's video_uri.") from None
+        raise VideoMissingError(f"There is no video at {show_uri(uri)}; check the manifest's video_uri.") from None
+    except ObjectTooLargeError as error:
+        raise VideoTooLargeError(f"{error.message} See web.max_unsized_bytes.") from None
     except (ConfigurationError, ValueError) as error:
         # One row's fault: the store of frame files was tried before the run began.
-        raise VideoRefusedError(f"{uri} cannot be read: {error}") from None
+        raise VideoRefusedError(f"{show_uri(uri)} cannot be read: {error}") from None

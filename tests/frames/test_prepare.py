@@ -1,17 +1,25 @@
+import base64
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from infra.errors import VideoEmptyError, VideoMissingError, VideoTooLargeError, VideoUnreadableError
+from infra.errors import (
+    VideoEmptyError,
+    VideoMissingError,
+    VideoRefusedError,
+    VideoTooLargeError,
+    VideoUnreadableError,
+)
 from infra.objects import ObjectStore
-from infra.settings import StoreSettings
+from infra.settings import StoreSettings, WebSettings
 from tasks.domain import Sampling
 from tasks.frames.cache import FrameCache
 from tasks.frames.key import frame_key
 from tasks.frames.prepare import Preparer
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
+from tests.infra.web_server import serving
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +91,58 @@ def test_a_text_file_is_named(preparer, tmp_path):
 def test_a_video_over_the_limit_is_not_read(preparer, make_clip):
     with pytest.raises(VideoTooLargeError):
         replace(preparer, limits=Limits(max_video_bytes=100)).prepare(str(make_clip()))
+
+
+@pytest.fixture
+def server():
+    with serving() as server:
+        yield server
+
+
+def from_the_web(preparer, **settings):
+    return replace(preparer, objects=ObjectStore(StoreSettings(), WebSettings(**settings)))
+
+
+def test_a_video_on_the_web_and_one_in_its_uri_are_the_one_in_a_file(preparer, make_clip, server):
+    path = make_clip()
+    on_web = server.add("/clip.mp4", body=path.read_bytes()) + "?signature=secret"
+    in_uri = f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}"
+
+    preparer = from_the_web(preparer, allow_private=True)
+    files = [preparer.cache.find(preparer.prepare(uri).key) for uri in (str(path), on_web, in_uri)]
+
+    assert (files[0].images == files[1].images).all()
+    assert (files[0].images == files[2].images).all()
+    assert files[1].source_uri == f"{server.url}/clip.mp4?..."
+    assert len(files[2].source_uri) < 80
+
+
+def test_a_video_on_a_private_address_is_refused(preparer, server):
+    uri = server.add("/clip.mp4", body=b"secret")
+
+    with pytest.raises(VideoRefusedError, match="not on the public internet"):
+        preparer.prepare(uri)
+
+
+def test_a_video_that_grows_past_the_limit_while_it_is_read_is_too_large(preparer, server):
+    uri = server.add("/clip.mp4", body=bytes(50_000), sized=False, ranges=False)
+
+    with pytest.raises(VideoTooLargeError, match=r"web\.max_unsized_bytes"):
+        from_the_web(preparer, allow_private=True, max_unsized_bytes=40_000).prepare(uri)
+
+
+def test_local_videos_lie_within_the_allowed_folders_wherever_links_lead(preparer, make_clip, tmp_path):
+    outside = make_clip()
+    inside = tmp_path / "allowed"
+    inside.mkdir()
+    (inside / "link.mp4").symlink_to(outside)
+    (inside / "clip.mp4").write_bytes(outside.read_bytes())
+    preparer = replace(preparer, allow_roots=(inside,))
+
+    assert preparer.prepare((inside / "clip.mp4").as_uri()).frames_used == 4
+    for uri in (str(outside), outside.as_uri(), f"{inside}/link.mp4", f"{inside}/../{outside.name}"):
+        with pytest.raises(VideoRefusedError, match=r"extract\.allow_roots"):
+            preparer.prepare(uri)
 
 
 def test_keys_depend_on_what_decides_on_pixels():
