@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from av.container import InputContainer
     from av.packet import Packet
+    from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
 
@@ -57,8 +58,13 @@ class LinearDecode:
         return self.keyframes or list(range(len(self.frames)))
 
 
-def decode_linearly(path: Path) -> LinearDecode:
+def decode_linearly(path: Path, *, in_fresh_memory: bool = False) -> LinearDecode:
     """Decode the first video stream from its first packet to its last, past errors.
+
+    Args:
+        path: The file.
+        in_fresh_memory: Keep every picture until the end, so that none lies where another did. Where
+            this changes the decode, the decoder shows memory that it never wrote.
 
     Raises:
         ValueError: There is no video stream.
@@ -70,7 +76,8 @@ def decode_linearly(path: Path) -> LinearDecode:
             raise ValueError("there is no video stream that can be decoded")
         # Slice threads switch FFmpeg's error concealment off: damage would look different each time.
         streams[0].codec_context.thread_type = "NONE"
-        frames = tuple(_frames(container, streams[0]))
+        kept: list[VideoFrame] | None = [] if in_fresh_memory else None
+        frames = tuple(_frames(container, streams[0], kept))
         return LinearDecode(frames, float(streams[0].time_base or 0))
 
 
@@ -79,7 +86,11 @@ def digest_pixels(image: npt.NDArray[np.uint8]) -> bytes:
     return sha256(repr(image.shape).encode() + image.tobytes()).digest()
 
 
-def _frames(container: InputContainer, stream: VideoStream) -> Iterator[LinearFrame]:
+def _frames(
+    container: InputContainer,
+    stream: VideoStream,
+    kept: list[VideoFrame] | None,
+) -> Iterator[LinearFrame]:
     for packet in _packets(container, stream):
         try:
             frames = stream.codec_context.decode(packet)
@@ -87,6 +98,8 @@ def _frames(container: InputContainer, stream: VideoStream) -> Iterator[LinearFr
             raise
         except av.error.FFmpegError:
             continue
+        if kept is not None:
+            kept += frames
         for frame in frames:
             digest = digest_pixels(np.asarray(frame.to_ndarray(format="rgb24"), np.uint8))
             yield LinearFrame(frame.pts, bool(frame.key_frame), packet is not None and packet.is_keyframe, digest)

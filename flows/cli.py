@@ -27,6 +27,8 @@ app = typer.Typer(
 )
 manifest_app = typer.Typer(help="Check manifests, and make them from other formats.", no_args_is_help=True)
 app.add_typer(manifest_app, name="manifest")
+bench_app = typer.Typer(help="Measure and try the extraction.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
 
 
 def main() -> None:
@@ -234,6 +236,21 @@ def manifest_import(
     from flows.commands.manifest import import_manifest  # noqa: PLC0415
 
     import_manifest(source, target)
+
+
+@bench_app.command("fuzz")
+@example("reelabel bench fuzz --count 5000 --seed 7")
+def bench_fuzz(
+    count: Annotated[int, typer.Option(min=1, max=1_000_000, help="Damaged files to make.")] = 300,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same files.")] = 0,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    keep: Annotated[str | None, typer.Option(help="Folder for the files that went wrong.")] = None,
+) -> None:
+    """Damage files of every container, and compare what is extracted with a linear decode; exit 1 where it differs."""
+    from flows.commands.bench import fuzz  # noqa: PLC0415
+
+    raise typer.Exit(fuzz(count, seed=seed, as_json=json, keep=keep))
 
 
 logging.getLogger("prefect").setLevel(logging.WARNING)
