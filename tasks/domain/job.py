@@ -16,12 +16,12 @@ class Job:
 
     Attributes:
         job_id: The user's identifier, unique within a dataset.
-        video_uri: `s3://`, `file://` or a path.
+        video_uri: `s3://`, `file://`, `https://`, `http://`, `data:` or a path.
         prompt: The question, without its choices.
         choices: At least two different answers, in the order shown to the model.
         start_s: First instant of the segment in seconds; None is the video's start.
         end_s: Last instant of the segment in seconds; None is the video's end.
-        messages: OpenAI chat messages as JSON text, instead of `video_uri` and `prompt`.
+        messages: OpenAI chat messages as JSON text, where the manifest gives them for `video_uri` and `prompt`.
         system_prompt: Replaces the spec's system prompt.
         answer: The known answer, one of `choices`; never shown to the model.
         task: The user's grouping for evaluation.

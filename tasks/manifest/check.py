@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from infra.uri import INLINE_SCHEME, WEB_SCHEMES
+from tasks.manifest.fault import Fault, fault_of_rows
+from tasks.manifest.messages import messages_as_json, resolve_messages
 from tasks.manifest.schema import COLUMNS, LONGEST_ID_BYTES, REPLACED_BY_MESSAGES, REQUIRED, SCHEMES, STORED_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SHOWN_ROWS = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """One rule that some rows break.
-
-    Attributes:
-        rule: What is wrong, as a sentence.
-        count: Rows that break it; 0 where it concerns the file as a whole.
-        first_rows: Row numbers from 0 and values of the first few.
-    """
-
-    rule: str
-    count: int = 0
-    first_rows: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """Say it with its count and first rows."""
-        if not self.count:
-            return self.rule
-        return f"{self.rule} {self.count:,} row{'s' * (self.count > 1)}, first {', '.join(self.first_rows)}."
-
 
 def conform(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
-    """Bring a frame to the schema's columns and types; unknown columns are dropped.
+    """Bring a frame to the schema's columns and types; unknown columns are dropped, messages become JSON.
 
     Returns:
         The frame with every column of the schema, absent optional ones null, and the columns' faults.
     """
     # Rows with messages name their video and question there.
     needed = [name for name in REQUIRED if not ("messages" in frame.columns and name in REPLACED_BY_MESSAGES)]
+    if _holds_structs(frame):
+        frame = frame.with_columns(messages_as_json(frame["messages"]))
     faults = [Fault(rule=f"Column {name} is missing.") for name in needed if name not in frame.columns]
     columns: list[pl.Expr] = []
     for name, dtype in COLUMNS.items():
@@ -57,6 +38,11 @@ def conform(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
             continue
         columns.append(pl.col(name).cast(dtype, strict=False))
     return frame.select(columns), faults
+
+
+def _holds_structs(frame: pl.DataFrame) -> bool:
+    found = frame.schema.get("messages")
+    return isinstance(found, pl.List | pl.Array) and isinstance(found.inner, pl.Struct)
 
 
 def _casts(found: pl.DataType, wanted: pl.DataType) -> bool:
@@ -74,7 +60,10 @@ def check_manifest(frame: pl.DataFrame) -> list[Fault]:
     conformed, faults = conform(frame)
     if frame.is_empty():
         return [*faults, Fault(rule="The manifest has no rows.")]
-    return faults or [*_row_faults(conformed)]
+    if faults:
+        return faults
+    resolved, faults = resolve_messages(conformed)
+    return [*faults, *_row_faults(resolved)]
 
 
 def _row_faults(frame: pl.DataFrame) -> Iterator[Fault]:
@@ -82,8 +71,7 @@ def _row_faults(frame: pl.DataFrame) -> Iterator[Fault]:
     for rule, shown, broken in _rules():
         rows = numbered.filter(broken.fill_null(value=False)).select("row", pl.col(shown))
         if not rows.is_empty():
-            first = tuple(f"row {row} ({shown} {value!r})" for row, value in rows.head(_SHOWN_ROWS).iter_rows())
-            yield Fault(rule=rule, count=len(rows), first_rows=first)
+            yield fault_of_rows(rule, shown, rows.rows())
 
 
 def _rules() -> Iterator[tuple[str, str, pl.Expr]]:
@@ -92,11 +80,6 @@ def _rules() -> Iterator[tuple[str, str, pl.Expr]]:
     yield from _storage_rules()
     yield from _choice_rules()
     yield from _video_rules()
-    yield (
-        "messages cannot be run yet; give video_uri and prompt instead.",
-        "job_id",
-        pl.col("messages").is_not_null(),
-    )
 
 
 def _presence_rules() -> Iterator[tuple[str, str, pl.Expr]]:
@@ -138,7 +121,7 @@ def _choice_rules() -> Iterator[tuple[str, str, pl.Expr]]:
 
 def _video_rules() -> Iterator[tuple[str, str, pl.Expr]]:
     uri, start_s, end_s = pl.col("video_uri"), pl.col("start_s"), pl.col("end_s")
-    scheme = uri.str.extract(r"^([A-Za-z][A-Za-z0-9+.-]*)://", 1)
+    scheme = pl.coalesce(uri.str.extract(r"^([A-Za-z][A-Za-z0-9+.-]*)://", 1), uri.str.extract("^(data):", 1))
     yield (
         f"video_uri has a scheme other than {', '.join(SCHEMES)} or a plain path.",
         "video_uri",
@@ -148,6 +131,16 @@ def _video_rules() -> Iterator[tuple[str, str, pl.Expr]]:
         "video_uri does not name a bucket and a key, as s3://bucket/key does.",
         "video_uri",
         (scheme == "s3") & ~uri.str.contains("^s3://[^/]+/."),
+    )
+    yield (
+        "video_uri names no host, as https://host/path does.",
+        "video_uri",
+        scheme.is_in(WEB_SCHEMES) & ~uri.str.contains("^https?://[^/?#]"),
+    )
+    yield (
+        "video_uri has no comma before its bytes, as data:video/mp4;base64,AAAA does.",
+        "video_uri",
+        (scheme == INLINE_SCHEME) & ~uri.str.contains(",", literal=True),
     )
     yield "start_s is negative.", "start_s", start_s < 0
     yield "end_s is not after start_s.", "end_s", end_s <= start_s.fill_null(0.0)

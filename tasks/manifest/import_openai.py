@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from infra.errors import ManifestError
+from tasks.manifest.messages import read_messages
 from tasks.manifest.schema import COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 _COLUMNS = ("job_id", "video_uri", "prompt", "choices", "system_prompt")
@@ -53,38 +53,18 @@ def _line(line: str, *, where: str) -> dict[str, Any]:
 
 def _row(request: dict[str, Any]) -> dict[str, Any]:
     body = request["body"]
-    parts = [*_parts(body["messages"])]
-    videos = [value for role, kind, value in parts if kind == "video"]
-    if len(videos) != 1:
-        raise ValueError(f"{len(videos)} videos in one request; give one")
-    question = "\n".join(value for role, kind, value in parts if kind == "text" and role != "system")
-    system = "\n".join(value for role, kind, value in parts if kind == "text" and role == "system")
+    asked = read_messages(body["messages"])
     given = (body.get("metadata") or {}).get("choices")
-    prompt, choices = (question, _given(given)) if given else _split(question)
+    prompt, choices = (asked.prompt, _given(given)) if given else _split(asked.prompt)
     if not choices:
         raise ValueError("no choices; write them as lines 'A. text', or as metadata.choices")
     return {
         "job_id": str(request["custom_id"]),
-        "video_uri": videos[0],
+        "video_uri": asked.video_uri,
         "prompt": prompt,
         "choices": choices,
-        "system_prompt": system or None,
+        "system_prompt": asked.system_prompt,
     }
-
-
-def _parts(messages: list[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
-    """Walk through role, kind (`text` or `video`) and value of every part."""
-    for message in messages:
-        role, content = message["role"], message["content"]
-        for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
-            kind = part["type"]
-            if kind not in {"text", "video", "video_url"}:
-                raise ValueError(f"a part of type {kind!r}; give text and one video_url")
-            value: Any = part[kind]
-            value = value["url"] if isinstance(value, dict) else value
-            if not isinstance(value, str):
-                raise ValueError(f"a part of type {kind!r} holds {value!r}, not text")  # noqa: TRY004 - of the data
-            yield role, kind.removesuffix("_url"), value
 
 
 def _given(choices: str | list[str]) -> list[str]:

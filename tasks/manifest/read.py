@@ -13,6 +13,7 @@ import polars as pl
 from infra.errors import ManifestError, ObjectMissingError
 from tasks.domain import Job
 from tasks.manifest.check import check_manifest, conform
+from tasks.manifest.messages import resolve_messages
 
 if TYPE_CHECKING:
     from infra.objects import ObjectStore
@@ -48,7 +49,8 @@ def read_jobs(uri: str, objects: ObjectStore) -> list[Job]:
     if faults:
         raise ManifestError(f"{uri} cannot be run:\n" + "\n".join(f"  - {fault}" for fault in faults))
     conformed, _ = conform(frame)
-    return [Job(**row | {"choices": tuple(row["choices"])}) for row in conformed.iter_rows(named=True)]
+    resolved, _ = resolve_messages(conformed)
+    return [Job(**row | {"choices": tuple(row["choices"])}) for row in resolved.iter_rows(named=True)]
 
 
 def dataset_name(uri: str) -> str:

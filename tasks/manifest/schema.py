@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from infra.uri import INLINE_SCHEME, WEB_SCHEMES
+
 REQUIRED: dict[str, pl.DataType] = {
     "job_id": pl.String(),
     "video_uri": pl.String(),
@@ -21,7 +23,7 @@ OPTIONAL: dict[str, pl.DataType] = {
 }
 COLUMNS = REQUIRED | OPTIONAL
 
-SCHEMES = ("s3", "file")
+SCHEMES = ("s3", "file", *WEB_SCHEMES, INLINE_SCHEME)
 
 REPLACED_BY_MESSAGES = frozenset({"video_uri", "prompt"})
 # Columns that result rows repeat beside the chosen label; Postgres stores no NUL.

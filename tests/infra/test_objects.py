@@ -10,10 +10,12 @@ from infra.errors import (
     ObjectChangedError,
     ObjectMissingError,
     ObjectTooLargeError,
+    RangesIgnoredError,
     StoreUnavailableError,
 )
 from infra.objects import ObjectStore
 from infra.settings import StoreSettings
+from tests.infra.web_server import serving
 
 
 @pytest.fixture(params=["s3", "folder"])
@@ -178,3 +180,12 @@ def test_a_server_that_does_not_answer_is_unavailable():
 def test_an_endpoint_that_is_no_url_is_a_configuration_error():
     with pytest.raises(ConfigurationError, match=r"store\.endpoint_url"):
         ObjectStore(StoreSettings(endpoint_url="not a url")).read("s3://bucket/key")
+
+
+def test_a_server_that_ignores_ranges_is_noticed():
+    with serving() as server:
+        server.add("/bucket/clip", body=b"0123456789", ranges=False)
+        store = ObjectStore(StoreSettings(endpoint_url=server.url, access_key_id="key", secret_access_key="secret"))
+
+        with pytest.raises(RangesIgnoredError, match="download it whole"):
+            store.read_range("s3://bucket/clip", start=2, size=3, fingerprint="s3:10:one")

@@ -91,7 +91,7 @@ def test_choices_may_stand_in_the_metadata(tmp_path):
         pytest.param(json.dumps({"custom_id": "a"}), "line 1: 'body' is missing", id="no body"),
         pytest.param(
             json.dumps({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "A. x\nB. y"}]}}),
-            "0 videos in one request",
+            "0 videos in the messages",
             id="no video",
         ),
     ],

@@ -1,0 +1,44 @@
+"""What is wrong with a manifest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from infra.uri import show_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SHOWN_ROWS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One rule that some rows break.
+
+    Attributes:
+        rule: What is wrong, as a sentence.
+        count: Rows that break it; 0 where it concerns the file as a whole.
+        first_rows: Row numbers from 0 and values of the first few.
+    """
+
+    rule: str
+    count: int = 0
+    first_rows: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Say it with its count and first rows."""
+        if not self.count:
+            return self.rule
+        return f"{self.rule} {self.count:,} row{'s' * (self.count > 1)}, first {', '.join(self.first_rows)}."
+
+
+def fault_of_rows(rule: str, column: str, rows: Sequence[tuple[int, object]]) -> Fault:
+    """Describe a rule that rows break, by their numbers and what stands in a column."""
+    first = tuple(f"row {row} ({column} {_shown(value)!r})" for row, value in rows[:_SHOWN_ROWS])
+    return Fault(rule=rule, count=len(rows), first_rows=first)
+
+
+def _shown(value: object) -> object:
+    return show_uri(value) if isinstance(value, str) else value

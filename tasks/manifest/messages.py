@@ -1,0 +1,142 @@
+"""Questions in OpenAI's chat form: one video and its text, in messages with content parts."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tasks.manifest.fault import Fault, fault_of_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ROLES = {"system": "system", "developer": "system", "user": "user"}
+_KINDS = {"text": "text", "video": "video", "video_url": "video"}
+# What messages stand for, in the order of `ChatQuestion`'s attributes.
+_GIVEN = ("video_uri", "prompt", "system_prompt")
+_QUESTION = pl.Struct(dict.fromkeys(_GIVEN, pl.String))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatQuestion:
+    """What messages ask.
+
+    Attributes:
+        video_uri: Their one video.
+        prompt: The user's text parts, a line each.
+        system_prompt: The system's, or None.
+    """
+
+    video_uri: str
+    prompt: str
+    system_prompt: str | None
+
+
+def read_messages(messages: object) -> ChatQuestion:
+    """Read messages as JSON gives them.
+
+    A video is a part `{"type": "video_url", "video_url": {"url": ...}}` or `{"type": "video",
+    "video": ...}` with one URL.
+
+    Raises:
+        ValueError: They are not messages, or do not ask one question about one video; a clause without
+            a full stop.
+    """
+    parts = [*_parts(messages)]
+    videos = [value for _, kind, value in parts if kind == "video"]
+    if len(videos) != 1:
+        raise ValueError(f"{len(videos)} videos in the messages; give one")
+    return ChatQuestion(
+        video_uri=videos[0],
+        prompt="\n".join(value for role, kind, value in parts if kind == "text" and role == "user"),
+        system_prompt="\n".join(value for role, kind, value in parts if kind == "text" and role == "system") or None,
+    )
+
+
+def messages_as_json(column: pl.Series) -> pl.Series:
+    """Write messages that stand in lists of structs as JSON; fields that a part does not have are left out."""
+    texts = [None if value is None else json.dumps(_without_nulls(value)) for value in column.to_list()]
+    return pl.Series(column.name, texts, dtype=pl.String)
+
+
+def resolve_messages(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
+    """Fill `video_uri`, `prompt` and `system_prompt` of the rows that have messages.
+
+    Args:
+        frame: Has the manifest's columns, `messages` as JSON.
+
+    Returns:
+        The frame, and what is wrong with its messages; where something is, the row is as it was.
+    """
+    broken: dict[str, list[tuple[int, object]]] = defaultdict(list)
+    questions: list[dict[str, str | None] | None] = [None] * len(frame)
+    rows = frame.select("job_id", "messages", *_GIVEN).with_row_index("row").drop_nulls("messages")
+    for row in rows.iter_rows(named=True):
+        try:
+            questions[row["row"]] = _question(row)
+        except ValueError as error:
+            broken[f"messages: {error}."].append((row["row"], row["job_id"]))
+    faults = [fault_of_rows(rule, "job_id", found) for rule, found in broken.items()]
+    asked = pl.Series("asked", questions, dtype=_QUESTION)
+    given = [pl.coalesce(asked.struct.field(name), pl.col(name)).alias(name) for name in _GIVEN]
+    return frame.with_columns(given), faults
+
+
+def _question(row: dict[str, Any]) -> dict[str, str | None]:
+    try:
+        messages = json.loads(row["messages"])
+    except ValueError:
+        raise ValueError("the text is not JSON") from None
+    question = read_messages(messages)
+    found = {name: getattr(question, name) for name in _GIVEN}
+    twice = [name for name in _GIVEN if found[name] is not None and row[name] is not None]
+    if twice:
+        raise ValueError(f"{' and '.join(twice)} given beside messages, which hold the same; leave one out")
+    return found
+
+
+def _parts(messages: object) -> Iterator[tuple[str, str, str]]:
+    """Walk through role (`system` or `user`), kind (`text` or `video`) and value of every part."""
+    if not isinstance(messages, list):
+        raise ValueError("not a list of messages")  # noqa: TRY004 - the data's fault, told like its others
+    for message in messages:
+        if not isinstance(message, dict) or "role" not in message or "content" not in message:
+            raise ValueError("a message without role or content")
+        role = _ROLES.get(str(message["role"]))
+        if role is None:
+            raise ValueError(f"a message of role {message['role']!r}; give system and user messages")
+        for part in _content(message["content"]):
+            yield role, *_part(part)
+
+
+def _content(content: object) -> list[Any]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise ValueError("a message whose content is neither text nor a list of parts")
+    return content
+
+
+def _part(part: dict[str, Any]) -> tuple[str, str]:
+    name = part.get("type")
+    kind = _KINDS.get(str(name))
+    if kind is None:
+        raise ValueError(f"a part of type {name!r}; give text and one video_url")
+    value = part.get(str(name))
+    if isinstance(value, dict):
+        value = value.get("url")
+    if isinstance(value, list) and kind == "video":
+        raise ValueError("a video given as a list of frames; give the URL of one video file")
+    if not isinstance(value, str):
+        raise ValueError(f"a part of type {name!r} without its {'URL' if kind == 'video' else 'text'}")  # noqa: TRY004
+    return kind, value
+
+
+def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    if isinstance(value, dict):
+        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value

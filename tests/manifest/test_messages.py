@@ -1,0 +1,116 @@
+import json
+
+import polars as pl
+import pytest
+
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings
+from tasks.manifest.check import check_manifest
+from tasks.manifest.read import read_jobs
+
+VIDEO = {"type": "video_url", "video_url": {"url": "s3://b/v.mp4"}}
+TEXT = {"type": "text", "text": "What colour?"}
+
+
+def chat(*parts, system=None):
+    system_messages = [{"role": "system", "content": system}] if system else []
+    return [*system_messages, {"role": "user", "content": [*parts]}]
+
+
+def manifest(*messages, **more):
+    columns = {
+        "job_id": [f"j{number}" for number in range(len(messages))],
+        "choices": [["red", "green"]] * len(messages),
+        "messages": [value if isinstance(value, str | None) else json.dumps(value) for value in messages],
+    }
+    return pl.DataFrame(columns | more)
+
+
+def jobs_of(frame, tmp_path):
+    frame.write_parquet(tmp_path / "jobs.parquet")
+    return read_jobs(str(tmp_path / "jobs.parquet"), ObjectStore(StoreSettings()))
+
+
+@pytest.mark.parametrize(
+    "video",
+    [
+        pytest.param(VIDEO, id="video_url"),
+        pytest.param({"type": "video", "video": "s3://b/v.mp4"}, id="video"),
+        pytest.param({"type": "video", "video": {"url": "s3://b/v.mp4"}}, id="video with a url"),
+    ],
+)
+def test_messages_name_the_video_the_question_and_the_system_prompt(tmp_path, video):
+    (job,) = jobs_of(manifest(chat(video, TEXT, system="Be brief.")), tmp_path)
+
+    assert (job.video_uri, job.prompt, job.system_prompt) == ("s3://b/v.mp4", "What colour?", "Be brief.")
+    assert job.digest
+
+
+def test_messages_may_be_lists_of_structs(tmp_path):
+    frame = manifest(None, None).with_columns(messages=pl.Series([chat(VIDEO, TEXT), chat(TEXT, VIDEO)]))
+
+    struct_jobs, text_jobs = (
+        jobs_of(frame, tmp_path),
+        jobs_of(manifest(chat(VIDEO, TEXT), chat(TEXT, VIDEO)), tmp_path),
+    )
+
+    assert isinstance(frame.schema["messages"], pl.List)
+    assert struct_jobs[0].video_uri == "s3://b/v.mp4"
+    assert [job.digest for job in struct_jobs] == [job.digest for job in text_jobs]
+
+
+def test_rows_with_and_without_messages_stand_side_by_side(tmp_path):
+    frame = manifest(chat(VIDEO, TEXT), None, video_uri=[None, "a.mp4"], prompt=[None, "Who?"])
+
+    assert [(job.video_uri, job.prompt) for job in jobs_of(frame, tmp_path)] == [
+        ("s3://b/v.mp4", "What colour?"),
+        ("a.mp4", "Who?"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        pytest.param("{", "the text is not JSON", id="no json"),
+        pytest.param({"role": "user"}, "not a list of messages", id="one message"),
+        pytest.param(["hello"], "a message without role or content", id="text"),
+        pytest.param([{"role": "user"}], "a message without role or content", id="no content"),
+        pytest.param([{"role": "assistant", "content": "A"}], "a message of role 'assistant'", id="role"),
+        pytest.param([{"role": "user", "content": 7}], "neither text nor a list of parts", id="number"),
+        pytest.param(chat(TEXT), "0 videos in the messages; give one", id="no video"),
+        pytest.param(chat(VIDEO, VIDEO, TEXT), "2 videos in the messages; give one", id="two videos"),
+        pytest.param(chat({"type": "image_url"}), "a part of type 'image_url'; give text", id="image"),
+        pytest.param(chat({"type": "video", "video": ["a.jpg", "b.jpg"]}), "a list of frames", id="frames"),
+        pytest.param(chat({"type": "video_url", "video_url": {}}), "'video_url' without its URL", id="no url"),
+        pytest.param(chat(VIDEO), "prompt is empty", id="no text"),
+        pytest.param(
+            chat({"type": "video", "video": "ftp://h/v"}, TEXT), "video_uri has a scheme other than", id="scheme"
+        ),
+    ],
+)
+def test_each_fault_of_messages_is_named_with_its_rows(messages, message):
+    faults = check_manifest(manifest(chat(VIDEO, TEXT), messages, messages))
+
+    assert [(fault.count, message in fault.rule) for fault in faults] == [(2, True)], [*map(str, faults)]
+    assert str(faults[0]).startswith(("messages", "prompt", "video_uri"))
+    assert "2 rows, first row 1 (" in str(faults[0])
+
+
+def test_what_messages_hold_is_not_given_twice():
+    frame = manifest(chat(VIDEO, TEXT), video_uri=["a.mp4"], prompt=["Who?"])
+
+    assert [fault.rule for fault in check_manifest(frame)] == [
+        "messages: video_uri and prompt given beside messages, which hold the same; leave one out."
+    ]
+
+
+def test_a_system_prompt_may_stand_beside_messages_that_have_none(tmp_path):
+    (job,) = jobs_of(manifest(chat(VIDEO, TEXT), system_prompt=["Be brief."]), tmp_path)
+
+    assert job.system_prompt == "Be brief."
+
+
+def test_rows_without_messages_still_need_a_video():
+    faults = check_manifest(manifest(chat(VIDEO, TEXT), None, None))
+
+    assert [(fault.rule, fault.count) for fault in faults] == [("video_uri is null.", 2), ("prompt is null.", 2)]
