@@ -7,6 +7,7 @@ A section and a field make one name: `store.uri` is `REELABEL_STORE_URI` in the 
 from __future__ import annotations
 
 import os
+from ipaddress import IPv4Network, IPv6Network  # noqa: TC003 - read at run time
 from pathlib import Path
 from typing import Annotated
 
@@ -74,9 +75,13 @@ class WebSettings(_Section):
         tuple[str, ...],
         Field(description='Hosts that may be read, such as ["media.example.com", "*.example.org"]; empty is any.'),
     ] = ()
+    allow_networks: Annotated[
+        tuple[IPv4Network | IPv6Network, ...],
+        Field(description='Networks off the public internet that may be read, too, such as ["10.1.0.0/16"].'),
+    ] = ()
     allow_private: Annotated[
         bool,
-        Field(description="Read from private, link-local, loopback and other addresses off the public internet, too."),
+        Field(description="Read from every private, link-local, loopback or other address off the public internet."),
     ] = False
 
 

@@ -21,6 +21,8 @@ from urllib3.util.connection import create_connection
 from infra.errors import ObjectMissingError, VideoRefusedError
 
 if TYPE_CHECKING:
+    from ipaddress import IPv4Network
+
     from infra.settings import WebSettings
 
 _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
@@ -32,10 +34,12 @@ class Guard:
 
     Attributes:
         allow_hosts: Names, or patterns such as `*.example.com`; empty allows all.
-        allow_private: Allow addresses that are not of the public internet.
+        allow_networks: Networks off the public internet that may be read.
+        allow_private: Allow every address off the public internet.
     """
 
     allow_hosts: tuple[str, ...]
+    allow_networks: tuple[IPv4Network | IPv6Network, ...]
     allow_private: bool
 
     def addresses(self, host: str, port: int) -> list[str]:
@@ -50,13 +54,17 @@ class Guard:
         if self.allow_hosts and not any(fnmatchcase(name, pattern.lower()) for pattern in self.allow_hosts):
             raise VideoRefusedError(f"{host} is not one of web.allow_hosts; add it there if it may be read.")
         found = _resolve(host, port)
-        if not self.allow_private:
-            for address in found:
-                if not is_public(address):
-                    raise VideoRefusedError(
-                        f"{host} is at {address}, not on the public internet; set web.allow_private if it may be read."
-                    )
+        refused = [address for address in found if not self._allows(address)]
+        if refused:
+            raise VideoRefusedError(
+                f"{host} is at {refused[0]}, not on the public internet; "
+                "add its network to web.allow_networks if it may be read."
+            )
         return found
+
+    def _allows(self, address: str) -> bool:
+        within = any(_unwrapped(ip_address(address)) in network for network in self.allow_networks)
+        return self.allow_private or within or is_public(address)
 
 
 def is_public(address: str) -> bool:
@@ -68,7 +76,11 @@ def is_public(address: str) -> bool:
 
 def guarded_pools(settings: WebSettings) -> PoolManager:
     """Make connection pools whose every connection is guarded; proxies of the environment are not used."""
-    guard = Guard(allow_hosts=settings.allow_hosts, allow_private=settings.allow_private)
+    guard = Guard(
+        allow_hosts=settings.allow_hosts,
+        allow_networks=settings.allow_networks,
+        allow_private=settings.allow_private,
+    )
 
     class GuardedConnection(HTTPConnection):
         def _new_conn(self) -> socket.socket:

@@ -1,3 +1,4 @@
+import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
@@ -137,6 +138,14 @@ def test_plain_paths_and_file_uris_name_files(tmp_path):
     assert store.local_path(str(path)) == store.local_path(path.as_uri()) == path
     assert store.read(path.as_uri()) == b"clip"
     assert store.local_path("s3://bucket/key") is None
+
+
+def test_a_pipe_or_a_device_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    for uri in (str(tmp_path / "pipe"), "/dev/zero", str(tmp_path)):
+        with pytest.raises(ObjectMissingError, match="check the path"):
+            ObjectStore(StoreSettings()).stat(uri)
 
 
 @pytest.mark.parametrize("uri", ["gopher://host/clip.mp4", "file://relative/clip.mp4", "s3://bucket"])

@@ -1,6 +1,7 @@
-import socket
 import ssl
+import sys
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 
 import pytest
 from cryptography import x509
@@ -66,7 +67,7 @@ def test_addresses_of_the_public_internet_are_told(address):
 def test_every_way_to_write_this_machine_is_refused_before_it_is_asked(server, host):
     server.add("/clip", body=b"secret")
 
-    with pytest.raises(VideoRefusedError, match=r"not on the public internet; set web\.allow_private"):
+    with pytest.raises(VideoRefusedError, match=r"not on the public internet; add its network"):
         store_with().read(f"http://{host}:{server.port}/clip")
     assert server.requests("/clip") == []
 
@@ -109,29 +110,47 @@ def test_a_redirect_leads_no_further_than_a_first_request(server, location, mess
         store.stat(uri)
 
 
-@pytest.mark.parametrize("address", ["169.254.169.254", "127.0.0.2", "10.0.0.1"])
-def test_a_redirect_to_a_private_address_is_refused(server, address, monkeypatch):
+@pytest.mark.parametrize("address", ["169.254.169.254", "127.0.0.2", "10.0.0.1", "[::1]"])
+def test_a_redirect_to_a_private_address_is_refused(server, address):
     uri = server.add("/inward", statuses=(302,) * 9, headers={"Location": f"http://{address}:{server.port}/"})
-    # The test's own server must count as public, and nothing else.
-    monkeypatch.setattr("infra.web_guard.is_public", lambda found: found == "127.0.0.1" or is_public(found))
 
-    with pytest.raises(VideoRefusedError, match=f"{address}, not on the public internet"):
-        store_with().stat(uri)
+    with pytest.raises(VideoRefusedError, match=f"{address.strip('[]')}, not on the public internet"):
+        store_with(allow_networks=["127.0.0.1/32"]).stat(uri)
 
 
-def test_a_name_is_resolved_once_and_that_address_is_connected_to(server, monkeypatch):
+@pytest.fixture
+def network_calls():
+    """What this process asks of the network while the test runs, as Python's audit events tell."""
+    calls = []
+    recording = [True]
+
+    def record(event, arguments):
+        if recording and event == "socket.getaddrinfo":
+            calls.append(("resolve", arguments[0]))
+        elif recording and event == "socket.connect":
+            calls.append(("connect", arguments[1][0]))
+
+    sys.addaudithook(record)  # it stays, but silent
+    yield calls
+    recording.clear()
+
+
+def test_a_name_is_resolved_once_and_an_address_it_gave_is_connected_to(server, network_calls):
     server.add("/clip", body=b"clip")
-    asked = []
-    resolve = socket.getaddrinfo
 
-    def rebinding(host, *rest, **more):
-        asked.append(host)
-        return resolve("127.0.0.1" if asked.count("rebinding.test") == 1 else "127.0.0.2", *rest, **more)
+    # Settings of its own, so that no connection stands open.
+    assert store_with(allow_private=True, timeout_s=2.5).read(f"http://localhost:{server.port}/clip") == b"clip"
 
-    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
+    assert [what for what in network_calls if not is_address(what[1])] == [("resolve", "localhost")]
+    assert ("connect", "127.0.0.1") in network_calls
 
-    assert store_with(allow_private=True).read(f"http://rebinding.test:{server.port}/clip") == b"clip"
-    assert asked == ["rebinding.test", "127.0.0.1"]
+
+def is_address(host):
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(
