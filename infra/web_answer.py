@@ -94,7 +94,7 @@ def answered(
         TryLaterError: Another attempt may succeed.
         ObjectMissingError: There is no such object, or no such host.
         ObjectChangedError: It is not the one that `headers` ask for.
-        VideoRefusedError: It may not be read, here or there.
+        VideoRefusedError: It may not be read, here or there, or the answer cannot be understood.
     """
     target = uri
     for _ in range(max_redirects + 1):
@@ -181,7 +181,9 @@ def _understand(response: BaseHTTPResponse, uri: str, deadline: float) -> Answer
     size_bytes = _number(headers.get("Content-Length"))
     if response.status != HTTPStatus.OK:
         found = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))
-        start, size_bytes = (_number(found[1]), _number(found[2])) if found else (None, None)
+        if found is None:
+            raise VideoRefusedError(f"The server gives a part of {uri} without saying which; ask its owner.")
+        start, size_bytes = _number(found[1]), _number(found[2])
     version = headers.get("ETag") or headers.get("Last-Modified")
     return Answer(
         uri=uri,

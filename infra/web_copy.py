@@ -55,14 +55,15 @@ class WebCopy:
         self.info.require(fingerprint=self._wanted, max_bytes=self._max_bytes)
 
     def _begin(self, answer: Answer) -> None:
-        if answer.fingerprint and answer.fingerprint != (self._seen or self._wanted or answer.fingerprint):
+        goes_on = self.size_bytes > 0 and answer.start != 0
+        if goes_on and (answer.start, answer.fingerprint) != (self.size_bytes, self._seen):
             raise changed(self._uri)
-        self._seen = answer.fingerprint
+        if self._wanted and answer.fingerprint and answer.fingerprint != self._wanted:
+            raise changed(self._uri)
         self._check_size(answer.size_bytes or 0)
-        if answer.start == 0 or self.size_bytes == 0:
+        self._seen = answer.fingerprint
+        if not goes_on:
             self._restart()
-        elif answer.start != self.size_bytes:
-            raise changed(self._uri)
 
     def _restart(self) -> None:
         if self._sink is not None and self.size_bytes:

@@ -137,8 +137,9 @@ def test_a_broken_transfer_that_cannot_go_on_begins_again(server, store, tmp_pat
     assert (tmp_path / "video").read_bytes() == BODY
 
 
-def test_an_object_replaced_between_two_attempts_is_no_mixture(server, store, tmp_path):
-    uri = server.add("/mixed", body=BODY, cut_at=100_000, etags=('"one"', '"two"'))
+@pytest.mark.parametrize("second", [pytest.param('"two"', id="another"), pytest.param(None, id="unnamed")])
+def test_an_object_replaced_between_two_attempts_is_no_mixture(server, store, tmp_path, second):
+    uri = server.add("/mixed", body=BODY, cut_at=100_000, etags=('"one"', second))
 
     with pytest.raises(ObjectChangedError, match="was replaced"):
         store.download(uri, tmp_path / "video")
@@ -162,6 +163,13 @@ def test_a_body_shorter_than_its_header_claims_is_not_taken_for_whole(server, st
 
     with pytest.raises(StoreUnavailableError, match="3 attempts"):
         store.read(uri)
+
+
+def test_a_part_that_does_not_say_which_is_refused(server, store):
+    uri = server.add("/nameless", statuses=(206,) * 3)
+
+    with pytest.raises(VideoRefusedError, match="without saying which"):
+        store.stat(uri)
 
 
 def test_a_size_limit_holds_whatever_the_header_claims(server, store, tmp_path):
