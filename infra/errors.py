@@ -9,6 +9,7 @@ ReelabelError
 │   │   ├── VideoUnreadableError        video_unreadable
 │   │   ├── NoVideoStreamError          no_video_stream
 │   │   ├── NoFramesError               no_frames
+│   │   ├── SamplingRefusedError        sampling_refused
 │   │   ├── VideoTooLargeError          video_too_large
 │   │   ├── VideoChangedError           video_changed
 │   │   ├── DecoderCrashedError         decoder_crashed
@@ -115,6 +116,12 @@ class NoFramesError(VideoError):
     """The video stream yields no frame."""
 
     code = "no_frames"
+
+
+class SamplingRefusedError(VideoError):
+    """The sampler cannot choose frames of such a video."""
+
+    code = "sampling_refused"
 
 
 class VideoTooLargeError(VideoError):

@@ -2,7 +2,7 @@
 
 from tasks.domain.job import Job, Shard
 from tasks.domain.outcome import Answer, Failure, JobResult, Stage
-from tasks.domain.spec import ModelIdentity, RunSpec, Sampling
+from tasks.domain.spec import ModelIdentity, RunSpec, SamplerName, Sampling
 
 __all__ = [
     "Answer",
@@ -11,6 +11,7 @@ __all__ = [
     "JobResult",
     "ModelIdentity",
     "RunSpec",
+    "SamplerName",
     "Sampling",
     "Shard",
     "Stage",

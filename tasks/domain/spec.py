@@ -3,22 +3,66 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tasks.domain.digest import digest_of
 
 DEFAULT_TEMPLATE = "{prompt}\n{choices}\nAnswer with the option's letter from the given choices directly."
 
 
+SamplerName = Literal[
+    "keyframes",
+    "uniform",
+    "dynamic",
+    "qwen2_vl",
+    "qwen3_vl",
+    "glm46v",
+    "molmo2",
+    "openpangu",
+    "fps",
+    "num_frames",
+]
+
+_OPTIONS_OF: dict[SamplerName, frozenset[str]] = {
+    "keyframes": frozenset(),
+    "uniform": frozenset({"fps"}),
+    "dynamic": frozenset({"fps", "max_duration_s"}),
+    "qwen2_vl": frozenset({"fps", "min_frames", "max_frames"}),
+    "qwen3_vl": frozenset({"fps", "min_frames", "max_frames"}),
+    "glm46v": frozenset(),
+    "molmo2": frozenset({"fps", "frame_sample_mode"}),
+    "openpangu": frozenset({"fps"}),
+    "fps": frozenset({"fps", "max_frames"}),
+    "num_frames": frozenset(),
+}
+_OPTIONS = frozenset.union(*_OPTIONS_OF.values())
+
+
+def _is_unset(value: object) -> bool:
+    return value is None
+
+
 class Sampling(BaseModel):
-    """Which frames of a video the model sees, and at what size."""
+    """Which frames of a video the model sees, and at what size.
+
+    An option left empty takes the sampler's own number and is left out of the serialised form, so that
+    a new option changes the identity of no spec that does without it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    sampler: Annotated[Literal["keyframes"], Field(description="How frames are chosen.")] = "keyframes"
-    num_frames: Annotated[int, Field(ge=1, le=512, description="Frames shown to the model per video.")] = 16
+    sampler: Annotated[SamplerName, Field(description="How frames are chosen.")] = "keyframes"
+    num_frames: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=512,
+            description="Frames shown to the model per video; the most of them for uniform, molmo2 and openpangu; "
+            "without effect on dynamic, fps, glm46v and Qwen's.",
+        ),
+    ] = 16
     max_pixels: Annotated[
         int,
         Field(ge=784, le=16_777_216, description="Most pixels of one frame; larger frames are scaled down."),
@@ -27,6 +71,50 @@ class Sampling(BaseModel):
         int,
         Field(ge=1, le=128, description="Width and height are multiples of this (the model's merged patch)."),
     ] = 28
+    fps: Annotated[
+        float | None,
+        Field(gt=0, le=240, exclude_if=_is_unset, description="Frames a second; empty is 2, for uniform no limit."),
+    ] = None
+    max_duration_s: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            le=86_400,
+            exclude_if=_is_unset,
+            description="Seconds up to which dynamic samples by fps; empty is 300.",
+        ),
+    ] = None
+    min_frames: Annotated[
+        int | None,
+        Field(ge=1, le=768, exclude_if=_is_unset, description="Fewest frames of Qwen's samplers; empty is 4."),
+    ] = None
+    max_frames: Annotated[
+        int | None,
+        Field(ge=2, le=768, exclude_if=_is_unset, description="Most frames of fps and Qwen's samplers; empty is 768."),
+    ] = None
+    frame_sample_mode: Annotated[
+        Literal["uniform_last_frame", "fps"] | None,
+        Field(exclude_if=_is_unset, description="How molmo2 samples; empty is uniform_last_frame."),
+    ] = None
+    drop_similar: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            le=1,
+            exclude_if=_is_unset,
+            description="Drop a frame that is more similar than this to the last one kept, such as 0.95; empty is off.",
+        ),
+    ] = None
+
+    @model_validator(mode="after")
+    def _refuse_what_has_no_effect(self) -> Self:
+        """Keep two specs that mean the same from looking different."""
+        stray = sorted((_OPTIONS - _OPTIONS_OF[self.sampler]) & self.model_dump().keys())
+        if stray:
+            raise ValueError(f"the sampler {self.sampler} takes no {' and no '.join(stray)}; leave it empty")
+        if self.min_frames and self.max_frames and self.min_frames > self.max_frames:
+            raise ValueError(f"min_frames ({self.min_frames}) is more than max_frames ({self.max_frames})")
+        return self
 
 
 class ModelIdentity(BaseModel):

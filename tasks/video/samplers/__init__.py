@@ -1,0 +1,7 @@
+"""Which frames of a video the model sees: from facts to frame indices, without decoding."""
+
+from tasks.video.samplers.facts import SourceFacts
+from tasks.video.samplers.registry import SAMPLERS, choose_indices
+from tasks.video.samplers.timeline import deviations_s
+
+__all__ = ["SAMPLERS", "SourceFacts", "choose_indices", "deviations_s"]

@@ -1,0 +1,42 @@
+"""A frame rate up to a duration, the same number of frames beyond it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from tasks.domain import Sampling
+    from tasks.video.samplers.facts import Indices, SourceFacts
+
+_FPS = 2.0
+_MAX_DURATION_S = 300.0
+
+
+def sample_dynamically(sampling: Sampling, facts: SourceFacts) -> Indices:
+    """Take `fps` frames a second of a video up to `max_duration_s`; spread that many over a longer one.
+
+    As vLLM's loader `opencv_dynamic` does, which follows GLM-4V's video processor in transformers.
+
+    Returns:
+        Shape (M,), ascending, without repeats; empty where the video is shorter than a step.
+    """
+    fps = sampling.fps or _FPS
+    max_duration_s = sampling.max_duration_s or _MAX_DURATION_S
+    if facts.length_s <= max_duration_s:
+        steps = np.arange(math.floor(facts.length_s * fps))
+        return _first_from(steps * facts.fps / fps, facts)
+    count = int(max_duration_s * fps)
+    if count >= facts.total_frames:
+        return np.arange(facts.total_frames)
+    return _first_from(np.linspace(0, facts.length_s, count) * facts.fps, facts)
+
+
+def _first_from(positions: npt.NDArray[np.floating[Any]], facts: SourceFacts) -> Indices:
+    """Round fractional positions up to frames that exist."""
+    # Bounded before the conversion: a duration that no frame supports may exceed 64 bits.
+    return np.unique(np.minimum(np.ceil(positions), facts.total_frames - 1).astype(np.int64))

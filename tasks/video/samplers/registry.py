@@ -1,0 +1,53 @@
+"""Every sampler by its name, and the one way to call them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infra.errors import SamplingRefusedError
+from tasks.video.samplers.dynamic import sample_dynamically
+from tasks.video.samplers.glm import sample_glm46v
+from tasks.video.samplers.molmo import sample_molmo2
+from tasks.video.samplers.openpangu import sample_openpangu
+from tasks.video.samplers.qwen import sample_qwen2_vl, sample_qwen3_vl
+from tasks.video.samplers.timeline import sample_on_timeline
+from tasks.video.samplers.uniform import sample_uniformly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tasks.domain import Sampling
+    from tasks.video.samplers.facts import Indices, SourceFacts
+
+SAMPLERS: Mapping[str, Callable[[Sampling, SourceFacts], Indices]] = {
+    "uniform": sample_uniformly,
+    "dynamic": sample_dynamically,
+    "qwen2_vl": sample_qwen2_vl,
+    "qwen3_vl": sample_qwen3_vl,
+    "glm46v": sample_glm46v,
+    "molmo2": sample_molmo2,
+    "openpangu": sample_openpangu,
+    "fps": sample_on_timeline,
+    "num_frames": sample_on_timeline,
+}
+
+
+def choose_indices(sampling: Sampling, facts: SourceFacts) -> Indices:
+    """Choose the frames that the model sees, by a lossless sampler.
+
+    Returns:
+        Positions in the full linear decode, with repeats; shape (M,), M >= 1, int64.
+
+    Raises:
+        SamplingRefusedError: The sampler cannot choose frames of such a video, or takes none of them.
+        ValueError: `keyframes` was asked for, which chooses from the container's index.
+    """
+    if sampling.sampler not in SAMPLERS:
+        raise ValueError(f"{sampling.sampler} is no lossless sampler; choose one of {', '.join(SAMPLERS)}")
+    indices = SAMPLERS[sampling.sampler](sampling, facts)
+    if indices.size == 0:
+        raise SamplingRefusedError(
+            f"The sampler {sampling.sampler} takes no frame of a video of {facts.total_frames:,} frames at "
+            f"{facts.fps:g} fps, {facts.duration_s:g} s long; raise fps, or use num_frames.",
+        )
+    return indices

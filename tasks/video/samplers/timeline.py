@@ -1,0 +1,78 @@
+"""Instants of a video, and the frames nearest to them: true where the frame rate varies."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tasks.video.samplers.uniform import sample_uniformly
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from tasks.domain import Sampling
+    from tasks.video.samplers.facts import Indices, SourceFacts
+
+_FPS = 2.0
+_MAX_FRAMES = 768
+_WHOLE = 1e-6  # a step short of the last frame by rounding alone still reaches it
+
+
+def sample_on_timeline(sampling: Sampling, facts: SourceFacts) -> Indices:
+    """Take the frame nearest to each instant that `fps` or `num_frames` asks for.
+
+    By `fps`, instants start at the first frame; where they are more than `max_frames`, those are
+    spread over the video. By `num_frames`, they are spread from the first frame to the last. Where the
+    video tells neither times nor a frame rate, frames are taken uniformly.
+
+    Returns:
+        Shape (M,), M >= 1, in the order of their times; a frame repeats where it is the nearest to
+        several instants.
+    """
+    times_s = _times_s(facts)
+    if times_s is None:
+        return sample_uniformly(sampling.model_copy(update={"fps": None}), facts)
+    return _nearest(times_s, _targets_s(sampling, times_s))
+
+
+def deviations_s(sampling: Sampling, facts: SourceFacts) -> npt.NDArray[np.float64] | None:
+    """Tell how much later than its instant each frame of `fps` and `num_frames` is shown.
+
+    Returns:
+        Seconds, negative where the frame is earlier; shape (M,), float64. None for other samplers,
+        which ask for no instants, and where times are unknown.
+    """
+    times_s = _times_s(facts)
+    if sampling.sampler not in {"fps", "num_frames"} or times_s is None:
+        return None
+    targets_s = _targets_s(sampling, times_s)
+    deviations: npt.NDArray[np.float64] = times_s[_nearest(times_s, targets_s)] - targets_s
+    return deviations
+
+
+def _times_s(facts: SourceFacts) -> npt.NDArray[np.float64] | None:
+    if facts.times_s is not None:
+        return facts.times_s
+    return np.arange(facts.total_frames) / facts.fps if facts.fps else None
+
+
+def _targets_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    first_s, last_s = float(times_s.min()), float(times_s.max())
+    if sampling.sampler == "num_frames":
+        return np.linspace(first_s, last_s, sampling.num_frames)
+    fps, most = sampling.fps or _FPS, sampling.max_frames or _MAX_FRAMES
+    count = math.floor((last_s - first_s) * fps + _WHOLE) + 1
+    return first_s + np.arange(count) / fps if count <= most else np.linspace(first_s, last_s, most)
+
+
+def _nearest(times_s: npt.NDArray[np.float64], targets_s: npt.NDArray[np.float64]) -> Indices:
+    """Find the frame nearest to each instant; of two as near, the earlier."""
+    order = np.argsort(times_s, kind="stable")  # damaged files show frames out of order
+    ordered_s = times_s[order]
+    after = np.searchsorted(ordered_s, targets_s).clip(max=len(order) - 1)
+    before = (after - 1).clip(min=0)
+    is_before = targets_s - ordered_s[before] <= ordered_s[after] - targets_s
+    nearest: Indices = order[np.where(is_before, before, after)]
+    return nearest

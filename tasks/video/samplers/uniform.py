@@ -1,0 +1,26 @@
+"""A number of frames, evenly spread over the video's frames."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tasks.domain import Sampling
+    from tasks.video.samplers.facts import Indices, SourceFacts
+
+
+def sample_uniformly(sampling: Sampling, facts: SourceFacts) -> Indices:
+    """Take `num_frames`, or as many as `fps` gives, whichever is fewer.
+
+    As vLLM's loader `opencv` does.
+
+    Returns:
+        Shape (M,), M >= 1, ascending, without repeats.
+    """
+    count = min(sampling.num_frames, facts.total_frames)
+    if sampling.fps is not None:
+        count = min(count, math.floor(facts.duration_s * sampling.fps))
+    return np.linspace(0, facts.total_frames - 1, max(1, count), dtype=np.int64)
