@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from benchmarks.linear import digest_pixels
 
 if TYPE_CHECKING:
-    from benchmarks.linear import LinearDecode, LinearFrame
+    from benchmarks.linear import LinearDecode
     from tasks.video.keyframes import Keyframes
 
 _MOST_FAULTS = 5
 
 
-def disagreements(got: Keyframes, linear: LinearDecode, *, num_frames: int | None) -> list[str]:
+class Disagreement(NamedTuple):
+    """One difference from the linear decode.
+
+    Attributes:
+        about: Pixels that the linear decode does not show at that time, or facts: a time, an index, a
+            flag, a count, a choice.
+        text: What differs, and where.
+    """
+
+    about: Literal["pixels", "facts"]
+    text: str
+
+
+def disagreements(got: Keyframes, linear: LinearDecode, *, num_frames: int | None) -> list[Disagreement]:
     """Say where native keyframes differ from the linear decode of the same file.
 
-    A frame with a known index is held against the frame at that index; one without, against those
-    of its time, of which one must have its pixels.
+    A frame must have the pixels of a frame of its time; its index, where it has one, must be that
+    frame's.
 
     Args:
         got: Frames extracted with `native=True`.
@@ -28,32 +41,37 @@ def disagreements(got: Keyframes, linear: LinearDecode, *, num_frames: int | Non
         num_frames: How many picks were asked for; None: every keyframe.
 
     Returns:
-        One line for each difference, the first few; empty where all is true.
+        The first few differences, those of pixels before those of facts; empty where all is true.
     """
     faults = [fault for row in range(len(got.images)) for fault in _row_faults(got, row, linear)]
-    faults += _count_faults(got, linear)
-    faults += _completeness_faults(got, linear) if num_frames is None else _pick_faults(got, num_frames)
-    return faults[:_MOST_FAULTS]
+    counted = _count_faults(got, linear)
+    counted += _completeness_faults(got, linear) if num_frames is None else _pick_faults(got, num_frames)
+    faults += [Disagreement("facts", fault) for fault in counted]
+    return sorted(faults, key=lambda fault: fault.about != "pixels")[:_MOST_FAULTS]
 
 
-def _row_faults(got: Keyframes, row: int, linear: LinearDecode) -> list[str]:
+def _row_faults(got: Keyframes, row: int, linear: LinearDecode) -> list[Disagreement]:
     index, pts = int(got.frame_index[row]), int(got.pts[row])
     where = f"row {row} (frame {index}, pts {pts})"
-    if index >= len(linear.frames):
-        return [f"{where}: there are {len(linear.frames)} frames"]
-    positions = [index] if index >= 0 else [at for at, frame in enumerate(linear.frames) if frame.pts == pts]
     digest = digest_pixels(got.images[row])
-    same = [position for position in positions if linear.frames[position].digest == digest]
+    same = [at for at, frame in enumerate(linear.frames) if frame.digest == digest and frame.pts in {pts, None}]
     if not same:
-        return [f"{where}: its pixels are not those of the linear decode's frames {positions}"]
-    return [f"{where}: {fault}" for fault in _fact_faults(got, row, linear, same)]
+        return [_pixels(where, linear, pts)]
+    if index >= 0 and index not in same:
+        return [Disagreement("facts", f"{where}: the linear decode shows it as frame {same[0]}")]
+    positions = [index] if index >= 0 else same
+    return [Disagreement("facts", f"{where}: {fault}") for fault in _fact_faults(got, row, linear, positions)]
+
+
+def _pixels(where: str, linear: LinearDecode, pts: int) -> Disagreement:
+    shown = [at for at, frame in enumerate(linear.frames) if frame.pts == pts]
+    text = f"its pixels are not those of frames {shown}" if shown else "the linear decode shows no frame then"
+    return Disagreement("pixels", f"{where}: {text}")
 
 
 def _fact_faults(got: Keyframes, row: int, linear: LinearDecode, positions: list[int]) -> list[str]:
-    frame: LinearFrame = linear.frames[positions[0]]
+    frame = linear.frames[positions[0]]
     faults = []
-    if frame.pts is not None and int(got.pts[row]) != frame.pts:
-        faults.append(f"the linear decode's pts is {frame.pts}")
     if frame.pts is not None and not np.isclose(got.time_s[row], frame.pts * linear.time_base_s):
         faults.append(f"its time is {got.time_s[row]} s, not {frame.pts * linear.time_base_s} s")
     keyframes = set(linear.keyframes)

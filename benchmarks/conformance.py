@@ -82,7 +82,7 @@ def _extract(path: Path, num_frames: int | None) -> Keyframes | VideoError:
 
 def _faults(outcome: Keyframes | VideoError, linear: LinearDecode, num_frames: int | None) -> list[str]:
     if not isinstance(outcome, VideoError):
-        return disagreements(outcome, linear, num_frames=num_frames)
+        return [fault.text for fault in disagreements(outcome, linear, num_frames=num_frames)]
     if linear.frames:
         return [f"it fails ({outcome.code}: {outcome.message}), the linear decode shows {len(linear.frames)} frames"]
     return []

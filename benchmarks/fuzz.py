@@ -18,7 +18,7 @@ from benchmarks.agreement import disagreements
 from benchmarks.linear import LinearDecode, decode_linearly
 from benchmarks.media.matrix import Cell
 from benchmarks.mutate import mutate
-from infra.errors import DecoderCrashedError, DecoderTimeoutError, VideoError
+from infra.errors import VideoError
 from tasks.domain import Sampling
 from tasks.video.extract import extract_keyframes
 from tasks.video.limits import Limits
@@ -49,9 +49,13 @@ class Verdict(StrEnum):
     REFUSED = "nothing to show"
     UNDECIDED = "linear decode died or differs from itself"
     LOST = "failed, though the linear decode shows frames"
-    WRONG = "frames differ"
+    WRONG = "pixels differ"
+    MISCOUNTED = "pixels agree, an index, flag or count differs"
     UNEXPLAINED = "failed without a stable code"
     LATE = "past the time limit"
+
+
+_NEVER = {Verdict.WRONG, Verdict.MISCOUNTED, Verdict.UNEXPLAINED, Verdict.LATE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +107,7 @@ class FuzzReport:
     @property
     def faults(self) -> list[Outcome]:
         """List what must never be."""
-        return [o for o in self.outcomes if o.verdict in {Verdict.WRONG, Verdict.UNEXPLAINED, Verdict.LATE}]
+        return [outcome for outcome in self.outcomes if outcome.verdict in _NEVER]
 
     @property
     def share(self) -> float:
@@ -195,7 +199,7 @@ def _verdict(
         return Verdict.UNEXPLAINED, repr(got)
     try:
         linear = reference.decode_linearly(path)
-    except (DecoderCrashedError, DecoderTimeoutError) as error:
+    except VideoError as error:
         return (Verdict.REFUSED, "") if isinstance(got, VideoError) else (Verdict.UNDECIDED, error.message)
     if isinstance(got, VideoError):
         return (Verdict.LOST, got.message) if linear.frames else (Verdict.REFUSED, "")
@@ -215,9 +219,10 @@ def _compared(
         # Some decoders show memory that they never wrote: such a file has no truth to hold to.
         if decode_again() != linear:
             return Verdict.UNDECIDED, "two linear decodes differ"
-    except (DecoderCrashedError, DecoderTimeoutError) as error:
+    except VideoError as error:
         return Verdict.UNDECIDED, error.message
-    return Verdict.WRONG, "; ".join(faults)
+    verdict = Verdict.WRONG if faults[0].about == "pixels" else Verdict.MISCOUNTED
+    return verdict, "; ".join(fault.text for fault in faults)
 
 
 def _decode_or_nothing(path: Path, *, in_fresh_memory: bool) -> LinearDecode:

@@ -1,0 +1,55 @@
+import time
+
+import pytest
+
+from benchmarks.media.bombs import BOMBS
+from benchmarks.media.matrix import Cell
+from infra.errors import VideoError
+from tasks.domain import Sampling
+from tasks.video.limits import Limits
+from tasks.video.pool import DecodePool
+
+TIMEOUT_S = 4
+# A child is given three seconds to end by itself, and a machine may be busy.
+PATIENCE_S = TIMEOUT_S + 10
+SHOWN = "shown"
+ENDS = {
+    "a claim of 30000x30000": {SHOWN, "video_too_large"},
+    "a flat stream of 16K pictures": {"video_too_large"},
+    "a flat stream within the pixel limit": {"video_too_large", "decoder_timeout"},
+    "a million tiny pictures": {SHOWN, "video_too_large", "decoder_timeout"},
+    "an index of 2,147,483,647 entries": {"no_frames", "video_too_large", "video_unreadable"},
+    "frames that last for days": {SHOWN, "video_too_large"},
+}
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with DecodePool(processes=1, timeout_s=TIMEOUT_S, memory_mib=2048) as pool:
+        yield pool
+
+
+def end_of(pool, path):
+    try:
+        pool.extract(path, sampling=Sampling(), limits=Limits())
+    except VideoError as error:
+        return error.code
+    return SHOWN
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_costs_no_more_than_its_limits_and_the_pool_goes_on(pool, name, tmp_path):
+    bomb, good = tmp_path / "bomb", tmp_path / "good"
+    bomb.write_bytes(BOMBS[name]())
+    good.write_bytes(Cell("mp4", "h264").make())
+    started = time.perf_counter()
+
+    end = end_of(pool, bomb)
+
+    assert end in ENDS[name]
+    assert time.perf_counter() - started < PATIENCE_S
+    assert end_of(pool, good) == SHOWN
+
+
+def test_bombs_are_small_files():
+    assert max(len(make()) for make in BOMBS.values()) < 5_000_000
