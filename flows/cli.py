@@ -27,6 +27,8 @@ app = typer.Typer(
 )
 manifest_app = typer.Typer(help="Check manifests, and make them from other formats.", no_args_is_help=True)
 app.add_typer(manifest_app, name="manifest")
+cache_app = typer.Typer(help="List the cached frame files, and make room among them.", no_args_is_help=True)
+app.add_typer(cache_app, name="cache")
 bench_app = typer.Typer(help="Measure and try the extraction.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
 
@@ -215,6 +217,32 @@ def config() -> None:
     from flows.commands.services import print_settings  # noqa: PLC0415
 
     print_settings(load_settings())
+
+
+@cache_app.command("ls")
+@example("reelabel cache ls")
+def cache_list(
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object per file.")] = False,
+) -> None:
+    """Print one line per cached file, then their number and bytes."""
+    from flows.commands.cache import list_cache  # noqa: PLC0415
+
+    list_cache(as_json=json)
+
+
+@cache_app.command("gc")
+@example("reelabel cache gc --older-than 30d --max-bytes 100G --dry-run")
+def cache_collect(
+    *,
+    older_than: Annotated[str | None, typer.Option(help="Remove files written longer ago, such as 12h or 30d.")] = None,
+    max_bytes: Annotated[str | None, typer.Option(help="Then the oldest, until so much stays, such as 100G.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing, and say what would go.")] = False,
+) -> None:
+    """Make room in the cache: files that went are made anew when they are needed."""
+    from flows.commands.cache import collect_cache  # noqa: PLC0415
+
+    collect_cache(older_than=older_than, max_bytes=max_bytes, dry_run=dry_run)
 
 
 @manifest_app.command("check")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
 import shutil
 import stat
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -85,13 +87,15 @@ class Folder:
         """Walk through all files below a folder."""
         root = self.path(uri)
         with _explained(uri):
-            paths = sorted(path for path in root.rglob("*") if path.is_file() and path.suffix != _UNFINISHED)
-        for path in paths:
-            name = path.absolute().as_uri() if uri.startswith(_SCHEME) else str(path)
-            try:
-                yield _describe(name, path.stat())
-            except FileNotFoundError:  # removed since the walk: no longer part of the list
-                continue
+            for path in _files_below(root) if root.is_dir() else ():
+                name = path.absolute().as_uri() if uri.startswith(_SCHEME) else str(path)
+                with contextlib.suppress(FileNotFoundError):  # removed since: no longer part of the list
+                    yield _describe(name, path.stat())
+
+    def remove(self, uri: str) -> None:
+        """Remove one file."""
+        with _explained(uri):
+            self.path(uri).unlink(missing_ok=True)
 
     def ensure_root(self, uri: str) -> None:
         """Make the folder."""
@@ -105,6 +109,15 @@ class Folder:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ObjectMissingError(f"{uri} is no regular file; check the path.")
             yield file
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Walk through all files, one folder's names in memory at a time, in the order of whole paths."""
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name + "/" * entry.is_dir()):
+        if entry.is_dir():
+            yield from _files_below(Path(entry.path))
+        elif entry.is_file() and not entry.name.endswith(_UNFINISHED):
+            yield Path(entry.path)
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -127,6 +140,7 @@ def _describe(uri: str, status: os.stat_result) -> ObjectInfo:
         uri=uri,
         size_bytes=status.st_size,
         fingerprint=f"file:{status.st_size}:{status.st_mtime_ns}",
+        modified=datetime.fromtimestamp(status.st_mtime, UTC),
     )
 
 

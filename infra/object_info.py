@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from infra.errors import ObjectChangedError, ObjectTooLargeError, RangesIgnoredError
 from infra.uri import show_uri
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,11 +21,13 @@ class ObjectInfo:
         size_bytes: Its length.
         fingerprint: Another value means other content: ETag and size on S3, size and time of
             change (in nanoseconds) in a folder.
+        modified: When it was last written, in UTC; None where the store does not say.
     """
 
     uri: str
     size_bytes: int
     fingerprint: str
+    modified: datetime | None = field(default=None, compare=False)
 
     def require(self, *, fingerprint: str | None, max_bytes: int | None) -> None:
         """Check that this is the object which was looked at before, and that it is not too large.

@@ -33,6 +33,7 @@ class _Writable(_Readable, Protocol):
     def write_new(self, uri: str, data: bytes) -> bool: ...
     def replace(self, uri: str, data: bytes) -> None: ...
     def list(self, uri: str) -> Iterator[ObjectInfo]: ...
+    def remove(self, uri: str) -> None: ...
     def ensure_root(self, uri: str) -> None: ...
 
 
@@ -118,6 +119,10 @@ class ObjectStore:
     def list(self, uri: str) -> Iterator[ObjectInfo]:
         """Walk through everything below a folder or prefix, in the order of names; nothing there is no error."""
         return self._writable(uri).list(uri)
+
+    def remove(self, uri: str) -> None:
+        """Remove one object; nothing there is no error."""
+        self._writable(uri).remove(uri)
 
     def ensure_root(self, uri: str) -> None:
         """Make the bucket of `uri`, or the folder `uri`, if it is not there."""

@@ -110,6 +110,12 @@ class S3:
                 for entry in page.get("Contents", ()):
                     yield _describe(f"{_SCHEME}{bucket}/{entry['Key']}", entry)
 
+    def remove(self, uri: str) -> None:
+        """Remove one object."""
+        bucket, key = _split(uri)
+        with self._errors(uri) as client:
+            client.delete_object(Bucket=bucket, Key=key)
+
     def ensure_root(self, uri: str) -> None:
         """Make the bucket if it is not there."""
         bucket, _ = _split(f"{uri.rstrip('/')}/", needs_key=False)
@@ -135,7 +141,12 @@ def _split(uri: str, *, needs_key: bool = True) -> tuple[str, str]:
 def _describe(uri: str, answer: dict[str, Any]) -> ObjectInfo:
     size_bytes = answer["ContentLength"] if "ContentLength" in answer else answer["Size"]
     etag = answer["ETag"].strip('"')
-    return ObjectInfo(uri=uri, size_bytes=size_bytes, fingerprint=f"s3:{size_bytes}:{etag}")
+    return ObjectInfo(
+        uri=uri,
+        size_bytes=size_bytes,
+        fingerprint=f"s3:{size_bytes}:{etag}",
+        modified=answer.get("LastModified"),
+    )
 
 
 def _get(client: Any, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> dict[str, Any]:  # noqa: ANN401
