@@ -1,27 +1,52 @@
-"""The command line. Exit codes: 0 done, 1 finished with failures or not reconciled, 2 usage or configuration."""
+"""The command line.
+
+Exit codes: 0 done, 1 finished with failures, not reconciled or cut off, 2 usage or configuration,
+130 stopped by Ctrl-C.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from typer.core import TyperGroup
 
-from infra.errors import ReelabelError
+from flows.commands.terminal import ERRORS, complain
+from infra.errors import JobError, NotReconciledError, ReelabelError, TransientError
 from infra.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_ERRORS = Console(stderr=True)
+
+class ExplainingGroup(TyperGroup):
+    """Turns what a command raises into one sentence and an exit code, never a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own types
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ERRORS.print("Stopped. Run the same command again to go on.")
+            sys.exit(130)
+        except ReelabelError as error:
+            complain(error.code, error.message)
+            sys.exit(1 if isinstance(error, JobError | TransientError | NotReconciledError) else 2)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            complain("configuration", f"{error.filename}: {error.strerror}; check the path and its permissions.")
+            sys.exit(2)
+
 
 app = typer.Typer(
     name="reelabel",
-    help="Ask multiple-choice questions about many videos, offline.",
-    no_args_is_help=True,
+    cls=ExplainingGroup,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -34,16 +59,9 @@ app.add_typer(bench_app, name="bench")
 
 
 def main() -> None:
-    """Run a command; a user's error becomes one sentence, never a traceback."""
+    """Run a command."""
     os.environ.setdefault("PYTHONSAFEPATH", "1")
-    try:
-        app()
-    except ReelabelError as error:
-        _ERRORS.print(f"[red]{error.code}[/red]: {error.message}", highlight=False, markup=True, soft_wrap=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        _ERRORS.print("Stopped. Run the same command again to go on.")
-        sys.exit(130)
+    app()
 
 
 def example(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -54,6 +72,31 @@ def example(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         return function
 
     return add
+
+
+def _print_version(*, wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"reelabel {version('reelabel')}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Example: reelabel demo")
+def options(
+    context: typer.Context,
+    *,
+    version: Annotated[  # noqa: ARG001 - acted on as it is read
+        bool,
+        typer.Option(
+            "--version",
+            callback=lambda wanted: _print_version(wanted=wanted),
+            is_eager=True,
+            help="Print the version.",
+        ),
+    ] = False,
+) -> None:
+    """Ask multiple-choice questions about many videos, offline."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 Format = Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")]
