@@ -1,0 +1,25 @@
+"""What a command writes for people: consoles that print a user's text as it is, and counted words."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+# Paths, ids and messages may hold square brackets: nothing is taken for markup.
+OUT = Console(markup=False, highlight=False)
+ERRORS = Console(stderr=True, markup=False, highlight=False)
+
+
+def say(*parts: str | tuple[str, str]) -> None:
+    """Print one line, however long; a part may be a pair of text and style."""
+    OUT.print(Text.assemble(*parts), soft_wrap=True)
+
+
+def complain(code: str, message: str) -> None:
+    """Print an error's stable code and its sentence."""
+    ERRORS.print(Text.assemble((code, "red"), f": {message}"), soft_wrap=True)
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Write a number with its noun: 1 job, 2 jobs."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
