@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 from prefect import get_run_logger
 from prefect.runtime import flow_run
 from prefect.utilities.annotations import quote
+from pydantic import ValidationError
 
 from flows.artifacts import ProgressArtifact, publish_results
 from flows.shards import Answering, ExtractedShard, ShardReport, extract_shard, infer_shard
@@ -189,13 +190,20 @@ def find_pending(
 
 
 def make_spec(card: ModelCard, settings: Settings, *, num_frames: int | None = None) -> RunSpec:
-    """Put together everything on the run's side that can change an answer."""
-    limit = settings.sampling.max_pixels or min(card.max_pixels or _MOST_PIXELS, _MOST_PIXELS)
-    sampling = Sampling(
-        num_frames=num_frames or settings.sampling.num_frames,
-        size_multiple_px=card.size_multiple_px,
-        max_pixels=limit,
-    )
+    """Put together everything on the run's side that can change an answer.
+
+    Raises:
+        ConfigurationError: The sampling settings do not go together.
+    """
+    numbers = settings.sampling.model_dump() | {
+        "num_frames": num_frames or settings.sampling.num_frames,
+        "size_multiple_px": card.size_multiple_px,
+        "max_pixels": settings.sampling.max_pixels or min(card.max_pixels or _MOST_PIXELS, _MOST_PIXELS),
+    }
+    try:
+        sampling = Sampling(**numbers)
+    except ValidationError as error:
+        raise ConfigurationError(f"The sampling settings are invalid: {error.errors()[0]['msg']}.") from None
     chosen = {
         name: value
         for name in ("template", "system_prompt", "choice_scoring")

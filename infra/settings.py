@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from ipaddress import IPv4Network, IPv6Network  # noqa: TC003 - read at run time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import (
@@ -127,12 +127,61 @@ class ShardSettings(_Section):
 
 
 class SamplingSettings(_Section):
-    """Which frames the model sees; see `tasks.domain.spec.Sampling`."""
+    """Which frames the model sees; see `tasks.domain.spec.Sampling`, which says the same."""
 
-    num_frames: Annotated[int, Field(ge=1, le=512, description="Frames shown to the model per video.")] = 16
+    sampler: Annotated[
+        Literal[
+            "keyframes",
+            "uniform",
+            "dynamic",
+            "qwen2_vl",
+            "qwen3_vl",
+            "glm46v",
+            "molmo2",
+            "openpangu",
+            "fps",
+            "num_frames",
+        ],
+        Field(description="How frames are chosen."),
+    ] = "keyframes"
+    num_frames: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=512,
+            description="Frames shown to the model per video; the most of them for uniform, molmo2 and openpangu; "
+            "without effect on dynamic, fps, glm46v and Qwen's.",
+        ),
+    ] = 16
     max_pixels: Annotated[
         int | None,
         Field(ge=784, le=16_777_216, description="Most pixels of one frame; empty takes the model's own limit."),
+    ] = None
+    fps: Annotated[
+        float | None,
+        Field(gt=0, le=240, description="Frames a second; empty is 2, for uniform no limit."),
+    ] = None
+    max_duration_s: Annotated[
+        float | None,
+        Field(gt=0, le=86_400, description="Seconds up to which dynamic samples by fps; empty is 300."),
+    ] = None
+    min_frames: Annotated[
+        int | None, Field(ge=1, le=768, description="Fewest frames of Qwen's samplers; empty is 4.")
+    ] = None
+    max_frames: Annotated[
+        int | None, Field(ge=2, le=768, description="Most frames of fps and Qwen's samplers; empty is 768.")
+    ] = None
+    frame_sample_mode: Annotated[
+        Literal["uniform_last_frame", "fps"] | None,
+        Field(description="How molmo2 samples; empty is uniform_last_frame."),
+    ] = None
+    drop_similar: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            le=1,
+            description="Drop a frame that is more similar than this to the last one kept, such as 0.95; empty is off.",
+        ),
     ] = None
 
 

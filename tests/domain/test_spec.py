@@ -1,0 +1,60 @@
+from typing import get_args
+
+import pytest
+from pydantic import ValidationError
+
+from infra.settings import SamplingSettings
+from tasks.domain import ModelIdentity, RunSpec, SamplerName, Sampling
+from tasks.video.samplers import SAMPLERS
+
+
+def test_options_left_empty_are_not_in_the_serialised_form():
+    assert Sampling().model_dump(mode="json") == {
+        "sampler": "keyframes",
+        "num_frames": 16,
+        "max_pixels": 602_112,
+        "size_multiple_px": 28,
+    }
+
+
+def test_the_identity_of_a_spec_by_keyframes_stays_the_same():
+    assert RunSpec(model=ModelIdentity(name="m")).spec_id == "95a56f15d2f2da6c"
+
+
+def test_an_option_changes_the_identity():
+    sampling = Sampling(sampler="fps", fps=3)
+
+    assert sampling.model_dump(mode="json")["fps"] == 3
+    assert Sampling.model_validate_json(sampling.model_dump_json()) == sampling
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampler": "keyframes", "fps": 2}, "the sampler keyframes takes no fps; leave it empty"),
+        ({"sampler": "fps", "max_duration_s": 9, "min_frames": 2}, "takes no max_duration_s and no min_frames"),
+        ({"sampler": "qwen3_vl", "min_frames": 8, "max_frames": 4}, "is more than max_frames"),
+        ({"sampler": "qwen4_vl"}, "Input should be"),
+    ],
+)
+def test_numbers_without_an_effect_are_refused(options, message):
+    with pytest.raises(ValidationError, match=message):
+        Sampling(**options)
+
+
+def test_every_sampler_but_keyframes_has_its_function():
+    assert {"keyframes", *SAMPLERS} == set(get_args(SamplerName))
+
+
+def test_settings_offer_every_option_of_sampling_in_its_words():
+    options = set(Sampling.model_fields) - {"size_multiple_px"}  # the model's, not the user's
+
+    assert set(SamplingSettings.model_fields) == options
+    for name in options - {"max_pixels"}:
+        ours, theirs = Sampling.model_fields[name], SamplingSettings.model_fields[name]
+        assert (theirs.annotation, theirs.description, theirs.default) == (
+            ours.annotation,
+            ours.description,
+            ours.default,
+        )
+        assert theirs.metadata == ours.metadata
