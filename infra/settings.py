@@ -179,7 +179,7 @@ class SamplingSettings(_Section):
         float | None,
         Field(
             gt=0,
-            le=1,
+            lt=1,
             description="Drop a frame that is more similar than this to the last one kept, such as 0.95; empty is off.",
         ),
     ] = None

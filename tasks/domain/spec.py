@@ -100,7 +100,7 @@ class Sampling(BaseModel):
         float | None,
         Field(
             gt=0,
-            le=1,
+            lt=1,
             exclude_if=_is_unset,
             description="Drop a frame that is more similar than this to the last one kept, such as 0.95; empty is off.",
         ),
