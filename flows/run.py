@@ -33,7 +33,7 @@ from tasks.model.questions import EngineConfig
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import AuditReport, audit_jobs
 from tasks.results.pending import count_foreign, pending_jobs
-from tasks.results.runs import close_run, open_run, update_run
+from tasks.results.runs import cancel_run, close_run, open_run, update_run
 from tasks.results.schema import upgrade_schema
 from tasks.results.write import RunKey
 from tasks.video.limits import Limits
@@ -154,9 +154,12 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
         )
         try:
             _work(shards, run=run, spec=spec, card=card, settings=settings, database=database)
-        except BaseException as error:
+        except Exception as error:
             message = error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}"
             close_run(database, run.run_id, state="failed", message=message)
+            raise
+        except BaseException:
+            cancel_run(database, run.run_id)
             raise
         report = audit_jobs(database, dataset=dataset, spec_id=spec.spec_id, jobs=jobs)
         close_run(database, run.run_id, state="done" if report.is_reconciled else "failed", message=str(report))
@@ -203,7 +206,8 @@ def make_spec(card: ModelCard, settings: Settings, *, num_frames: int | None = N
     try:
         sampling = Sampling(**numbers)
     except ValidationError as error:
-        raise ConfigurationError(f"The sampling settings are invalid: {error.errors()[0]['msg']}.") from None
+        fault = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ConfigurationError(f"The settings under [sampling] do not go together: {fault}.") from None
     chosen = {
         name: value
         for name in ("template", "system_prompt", "choice_scoring")

@@ -2,7 +2,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tasks.video.sample import pick_evenly
@@ -57,3 +57,18 @@ def test_sizes_are_multiples_of_the_patch(width, height, multiple):
     assert all(side >= multiple and side % multiple == 0 for side in fitted)
     if max(width, height) / min(width, height) < 50:
         assert fitted[0] * fitted[1] <= 602_112
+
+
+@given(available=st.integers(2, 2000), wanted=st.integers(2, 200))
+def test_a_pick_is_the_frame_nearest_to_its_ideal_place(available, wanted):
+    assume(wanted <= available)
+
+    picks = pick_evenly(available, wanted)
+
+    step = (available - 1) / (wanted - 1)
+    assert all(abs(pick - number * step) <= 0.5 + 1e-9 for number, pick in enumerate(picks))
+
+
+@given(available=COUNTS)
+def test_a_lone_pick_is_the_middle(available):
+    assert pick_evenly(available, 1) == [available // 2]
