@@ -204,7 +204,7 @@ def audit(
 def frames(
     video: Annotated[str, typer.Argument(help="Path or URI of a video.")],
     *,
-    num_frames: Annotated[int, typer.Option(min=1, max=512, help="Frames shown to the model.")] = 16,
+    num_frames: Annotated[int | None, typer.Option(min=1, max=512, help="Frames shown to the model.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Take every keyframe.")] = False,
     native: Annotated[bool, typer.Option("--native", help="Unscaled and unrotated.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what the model would see as JSON.")] = False,
@@ -228,11 +228,14 @@ def up() -> None:
 
 @app.command()
 @example("reelabel down")
-def down() -> None:
+def down(
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Even while another command is using them.")] = False,
+) -> None:
     """Stop the embedded services; their data stay."""
     from flows.commands.services import stop_services  # noqa: PLC0415
 
-    stop_services(load_settings())
+    stop_services(load_settings(), force=force)
 
 
 @app.command()

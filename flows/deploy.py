@@ -10,9 +10,12 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.types.entrypoint import EntrypointType
+from pydantic import ValidationError
 
 from flows.backfill import backfill
 from flows.classify import classify
+from infra.errors import ConfigurationError
+from infra.uri import absolute_uri
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -30,7 +33,11 @@ def deploy_flows(settings: Settings) -> list[str]:
     with get_client(sync_client=True) as client, contextlib.suppress(ObjectAlreadyExists):
         client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
     nightly = settings.nightly
-    schedule = CronSchedule(cron=nightly.cron, timezone=nightly.timezone)
+    try:
+        schedule = CronSchedule(cron=nightly.cron, timezone=nightly.timezone)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ConfigurationError(f"nightly.cron or nightly.timezone is wrong: {reason}.") from None
     planned: list[tuple[Any, str, dict[str, Any]]] = [
         (classify, "on-demand", {"tags": ["reelabel"]}),
         (
@@ -39,7 +46,7 @@ def deploy_flows(settings: Settings) -> list[str]:
             {
                 "schedule": schedule,
                 "paused": nightly.manifest is None,
-                "parameters": {"manifest": nightly.manifest} if nightly.manifest else {},
+                "parameters": {"manifest": absolute_uri(nightly.manifest)} if nightly.manifest else {},
                 "concurrency_limit": 1,
                 "tags": ["reelabel"],
             },

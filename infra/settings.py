@@ -7,11 +7,13 @@ A section and a field make one name: `store.uri` is `REELABEL_STORE_URI` in the 
 from __future__ import annotations
 
 import os
+from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network  # noqa: TC003 - read at run time
 from pathlib import Path
-from typing import Annotated, Literal
+from string import Formatter
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -20,6 +22,9 @@ from pydantic_settings import (
 )
 
 from infra.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 CONFIG_VARIABLE = "REELABEL_CONFIG"
 
@@ -192,7 +197,7 @@ class ModelSettings(_Section):
         str | None, Field(description="Hub name or folder; empty is the tiny model that ships with Reelabel.")
     ] = None
     revision: Annotated[str | None, Field(description="Hub revision.")] = None
-    dtype: Annotated[str, Field(pattern="^(auto|float32|bfloat16|float16)$", description="Numeric type.")] = "auto"
+    dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Field(description="Numeric type.")] = "auto"
     max_model_len: Annotated[
         int | None, Field(ge=128, description="Longest prompt in tokens; empty takes the model's own.")
     ] = None
@@ -211,8 +216,27 @@ class ModelSettings(_Section):
     ] = None
     system_prompt: Annotated[str | None, Field(description="System message of every job without its own.")] = None
     choice_scoring: Annotated[
-        str, Field(pattern="^(letter|text)$", description="Answer by letter, or by the choice's own first token.")
+        Literal["letter", "text"], Field(description="Answer by letter, or by the choice's own first token.")
     ] = "letter"
+
+    @field_validator("name")
+    @classmethod
+    def _hold_from_any_folder(cls, name: str | None) -> str | None:
+        """Workers run elsewhere: a folder's name must not depend on where we are."""
+        folder = Path(name).expanduser() if name else None
+        return str(folder.absolute()) if folder and folder.is_dir() else name
+
+    @field_validator("template")
+    @classmethod
+    def _has_both_places(cls, template: str | None) -> str | None:
+        if template is not None:
+            try:
+                places = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+            except ValueError as error:
+                raise ValueError(f"it is no template ({error}); double the braces that are meant as such") from None
+            if places != {"prompt", "choices"}:
+                raise ValueError("it must hold {prompt} and {choices} and no other place in braces")
+        return template
 
 
 class NightlySettings(_Section):
@@ -272,12 +296,35 @@ def load_settings() -> Settings:
     Raises:
         ConfigurationError: A setting is unknown, malformed or out of bounds; each one is named.
     """
+    if CONFIG_VARIABLE in os.environ and not config_file().exists():
+        raise ConfigurationError(f"{CONFIG_VARIABLE} names {config_file()}, but there is no such file.")
+    _refuse_unknown_variables()
     try:
         return Settings()
     except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}" for fault in error.errors()
-        )
+        faults = "; ".join(_explain(fault) for fault in error.errors())
         raise ConfigurationError(f"Settings are invalid: {faults}. Fix REELABEL_* or {config_file()}.") from None
     except ValueError as error:
         raise ConfigurationError(f"Cannot read {config_file()}: {error}. It must be TOML.") from None
+
+
+def _refuse_unknown_variables() -> None:
+    """A misspelt variable would otherwise do nothing, silently."""
+    known = {CONFIG_VARIABLE, "REELABEL_HOME"}
+    for section, field in Settings.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            known |= {f"REELABEL_{section}_{name}".upper() for name in field.annotation.model_fields}
+    for name in sorted(os.environ):
+        if name.startswith("REELABEL_") and name not in known:
+            nearest = get_close_matches(name, known, 1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else "; `reelabel config` lists the settings."
+            raise ConfigurationError(f"{name} is no setting{hint}")
+
+
+def _explain(fault: ErrorDetails) -> str:
+    where = ".".join(str(part) for part in fault["loc"])
+    message = {
+        "extra_forbidden": "unknown setting",
+        "string_pattern_mismatch": f"{fault.get('input')!r} has not the form it must have; `reelabel config` shows it",
+    }.get(fault["type"], fault["msg"].removeprefix("Value error, "))
+    return f"{where}: {message}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 WEB_SCHEMES = ("http", "https")
@@ -15,6 +17,14 @@ def scheme_of(uri: str) -> str | None:
     """Name the scheme, as it is written; None for a plain path, which may hold a colon."""
     found = _SCHEME.match(uri)
     return (found[1] or found[2]) if found else None
+
+
+def absolute_uri(uri: str) -> str:
+    """Make a local path hold from any working folder; a URI stays as it is.
+
+    A run's row keeps its manifest, and workers and later commands read it from elsewhere.
+    """
+    return uri if scheme_of(uri) else os.path.abspath(Path(uri).expanduser())  # noqa: PTH100 - resolves .., not links
 
 
 def show_uri(uri: str) -> str:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from flows.commands.opened import opened
 from flows.commands.run import run_here
+from flows.commands.terminal import counted, say
 from infra.embedded import ServiceName, export
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
+from infra.uri import absolute_uri
 from tasks.manifest.read import read_jobs
 from tasks.model.identity import read_model_card
 from tasks.results.read import read_failures
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from infra.settings import Settings
-
-_CONSOLE = Console()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +79,7 @@ def run_backfill(
             last = find_run(engine, "last")
             manifest, dataset = manifest or last["manifest_uri"], dataset or last["dataset"]
         parameters: dict[str, Any] = {
-            "manifest": manifest,
+            "manifest": absolute_uri(manifest),
             "dataset": dataset,
             "num_frames": num_frames,
             "model": model,
@@ -116,8 +114,7 @@ def _print_plan(
     pending = find_pending(engine, objects, dataset=dataset, spec=spec, jobs=jobs, retry_failures=True)
     wanted = choose_jobs(jobs, pending, chosen=chosen, force=choice.force)
     videos = len({job.video_uri for job in wanted})
-    _CONSOLE.print(
-        f"Would ask {len(wanted):,} jobs on {videos:,} videos of {dataset}; "
+    say(
+        f"Would ask {counted(len(wanted), 'job')} on {counted(videos, 'video')} of {dataset}; "
         f"{len(chosen) - len(wanted):,} of the chosen have a valid label.",
-        soft_wrap=True,
     )

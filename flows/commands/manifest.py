@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
-from rich.console import Console
-
+from flows.commands.opened import services
+from flows.commands.terminal import counted, say
+from infra.embedded import ServiceName
 from infra.errors import ManifestError
 from infra.objects import ObjectStore
-from infra.settings import load_settings
 from tasks.manifest.check import check_manifest
 from tasks.manifest.import_csv import import_csv
 from tasks.manifest.import_openai import import_openai_batch
 from tasks.manifest.read import read_jobs
-
-_CONSOLE = Console()
 
 
 def check(manifest: str) -> None:
@@ -23,10 +22,10 @@ def check(manifest: str) -> None:
     Raises:
         ManifestError: Every fault.
     """
-    settings = load_settings()
-    jobs = read_jobs(manifest, ObjectStore(settings.store, settings.web))
+    with services(*([ServiceName.S3] if manifest.startswith("s3://") else [])) as settings:
+        jobs = read_jobs(manifest, ObjectStore(settings.store, settings.web))
     videos = len({job.video_uri for job in jobs})
-    _CONSOLE.print(f"{manifest} is good: {len(jobs):,} jobs on {videos:,} videos.", soft_wrap=True)
+    say(f"{manifest} is good: {counted(len(jobs), 'job')} on {counted(videos, 'video')}.")
 
 
 def import_manifest(source: str, target: str) -> None:
@@ -40,5 +39,8 @@ def import_manifest(source: str, target: str) -> None:
     faults = check_manifest(frame)
     if faults:
         raise ManifestError(f"{source} is no good manifest:\n" + "\n".join(f"  - {fault}" for fault in faults))
-    frame.write_parquet(target)
-    _CONSOLE.print(f"Wrote {len(frame):,} jobs to {target}.", soft_wrap=True)
+    with services(*([ServiceName.S3] if target.startswith("s3://") else [])) as settings:
+        parquet = BytesIO()
+        frame.write_parquet(parquet)
+        ObjectStore(settings.store, settings.web).replace(target, parquet.getvalue())
+    say(f"Wrote {counted(len(frame), 'job')} to {target}.")

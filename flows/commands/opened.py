@@ -30,13 +30,21 @@ _TITLES = {
 
 
 @contextmanager
-def services(*wanted: ServiceName, keep: bool = False) -> Iterator[Settings]:
+def services(*wanted: ServiceName, keep: bool = False, own: bool = False) -> Iterator[Settings]:
     """Have services run while a command works; gives the settings with their addresses.
+
+    Args:
+        wanted: Those that the command needs.
+        keep: Leave them running.
+        own: Take services of our own even where the user has set others.
 
     Raises:
         ConfigurationError: One does not start.
     """
     settings = load_settings()
+    if own:
+        places = {name: type(getattr(settings, name))() for name in ("database", "store", "prefect")}
+        settings = settings.model_copy(update=places)
     ours = needed(settings, frozenset(wanted))
     with ExitStack() as stack:
         with _CONSOLE.status(f"Starting {', '.join(_TITLES[name] for name in ServiceName if name in ours)}"):

@@ -2,74 +2,83 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
-from rich.console import Console
 from rich.table import Table
 
 from flows.commands.opened import services
-from infra.embedded import ServiceName, export, status, stop
+from flows.commands.scheduler import prefect_ready
+from flows.commands.terminal import OUT, say
+from infra.embedded import ServiceName, in_use, status, stop
+from infra.errors import ConfigurationError
 from infra.health import examine
+from tasks.model.health import check_engine
 
 if TYPE_CHECKING:
     from infra.settings import Settings
 
-_CONSOLE = Console()
+_PASSWORD = re.compile(r"(://[^/@:]*:)[^@/]*@")
 
 
 def start_services() -> None:
     """Start everything that the user has set no address for, and leave it running."""
     with services(*ServiceName, keep=True) as started:
         api_url = started.prefect.api_url or ""
-    _CONSOLE.print(
-        f"Running. Prefect's pages: {api_url.removesuffix('/api')}. Stop by `reelabel down`.", soft_wrap=True
-    )
+    say(f"Running. Prefect's pages: {api_url.removesuffix('/api')} . Stop by `reelabel down`.")
 
 
 def deploy_all() -> None:
     """Create or update the deployments on the user's Prefect, or on the embedded one."""
-    with services(ServiceName.PREFECT) as started:
-        os.environ.update(export(started))
-        from flows.deploy import deploy_flows  # noqa: PLC0415 - Prefect reads its environment when it is imported
+    with services(ServiceName.PREFECT) as started, prefect_ready(started):
+        from flows.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
 
         for name in deploy_flows(started):
-            _CONSOLE.print(f"Deployed {name} to work pool {started.prefect.work_pool}.")
+            say(f"Deployed {name} to work pool {started.prefect.work_pool}.")
         nightly = started.nightly.manifest
     if nightly is None:
-        _CONSOLE.print("classify/nightly is paused: set nightly.manifest, then deploy again.")
+        say("classify/nightly is paused: set nightly.manifest, then deploy again.")
 
 
-def stop_services(settings: Settings) -> None:
-    """Stop the embedded services."""
+def stop_services(settings: Settings, *, force: bool) -> None:
+    """Stop the embedded services.
+
+    Raises:
+        ConfigurationError: Another command is using them, and it was not forced.
+    """
+    if not force and in_use(settings.home):
+        raise ConfigurationError(
+            "Another command is using the services; wait for it, stop it by Ctrl-C, or take them away by --force.",
+        )
     stop(settings.home)
-    _CONSOLE.print(f"Stopped. Data stay in {settings.home}.", soft_wrap=True)
+    say(f"Stopped. Data stay in {settings.home}.")
 
 
 def print_status(settings: Settings) -> None:
     """List the embedded services."""
-    table = Table("service", "state", "address", "log")
+    table = Table("service", "state", "address")
     for service in status(settings.home):
         state = f"running ({service.pid})" if service.is_running else "stopped"
-        table.add_row(service.name.value, state, service.address or "", str(service.log))
-    _CONSOLE.print(table)
+        table.add_row(service.name.value, state, service.address or "")
+    OUT.print(table)
+    say(f"Logs: {settings.home / 'logs'}")
 
 
 def print_checks(settings: Settings) -> int:
     """Print every check; gives the exit code."""
     faults = 0
-    for check in examine(settings):
+    for check in (*examine(settings), *check_engine(settings)):
         faults += not check.ok
-        mark = "[green]ok[/green]  " if check.ok else "[red]fault[/red]"
+        mark = ("ok   ", "green") if check.ok else ("fault", "red")
         advice = f" {check.advice}" if check.advice and not check.ok else ""
-        _CONSOLE.print(f"{mark} {check.name}: {check.detail}{advice}", soft_wrap=True)
+        say(mark, f" {check.name}: {check.detail}{advice}")
     return 2 if faults else 0
 
 
 def print_settings(settings: Settings) -> None:
     """Print the effective settings as TOML; fields without a value are comments."""
-    values = settings.model_dump(mode="json")
+    values = _without_passwords(settings.model_dump(mode="json"))
     sections = {name: value for name, value in values.items() if isinstance(value, dict)}
     print(tomli_w.dumps({"home": str(settings.home)}), end="")  # noqa: T201 - may be saved as a file
     for name, fields in sections.items():
@@ -79,3 +88,10 @@ def print_settings(settings: Settings) -> None:
             description = model.model_fields[field].description
             text = f"# {field} =" if value is None else tomli_w.dumps({field: value}).strip()
             print(f"{text}  # {description}")  # noqa: T201
+
+
+def _without_passwords(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Mask what stands between a URL's colon and its @; secrets of their own are masked already."""
+    if isinstance(value, dict):
+        return {name: _without_passwords(inner) for name, inner in value.items()}
+    return _PASSWORD.sub(r"\1***@", value) if isinstance(value, str) else value

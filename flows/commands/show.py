@@ -8,10 +8,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import polars as pl
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from flows.commands.opened import opened
+from flows.commands.terminal import OUT, counted, say
 from infra.embedded import ServiceName
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
@@ -23,9 +24,8 @@ from tasks.results.runs import find_run
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping
 
-_CONSOLE = Console()
 _SHOWN_ROWS = 20
-_SHOWN_COLUMNS = ("job_id", "label", "margin", "answer", "frames_used", "prompt_tokens", "inference_ms")
+_SHOWN_COLUMNS = ("job_id", "label", "margin", "answer")
 
 
 def print_results(run: str, *, form: str) -> None:
@@ -42,6 +42,8 @@ def print_results(run: str, *, form: str) -> None:
         labels, failures = read_results(engine, **key), read_failures(engine, **key)
     if form == "table":
         _print_table(row, labels, failures)
+        if row["state"] != "done" and row["message"]:
+            say(f"This run {row['state']}: {row['message']}")
         return
     both = pl.concat([labels, failures], how="diagonal_relaxed").sort("job_id")
     if form == "json":
@@ -62,9 +64,11 @@ def print_audit(run: str, *, as_json: bool) -> int:
     if as_json:
         _write(json.dumps(asdict(report) | {"is_reconciled": report.is_reconciled}, indent=2).encode())
     else:
-        _CONSOLE.print(str(report), soft_wrap=True)
+        say(str(report))
         for code, count in report.codes.items():
-            _CONSOLE.print(f"  {count:,} failed with {code}")
+            say(f"  {count:,} failed with {code}")
+        if not report.is_reconciled and row["state"] != "running" and row["message"]:
+            say(f"The run {row['state']}: {row['message']}")
     return 0 if report.is_reconciled else 1
 
 
@@ -73,16 +77,17 @@ def _write(data: bytes) -> None:
 
 
 def _print_table(run: RowMapping, labels: pl.DataFrame, failures: pl.DataFrame) -> None:
-    table = Table(title=f"{run['dataset']}: {len(labels):,} labels, {len(failures):,} failures")
+    title = f"{run['dataset']}: {counted(len(labels), 'label')}, {counted(len(failures), 'failure')}"
+    table = Table(title=Text(title))
     for name in _SHOWN_COLUMNS:
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     for row in labels.head(_SHOWN_ROWS).iter_rows(named=True):
-        table.add_row(*[_cell(row[name]) for name in _SHOWN_COLUMNS])
-    _CONSOLE.print(table)
+        table.add_row(*[Text(_cell(row[name])) for name in _SHOWN_COLUMNS])
+    OUT.print(table)
     if len(labels) > _SHOWN_ROWS:
-        _CONSOLE.print(f"... and {len(labels) - _SHOWN_ROWS:,} more; --format csv prints all.")
+        say(f"... and {len(labels) - _SHOWN_ROWS:,} more; --format csv prints all, with every column.")
     for row in failures.head(_SHOWN_ROWS).iter_rows(named=True):
-        _CONSOLE.print(f"[red]{row['code']}[/red] {row['job_id']}: {row['message']}", soft_wrap=True)
+        say((row["code"], "red"), f" {row['job_id']}: {row['message']}")
 
 
 def _cell(value: object) -> str:

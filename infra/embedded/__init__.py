@@ -2,6 +2,6 @@
 
 from infra.embedded.environment import export
 from infra.embedded.home import ServiceName
-from infra.embedded.services import ServiceStatus, needed, running, start, status, stop
+from infra.embedded.services import ServiceStatus, in_use, needed, running, start, status, stop
 
-__all__ = ["ServiceName", "ServiceStatus", "export", "needed", "running", "start", "status", "stop"]
+__all__ = ["ServiceName", "ServiceStatus", "export", "in_use", "needed", "running", "start", "status", "stop"]

@@ -90,6 +90,16 @@ def stop(home: Path) -> None:
         _end(place, set(ServiceName))
 
 
+def in_use(home: Path) -> bool:
+    """Whether any command is working with the services of a home folder."""
+    with Home(home).in_use_lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def status(home: Path) -> list[ServiceStatus]:
     """Look at every service of a home folder."""
     place = Home(home)

@@ -50,6 +50,14 @@ def close_run(engine: Engine, run_id: UUID, *, state: str, message: str) -> None
     update_run(engine, run_id, state=state, message=message, ended_at=func.now())
 
 
+def cancel_run(engine: Engine, run_id: UUID) -> None:
+    """Record that a user stopped a run, unless it has ended by itself."""
+    columns = {"state": "cancelled", "message": "Stopped by the user.", "ended_at": func.now()}
+    statement = update(RUN).where(RUN.c.run_id == run_id, RUN.c.state == "running").values(columns)
+    with database_errors(), engine.begin() as connection:
+        connection.execute(statement)
+
+
 def read_run(engine: Engine, run_id: UUID) -> RowMapping | None:
     """Read a run's row; None before it started."""
     with database_errors(), engine.connect() as connection:
@@ -71,6 +79,7 @@ def find_run(engine: Engine, text: str) -> RowMapping:
     if not latest:
         raise ConfigurationError("No run has been started yet; `reelabel classify` starts one.")
     if len(rows) != 1:
-        known = ", ".join(f"{row['run_id']} ({row['dataset']})" for row in latest)
-        raise ConfigurationError(f"{len(rows) or 'No'} runs match {text!r}; give one of the latest: {known}.")
+        known = ", ".join(f"{row['run_id']} ({row['dataset']})" for row in (rows or latest)[:_SHOWN_RUNS])
+        which = "give more of the id" if rows else "give one of the latest"
+        raise ConfigurationError(f"{len(rows) or 'No'} runs match {text!r}; {which}: {known}.")
     return rows[0]

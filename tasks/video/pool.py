@@ -49,7 +49,7 @@ class DecodePool:
     """
 
     def __init__(self, *, processes: int, timeout_s: float, memory_mib: int) -> None:
-        """Make the pool; its processes start with the first video.
+        """Start the processes.
 
         Args:
             processes: Videos decoded at once.
@@ -75,14 +75,22 @@ class DecodePool:
         """End every child."""
         self.close()
 
-    def extract(self, path: Path, *, sampling: Sampling, limits: Limits) -> Keyframes:
+    def extract(
+        self,
+        path: Path,
+        *,
+        sampling: Sampling,
+        limits: Limits,
+        native: bool = False,
+        every: bool = False,
+    ) -> Keyframes:
         """Run `extract_keyframes` in a child.
 
         Raises:
             VideoError: As `extract_keyframes` does; also DecoderCrashedError and DecoderTimeoutError.
             DecodersLostError: Children are killed faster than they can be started.
         """
-        return self._run(extract_keyframes, path, sampling=sampling, limits=limits)
+        return self._run(extract_keyframes, path, sampling=sampling, limits=limits, native=native, every=every)
 
     def close(self) -> None:
         """End every child, at work or not."""
@@ -129,12 +137,19 @@ class DecodePool:
             return self._pool.schedule(_explained, args=call, kwargs=named, timeout=self._timeout_s)
 
     def _make_pool(self) -> ProcessPool:
-        return ProcessPool(
+        pool = ProcessPool(
             max_workers=self._processes,
             context=multiprocessing.get_context("spawn"),
             initializer=_become_disposable,
             initargs=[self._memory_mib],
         )
+        # Threads and processes inherit what is blocked: no child hears a Ctrl-C while it starts.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            assert pool.active  # looking starts it
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return pool
 
 
 def _explained(function: Callable[..., T], *arguments: Any, **named: Any) -> T:  # noqa: ANN401

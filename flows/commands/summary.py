@@ -1,0 +1,86 @@
+"""What a run did, how long it took, and where its results are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from flows.commands.terminal import OUT, counted, say
+from infra.database import connect
+from infra.objects import ObjectStore
+from tasks.manifest.read import read_jobs
+from tasks.results.audit import audit_jobs
+from tasks.results.runs import read_run
+from tasks.results.summary import summarize_results
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from sqlalchemy import RowMapping
+
+    from infra.settings import Settings
+    from tasks.results.audit import AuditReport
+    from tasks.results.summary import Summary
+
+_STAGES = ("engine start", "fetch", "decode", "cache write", "cache read", "preprocess", "inference", "database")
+
+
+def print_summary(settings: Settings, run_id: UUID, *, manifest: str) -> int:
+    """Print a run's summary; gives the exit code.
+
+    A classify has failed where any job of the manifest has; a backfill answers for its own jobs.
+    """
+    engine = connect(settings.database)
+    try:
+        row = read_run(engine, run_id)
+        assert row is not None
+        jobs = read_jobs(manifest, ObjectStore(settings.store, settings.web))
+        key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
+        report = audit_jobs(engine, **key, jobs=jobs)
+        summary = summarize_results(engine, **key, jobs=jobs)
+    finally:
+        engine.dispose()
+    OUT.print(_table(row, report, summary))
+    say(f"Results: reelabel results {str(run_id)[:8]}")
+    if settings.prefect.api_url:
+        say("Prefect: " + settings.prefect.api_url.removesuffix("/api") + f"/runs/flow-run/{run_id}")
+    if row["kind"] == "backfill":
+        return 1 if row["jobs_failed"] else 0
+    return 0 if report.is_reconciled and not report.failures else 1
+
+
+def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
+    seconds = (row["ended_at"] - row["started_at"]).total_seconds()
+    asked = row["jobs_labelled"] + row["jobs_failed"]
+    reason = "ended before" if row["kind"] == "classify" else "not chosen, or ended before"
+    skipped = f" ({row['jobs_skipped']:,} {reason})" if row["jobs_skipped"] else ""
+    endings = f"{counted(row['jobs_labelled'], 'label')}, {counted(row['jobs_failed'], 'failure')}"
+    lines = [
+        ("jobs", f"{row['jobs_total']:,}{skipped}"),
+        ("asked in this run", f"{asked:,} ({endings})"),
+        ("videos", f"{row['videos_extracted']:,} extracted, {row['videos_cached']:,} from the cache"),
+    ]
+    for score in summary.tasks:
+        if score.accuracy is not None:
+            right = f"{score.accuracy:.3f} ({score.correct:,} of {score.known:,})"
+            lines.append((f"accuracy: {score.task or 'all'}", right))
+    lines += [(f"seconds: {stage}", f"{row['stage_ms'].get(stage, 0.0) / 1e3:.2f}") for stage in _STAGES if asked]
+    lines.append(("seconds in all", f"{seconds:.1f}"))
+    if asked:
+        lines.append(("jobs per second", f"{_rate(row, seconds):.1f} after the engine's start"))
+    for group in summary.failures:
+        lines.append((f"failed: {group.code}", f"{group.count:,}, such as {group.job_id}: {group.message}"))
+    lines.append(("audit", str(report)))
+    table = Table(title=Text(f"{row['kind']} of {row['dataset']}"), show_header=False)
+    for name, value in lines:
+        table.add_row(Text(name), Text(value))
+    return table
+
+
+def _rate(row: RowMapping, seconds: float) -> float:
+    """Jobs per second, the engine's start left out: it is the same for one job and for a million."""
+    asked = row["jobs_labelled"] + row["jobs_failed"]
+    at_work_s = seconds - row["stage_ms"].get("engine start", 0.0) / 1e3
+    return float(asked / max(at_work_s, 1e-3))

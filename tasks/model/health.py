@@ -1,0 +1,46 @@
+"""What `reelabel doctor` looks at of the engine: is it installed, can it be imported, is the model there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from infra.errors import ReelabelError
+from infra.health import Check
+from tasks.model.identity import read_model_card
+from tasks.model.process import engine_environment
+from tasks.model.questions import EngineConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from infra.settings import Settings
+
+_TIMEOUT_S = 180
+_IMPORT = "import torch, vllm; print(vllm.__version__, 'on torch', torch.__version__, end='')"
+
+
+def check_engine(settings: Settings) -> Iterator[Check]:
+    """Look at the engine and its model; importing vLLM takes some seconds."""
+    try:
+        card = read_model_card(settings.model.name, revision=settings.model.revision)
+        yield Check(name="model", ok=True, detail=f"{card.identity.name} at {card.location}")
+    except ReelabelError as error:
+        yield Check(name="model", ok=False, detail=error.code, advice=error.message)
+    try:
+        environment = engine_environment(EngineConfig(model=settings.model.name or ""))
+    except ReelabelError as error:
+        yield Check(name="vllm", ok=False, detail=error.code, advice=error.message)
+        return
+    # In a process with the engine's own environment: what a CPU needs is set up there alone.
+    command = [sys.executable, "-P", "-c", _IMPORT]
+    found = subprocess.run(  # noqa: S603 - our own command
+        command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+    )
+    last_line = (found.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    if found.returncode:
+        advice = "Install reelabel[gpu], or on a CPU the packages of requirements/cpu.txt."
+        yield Check(name="vllm", ok=False, detail=last_line, advice=advice)
+    else:
+        yield Check(name="vllm", ok=True, detail=found.stdout)

@@ -1,0 +1,50 @@
+import os
+
+import pytest
+
+from infra.errors import ConfigurationError
+from infra.settings import load_settings
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith("REELABEL_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("REELABEL_STOR_URI", "s3://a/b", "REELABEL_STOR_URI is no setting; did you mean REELABEL_STORE_URI?"),
+        ("REELABEL_FOO", "1", "REELABEL_FOO is no setting"),
+        ("REELABEL_CONFIG", "/no/such.toml", "REELABEL_CONFIG names /no/such.toml, but there is no such file."),
+        ("REELABEL_STORE_URI", "ftp://x", "store.uri: 'ftp://x' has not the form it must have"),
+        ("REELABEL_MODEL_DTYPE", "float8", "model.dtype: Input should be 'auto', 'float32', 'bfloat16' or 'float16'"),
+        ("REELABEL_MODEL_TEMPLATE", "Say yes.", "model.template: it must hold {prompt} and {choices}"),
+        ("REELABEL_MODEL_TEMPLATE", "{prompt} {choices} {foo}", "no other place in braces"),
+        ("REELABEL_MODEL_TEMPLATE", "{prompt", "it is no template"),
+        ("REELABEL_SAMPLING_NUM_FRAMES", "0", "sampling.num_frames: Input should be greater than or equal to 1"),
+    ],
+)
+def test_a_wrong_variable_is_named(monkeypatch, name, value, message):
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(ConfigurationError) as raised:
+        load_settings()
+
+    assert message in raised.value.message
+
+
+def test_an_unknown_field_of_the_file_is_named(tmp_path):
+    (tmp_path / "reelabel.toml").write_text("[store]\nurl = 's3://a/b'\n")
+
+    with pytest.raises(ConfigurationError, match=r"store\.url: unknown setting"):
+        load_settings()
+
+
+def test_a_model_folder_holds_from_any_working_folder(monkeypatch, tmp_path):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setenv("REELABEL_MODEL_NAME", "mine")
+
+    assert load_settings().model.name == str(tmp_path / "mine")
