@@ -6,7 +6,6 @@ Exit codes: 0 done, 1 finished with failures, not reconciled or cut off, 2 usage
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from importlib.metadata import version
@@ -326,8 +325,6 @@ def bench_fuzz(
 
     raise typer.Exit(fuzz(count, seed=seed, as_json=json, keep=keep))
 
-
-logging.getLogger("prefect").setLevel(logging.WARNING)
 
 if __name__ == "__main__":
     main()

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from flows.commands.opened import opened
 from flows.commands.run import run_here
-from flows.commands.terminal import counted, say
+from flows.commands.terminal import say
 from infra.embedded import ServiceName, export
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
 from infra.uri import absolute_uri
+from infra.wording import counted
 from tasks.manifest.read import read_jobs
 from tasks.model.identity import read_model_card
 from tasks.results.read import read_failures

@@ -8,10 +8,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from flows.commands.opened import services
-from flows.commands.terminal import counted, say
+from flows.commands.terminal import say
 from infra.embedded import ServiceName
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
+from infra.wording import counted
 from tasks.frames.prepare import look_at_video
 from tasks.frames.show import contact_sheet, describe, save_npz
 from tasks.model.identity import read_model_card

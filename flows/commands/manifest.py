@@ -6,10 +6,11 @@ from io import BytesIO
 from pathlib import Path
 
 from flows.commands.opened import services
-from flows.commands.terminal import counted, say
+from flows.commands.terminal import say
 from infra.embedded import ServiceName
 from infra.errors import ManifestError
 from infra.objects import ObjectStore
+from infra.wording import counted
 from tasks.manifest.check import check_manifest
 from tasks.manifest.import_csv import import_csv
 from tasks.manifest.import_openai import import_openai_batch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -15,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from infra.settings import Settings
+
+_DRAIN_TIMEOUT_S = 5
+# Its log lines go to its server and not to the terminal: our bar and summary say it all there.
+_QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL": "CRITICAL"}
 
 
 @contextmanager
@@ -29,19 +32,22 @@ def prefect_ready(settings: Settings) -> Iterator[None]:
     found = check_prefect(settings)
     if not found.ok:
         raise ConfigurationError(f"Prefect at {found.detail}. {found.advice}")
-    os.environ.update(export(settings))
+    os.environ.update(export(settings) | _QUIET)
     import httpx  # noqa: PLC0415
+    from prefect.events.worker import EventsWorker  # noqa: PLC0415
     from prefect.exceptions import PrefectException, PrefectHTTPStatusError  # noqa: PLC0415
+    from prefect.logging.handlers import APILogHandler  # noqa: PLC0415
 
-    # Its own lines are for logs: the run's row, its log in Prefect and our summary say it all.
-    logging.getLogger("prefect").setLevel(logging.CRITICAL)
-    logging.getLogger("prefect._internal").setLevel(logging.CRITICAL + 1)
     try:
         yield
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
         raise ConfigurationError(f"Prefect at {settings.prefect.api_url} does not go along: {_gist(error)}.") from error
     except PrefectException as error:
         raise ConfigurationError(f"Prefect refuses: {_gist(error)}.") from error
+    finally:
+        # The server may be ours, and stop with this command.
+        APILogHandler().flush()
+        EventsWorker.drain_all(timeout=_DRAIN_TIMEOUT_S)
 
 
 def _gist(error: Exception) -> str:

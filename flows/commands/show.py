@@ -12,10 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.commands.opened import opened
-from flows.commands.terminal import OUT, counted, say
+from flows.commands.terminal import OUT, say
 from infra.embedded import ServiceName
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
+from infra.wording import counted
 from tasks.manifest.read import read_jobs
 from tasks.results.audit import audit_jobs
 from tasks.results.read import read_failures, read_results

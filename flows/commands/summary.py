@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from flows.commands.terminal import OUT, counted, say
+from flows.commands.terminal import OUT, say
 from infra.database import connect
 from infra.objects import ObjectStore
+from infra.wording import counted
 from tasks.manifest.read import read_jobs
 from tasks.results.audit import audit_jobs
 from tasks.results.runs import read_run

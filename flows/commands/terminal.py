@@ -1,4 +1,4 @@
-"""What a command writes for people: consoles that print a user's text as it is, and counted words."""
+"""What a command writes for people: a user's text is printed as it is."""
 
 from __future__ import annotations
 
@@ -18,8 +18,3 @@ def say(*parts: str | tuple[str, str]) -> None:
 def complain(code: str, message: str) -> None:
     """Print an error's stable code and its sentence."""
     ERRORS.print(Text.assemble((code, "red"), f": {message}"), soft_wrap=True)
-
-
-def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """Write a number with its noun: 1 job, 2 jobs."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from flows.commands.terminal import OUT, counted
+from flows.commands.terminal import OUT
 from infra.errors import ReelabelError
+from infra.wording import counted
 from tasks.results.runs import read_run
 
 if TYPE_CHECKING:
@@ -26,16 +27,18 @@ _POLL_S = 0.5
 def watched(engine: Engine, run_id: UUID) -> Iterator[None]:
     """Show a run's progress until the work inside is done; nothing before the run has a row."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=OUT) as progress:
-        view = _View(engine, run_id, progress)
-        watcher = threading.Thread(target=view.follow, daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            view.ended.set()
-            watcher.join()
-            view.look()
+    progress = Progress(*columns, console=OUT)
+    view = _View(engine, run_id, progress)
+    watcher = threading.Thread(target=view.follow, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        view.ended.set()
+        watcher.join()
+        view.look()
+        if progress.tasks:
+            progress.stop()
 
 
 class _View:
@@ -67,6 +70,7 @@ class _View:
             return
         if self._bar is None:
             self._bar = self._progress.add_task("", total=asked)
+            self._progress.start()
         done = row["jobs_labelled"] + row["jobs_failed"]
         self._progress.update(self._bar, description=_stage(row), total=asked, completed=done)
 

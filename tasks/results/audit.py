@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
+from infra.wording import counted
 from sql.queries import read_query
 from tasks.results.stage import staged_jobs
 
@@ -55,7 +56,8 @@ class AuditReport:
 
     def __str__(self) -> str:
         """Say it in one sentence."""
-        counts = f"{self.jobs:,} jobs = {self.labels:,} labels + {self.failures:,} failures"
+        endings = f"{counted(self.labels, 'label')} + {counted(self.failures, 'failure')}"
+        counts = f"{counted(self.jobs, 'job')} = {endings}"
         if self.is_reconciled:
             return f"Reconciled: {counts}."
         faults = f"{self.missing:,} missing, {self.doubled:,} doubled, {self.stale:,} stale"
