@@ -21,16 +21,18 @@ class Keyframes:
         frame_index: Positions in the full linear decode, -1 where unknown; shape (N,), int64.
         is_keyframe: Whether each frame is a keyframe; shape (N,), bool.
         picks: Indices into `images` as shown to the model, with repeats; shape (M,), int64.
-        keyframes_in_file: Keyframes of the video stream.
-        total_frames: Frames of the video stream; None where unknown.
+        keyframes_in_file: Keyframes of the video stream; with method `index`, those that the index lists.
+        total_frames: Frames of the video stream; None where that cannot be told without decoding.
         fps: Average frame rate; 0.0 where the container gives none.
         duration_s: Length of the stream; 0.0 where unknown.
         native_width_px: Width as stored, before rotation and scaling.
         native_height_px: Height as stored.
         rotation_deg: Counter-clockwise rotation that the container asks for; applied unless native.
-        method: How frames were reached: `seek`, or `linear` where seeking cannot be trusted.
-        reason: Why it was `linear`; empty otherwise.
-        decode_ms: Milliseconds from opening to the last frame.
+        method: How frames were reached: by the container's `index`, by `seek`, or by a `linear` decode.
+        reason: Why not by a shorter way; empty where there is none.
+        decode_ms: Milliseconds from opening to the last frame, without those of `fetch_ms`.
+        fetch_ms: Milliseconds spent waiting for parts of a remote file; 0 for a local one.
+        bytes_fetched: Bytes of those parts.
     """
 
     images: npt.NDArray[np.uint8]
@@ -46,9 +48,11 @@ class Keyframes:
     native_width_px: int
     native_height_px: int
     rotation_deg: int
-    method: Literal["seek", "linear"]
+    method: Literal["index", "seek", "linear"]
     reason: str
     decode_ms: float
+    fetch_ms: float = 0.0
+    bytes_fetched: int = 0
 
     def __post_init__(self) -> None:
         """Check that all columns speak of the same frames."""

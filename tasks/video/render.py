@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from av.video.reformatter import Interpolation
 
+from tasks.video.orientation import Orientation, orientation_of
 from tasks.video.size import fit_size
 from tasks.video.source import check_frame_size
 
@@ -30,12 +31,14 @@ class Renderer:
         width_px: Width before rotation.
         height_px: Height before rotation.
         rotation_deg: Counter-clockwise rotation that the container asks for: 0, 90, 180 or 270.
-        native: Leave frames unscaled and unrotated.
+        orientation: How stored pictures are turned and mirrored to be shown.
+        native: Leave frames unscaled, unrotated and unmirrored.
     """
 
     width_px: int
     height_px: int
     rotation_deg: int
+    orientation: Orientation
     native: bool
     limits: Limits
 
@@ -48,8 +51,14 @@ class Renderer:
             max_pixels=sampling.max_pixels,
             multiple_px=sampling.size_multiple_px,
         )
-        turns = round(frame.rotation / 90) % 4
-        return cls(width_px=width, height_px=height, rotation_deg=turns * 90, native=native, limits=limits)
+        return cls(
+            width_px=width,
+            height_px=height,
+            rotation_deg=round(frame.rotation / 90) % 4 * 90,
+            orientation=orientation_of(frame),
+            native=native,
+            limits=limits,
+        )
 
     def render(self, frame: VideoFrame) -> npt.NDArray[np.uint8]:
         """Convert one frame.
@@ -70,7 +79,7 @@ class Renderer:
             interpolation=_SCALING,
             threads=1,
         )
-        return np.rot90(_rgb(scaled), self.rotation_deg // 90)
+        return self.orientation.apply(_rgb(scaled))
 
 
 def _rgb(frame: VideoFrame) -> npt.NDArray[np.uint8]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import av
 import av.error
@@ -16,6 +16,7 @@ from infra.errors import (
     VideoTooLargeError,
     VideoUnreadableError,
 )
+from tasks.video.ranges import SparseFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,11 +32,24 @@ if TYPE_CHECKING:
 # Playlists would read other files under the video's name; `tty` takes any text for a film of letters.
 _REFUSED_FORMATS = frozenset({"concat", "dash", "hls", "image2", "imf", "lavfi", "rtsp", "sdp", "tty"})
 _FORMATS = ",".join(sorted(av.formats_available - _REFUSED_FORMATS))
+_QUICKLY = {"skip_frame": "all", "max_ts_probe": "0", "fpsprobesize": "0"}
 
 
 @contextmanager
-def open_video(path: Path, limits: Limits) -> Iterator[tuple[InputContainer, VideoStream]]:
+def open_video(
+    source: Path | SparseFile,
+    limits: Limits,
+    *,
+    quickly: bool = False,
+    strictly: bool = False,
+) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a file and its first video stream, cover pictures aside.
+
+    Args:
+        source: The file.
+        limits: What the video may cost.
+        quickly: Decode nothing to learn of the streams; for containers whose header says enough.
+        strictly: End at damage in a picture, which some decoders patch from earlier ones without a word.
 
     Raises:
         VideoMissingError: There is no file.
@@ -44,12 +58,14 @@ def open_video(path: Path, limits: Limits) -> Iterator[tuple[InputContainer, Vid
         NoVideoStreamError: There is no video stream in it.
         VideoTooLargeError: The file or its frames exceed the limits.
     """
-    with _open_container(path, limits) as container:
+    with _open_container(source, limits, _QUICKLY if quickly else {}) as container:
         stream = _video_stream(container)
         check_frame_size(stream.codec_context.width, stream.codec_context.height, limits)
         # One thread: processes run side by side, and threads would delay the first frame after a seek.
         stream.codec_context.thread_type = "NONE"
         stream.codec_context.thread_count = 1
+        if strictly:
+            stream.codec_context.options = {"err_detect": "explode"}
         yield container, stream
 
 
@@ -94,24 +110,26 @@ def _packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[
     yield None
 
 
-def _open_container(path: Path, limits: Limits) -> InputContainer:
+def _open_container(source: Path | SparseFile, limits: Limits, probing: dict[str, str]) -> InputContainer:
     try:
-        size_bytes = path.stat().st_size
+        size_bytes = source.size_bytes if isinstance(source, SparseFile) else source.stat().st_size
         if size_bytes == 0:
             raise VideoEmptyError("The video has no bytes; upload it again.")
         if size_bytes > limits.max_video_bytes:
             raise VideoTooLargeError(f"The video has {size_bytes:,} bytes; extract.max_video_bytes allows fewer.")
         # `file:` keeps a colon in a name from being read as a protocol.
-        options = {"format_whitelist": _FORMATS, "protocol_whitelist": "file"}
-        return av.open(f"file:{path}", options=options, metadata_errors="replace")
+        file: Any = source if isinstance(source, SparseFile) else f"file:{source}"
+        options = {"format_whitelist": _FORMATS, "protocol_whitelist": "file", **probing}
+        container: InputContainer = av.open(file, "r", options=options, metadata_errors="replace")
     except MemoryError:
         raise
     except FileNotFoundError:
-        raise VideoMissingError(f"There is no video at {path}; check the path.") from None
+        raise VideoMissingError(f"There is no video at {source}; check the path.") from None
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise VideoUnreadableError(
             f"FFmpeg cannot open the video ({_reason(error)}); is it a whole video file?"
         ) from None
+    return container
 
 
 def _reason(error: Exception) -> str:

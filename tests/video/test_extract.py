@@ -16,12 +16,12 @@ from tasks.video.limits import Limits
 LIMITS = Limits()
 
 CONTAINERS = [
-    pytest.param("clip.mp4", "libx264", {"b_frames": 0}, "seek", id="mp4"),
-    pytest.param("clip.mp4", "libx264", {"b_frames": 3}, "seek", id="mp4 with b-frames"),
-    pytest.param("clip.mov", "libx264", {"b_frames": 2}, "seek", id="mov with b-frames"),
-    pytest.param("clip.mkv", "libx264", {"b_frames": 2}, "seek", id="mkv with b-frames"),
-    pytest.param("clip.webm", "libvpx-vp9", {}, "seek", id="webm"),
-    pytest.param("clip.webm", "libvpx", {}, "seek", id="webm of vp8"),
+    pytest.param("clip.mp4", "libx264", {"b_frames": 0}, "index", id="mp4"),
+    pytest.param("clip.mp4", "libx264", {"b_frames": 3}, "index", id="mp4 with b-frames"),
+    pytest.param("clip.mov", "libx264", {"b_frames": 2}, "index", id="mov with b-frames"),
+    pytest.param("clip.mkv", "libx264", {"b_frames": 2}, "index", id="mkv with b-frames"),
+    pytest.param("clip.webm", "libvpx-vp9", {}, "index", id="webm"),
+    pytest.param("clip.webm", "libvpx", {}, "index", id="webm of vp8"),
     pytest.param("clip.avi", "mpeg4", {}, "linear", id="avi"),
     pytest.param("clip.ts", "libx264", {"b_frames": 2}, "linear", id="mpeg-ts with b-frames"),
     pytest.param("clip.mpg", "mpeg2video", {"b_frames": 2}, "linear", id="mpeg-ps with b-frames"),
@@ -39,16 +39,18 @@ def test_every_frame_is_the_linear_decodes_own(make_clip, decode_linearly, name,
     assert got.method == method
     assert len(got.picks) == 6
     for image, pts, index, is_keyframe in zip(got.images, got.pts, got.frame_index, got.is_keyframe, strict=True):
-        true_pts, true_flag, true_image = linear[index]
+        true_pts, true_flag, true_image = (
+            next(frame for frame in linear if frame[0] == pts) if index < 0 else linear[index]
+        )
         assert (true_pts if true_pts is not None else -1) == pts
         assert true_flag == is_keyframe
         np.testing.assert_array_equal(image, true_image)
     assert got.keyframes_in_file == sum(flag for _, flag, _ in linear)
-    assert got.total_frames == len(linear)
+    assert got.total_frames in {None, len(linear)}
 
 
-@pytest.mark.parametrize(("name", "codec", "options", "method"), CONTAINERS)
-def test_every_keyframe_is_taken_when_all_are_asked_for(make_clip, decode_linearly, name, codec, options, method):
+@pytest.mark.parametrize(("name", "codec", "options"), [case.values[:3] for case in CONTAINERS])
+def test_every_keyframe_is_taken_when_all_are_asked_for(make_clip, decode_linearly, name, codec, options):
     path = make_clip(name, codec=codec, **options)
     expected = [image for _, flag, image in decode_linearly(path) if flag]
 
@@ -56,7 +58,7 @@ def test_every_keyframe_is_taken_when_all_are_asked_for(make_clip, decode_linear
 
     np.testing.assert_array_equal(got.images, np.stack(expected))
     assert got.picks.tolist() == list(range(len(expected)))
-    assert method in {"seek", "linear"}
+    assert got.method == "linear"
 
 
 def test_two_keyframes_for_sixteen_frames_are_shown_eight_times_each(make_clip):

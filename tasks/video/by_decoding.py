@@ -1,0 +1,57 @@
+"""The way that is always right: decode everything, once to learn the keyframes, once to keep the picks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tasks.video.shots import Census, Sight, shoot
+from tasks.video.source import decode_all, open_video
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from av.container import InputContainer
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+    from tasks.video.keyframes import Keyframes
+    from tasks.video.shots import Request
+
+
+def extract_by_decoding(request: Request) -> Keyframes:
+    """Decode the whole video twice.
+
+    Raises:
+        VideoError: As `extract_keyframes` does.
+    """
+    with open_video(request.source, request.limits) as (container, stream):
+        sights = _look(container, stream)
+    keyframes = [sight for sight in sights if sight.is_keyframe]
+    candidates = keyframes or sights
+    chosen = request.choose(len(candidates))
+    wanted = {candidates[number].position: candidates[number] for number in chosen}
+    census = Census(keyframes=len(keyframes), frames=len(sights))
+    with open_video(request.source, request.limits) as opened:
+        frames = _take(*opened, wanted)
+        return shoot(request, opened, chosen=chosen, frames=frames, census=census, method="linear")
+
+
+def _look(container: InputContainer, stream: VideoStream) -> list[Sight]:
+    """Decode all frames and drop them, keeping what they say of themselves."""
+    seen = [(frame.pts, frame.key_frame, is_flagged) for frame, is_flagged in decode_all(container, stream)]
+    # Some decoders never mark a keyframe; they show a frame per packet, so the packets' flags stand in.
+    are_marked = any(is_marked for _, is_marked, _ in seen)
+    return [
+        Sight(pts, position, bool(is_marked if are_marked else is_flagged))
+        for position, (pts, is_marked, is_flagged) in enumerate(seen)
+    ]
+
+
+def _take(
+    container: InputContainer,
+    stream: VideoStream,
+    wanted: dict[int, Sight],
+) -> Iterator[tuple[Sight, VideoFrame]]:
+    for position, (frame, _) in enumerate(decode_all(container, stream)):
+        if position in wanted:
+            yield wanted[position], frame

@@ -1,0 +1,114 @@
+"""The way for containers that can seek but keep no index in their header: list the packets, then seek."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import av.error
+
+from tasks.video.misled import MisledError
+from tasks.video.proof import require_keyframe
+from tasks.video.shots import Census, Sight, shoot
+from tasks.video.source import open_video
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+    from tasks.video.keyframes import Keyframes
+    from tasks.video.shots import Request
+
+# MPEG-PS/TS land on the next keyframe, AVI's times run backwards in real files, FLV and Ogg have no index.
+_SEEKABLE_FORMATS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
+_MOST_FRAMES_AFTER_SEEK = 32
+_VP8_SHOWN = 0x10
+
+
+def extract_by_seeking(request: Request) -> Keyframes:
+    """Read all packets, decode none but those around the picks.
+
+    Raises:
+        MisledError: The packets do not tell enough, or a seek landed elsewhere.
+        VideoError: As `extract_keyframes` does.
+    """
+    if request.every:
+        raise MisledError("every keyframe was asked for")
+    with open_video(request.source, request.limits) as opened:
+        listed = _list_packets(*opened)
+    times, keyframes = _arrange(listed)
+    chosen = request.choose(len(keyframes))
+    sights = [Sight(times[keyframes[number]], keyframes[number], is_keyframe=True) for number in dict.fromkeys(chosen)]
+    census = Census(keyframes=len(keyframes), frames=len(times))
+    # Opened anew: demuxing to the end may have met what a decoder starting there would not.
+    with open_video(request.source, request.limits, strictly=True) as opened:
+        frames = ((sight, _frame_at(*opened, sight.pts)) for sight in sights)
+        return shoot(request, opened, chosen=chosen, frames=frames, census=census, method="seek")
+
+
+class _Listed(NamedTuple):
+    """One packet, as far as it matters here."""
+
+    pts: int
+    is_keyframe: bool
+    is_shown: bool
+
+
+def _list_packets(container: InputContainer, stream: VideoStream) -> list[_Listed]:
+    if container.format.name not in _SEEKABLE_FORMATS:
+        raise MisledError(f"seeks in {container.format.name} are not exact")
+    try:
+        return [_listed(packet, stream) for packet in container.demux(stream) if packet.size]
+    except av.error.FFmpegError:
+        raise MisledError("the demuxer stopped at an error") from None
+
+
+def _listed(packet: Packet[VideoStream], stream: VideoStream) -> _Listed:
+    if packet.is_corrupt:
+        raise MisledError("a packet is cut short")
+    if packet.pts is None:
+        raise MisledError("packets without a presentation time")
+    is_hidden = stream.codec_context.name == "vp8" and not memoryview(packet)[0] & _VP8_SHOWN
+    # An edit list discards what lies before its start.
+    return _Listed(packet.pts, packet.is_keyframe, is_shown=not (packet.is_discard or is_hidden))
+
+
+def _arrange(listed: list[_Listed]) -> tuple[list[int], list[int]]:
+    """Order frames as they are shown; gives their times, and the positions of the keyframes."""
+    times = sorted(packet.pts for packet in listed if packet.is_shown)
+    where = {pts: position for position, pts in enumerate(times)}
+    keyframes = sorted(where[packet.pts] for packet in listed if packet.is_keyframe and packet.is_shown)
+    if len(where) != len(times):
+        raise MisledError("packets that share a presentation time")
+    if not keyframes:
+        raise MisledError("no packet is flagged as a keyframe")
+    # What a decoder cannot decode it does not show: positions would be wrong.
+    if not listed[0].is_keyframe or times[0] < listed[0].pts:
+        raise MisledError("frames stand before the first keyframe")
+    return times, keyframes
+
+
+def _frame_at(container: InputContainer, stream: VideoStream, wanted: int | None) -> VideoFrame:
+    """Seek to a keyframe and check that it is what was looked for."""
+    assert wanted is not None
+    try:
+        container.seek(wanted, stream=stream, backward=True)
+        frame = _landing(container.decode(stream), wanted)
+    except MemoryError:
+        raise
+    except av.error.FFmpegError:
+        raise MisledError("a seek ended in an error") from None
+    require_keyframe(frame)
+    return frame
+
+
+def _landing(frames: Iterator[VideoFrame], wanted: int) -> VideoFrame:
+    for count, frame in enumerate(frames):
+        if frame.pts == wanted:
+            return frame
+        if frame.pts is None or frame.pts > wanted or count >= _MOST_FRAMES_AFTER_SEEK:
+            raise MisledError("a seek landed elsewhere")
+    raise MisledError("a seek reached the end")

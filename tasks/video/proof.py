@@ -1,0 +1,50 @@
+"""Proofs that a frame decoded out of its order is the linear decode's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import av.error
+from av.video.frame import PictureType
+
+from tasks.video.misled import KeyframeDamagedError, MisledError
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+
+def require_keyframe(frame: VideoFrame) -> None:
+    """Check that a frame was decoded from nothing but its own packet.
+
+    Raises:
+        MisledError: It may depend on others.
+        KeyframeDamagedError: It is damaged.
+    """
+    if not frame.key_frame or frame.pict_type != PictureType.I:
+        raise MisledError("a packet is flagged as a keyframe, its frame is not")
+    if frame.is_corrupt:
+        raise KeyframeDamagedError
+
+
+def decode_alone(codec: VideoCodecContext, packet: Packet[VideoStream]) -> VideoFrame:
+    """Decode one packet by itself.
+
+    Raises:
+        MisledError: What comes out is not one keyframe with the packet's time.
+        KeyframeDamagedError: It is damaged.
+    """
+    try:
+        frames = codec.decode(packet) + codec.decode(None)
+    except MemoryError:
+        raise
+    except av.error.FFmpegError:
+        raise KeyframeDamagedError from None
+    finally:
+        codec.flush_buffers()
+    if len(frames) != 1 or frames[0].pts != packet.pts:
+        raise MisledError("a keyframe's packet does not decode to its frame")
+    require_keyframe(frames[0])
+    return frames[0]
