@@ -12,7 +12,7 @@ from infra.errors import ManifestError
 from infra.objects import ObjectStore
 from infra.wording import counted
 from tasks.manifest.check import check_manifest
-from tasks.manifest.import_csv import import_csv
+from tasks.manifest.import_csv import foreign_columns, import_csv
 from tasks.manifest.import_openai import import_openai_batch
 from tasks.manifest.read import read_jobs
 
@@ -37,6 +37,9 @@ def import_manifest(source: str, target: str) -> None:
     """
     read = import_openai_batch if source.endswith((".jsonl", ".ndjson")) else import_csv
     frame = read(Path(source))
+    dropped = foreign_columns(Path(source)) if read is import_csv else []
+    if dropped:
+        say(f"Dropped what no manifest has: {', '.join(dropped)}.")
     faults = check_manifest(frame)
     if faults:
         raise ManifestError(f"{source} is no good manifest:\n" + "\n".join(f"  - {fault}" for fault in faults))

@@ -58,10 +58,10 @@ def _casts(found: pl.DataType, wanted: pl.DataType) -> bool:
 def check_manifest(frame: pl.DataFrame) -> list[Fault]:
     """Check a manifest's columns and rows; an empty list means that a run may start."""
     conformed, faults = conform(frame)
-    if frame.is_empty():
-        return [*faults, Fault(rule="The manifest has no rows.")]
     if faults:
         return faults
+    if frame.is_empty():
+        return [Fault(rule="The manifest has no rows.")]
     resolved, faults = resolve_messages(conformed)
     return [*faults, *_row_faults(resolved)]
 

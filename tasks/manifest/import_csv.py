@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NUMBERS = ("start_s", "end_s")
+_NAMED = ("job_id", "video_uri", "prompt", "choices")
 
 
 def import_csv(path: Path) -> pl.DataFrame:
@@ -30,7 +31,7 @@ def import_csv(path: Path) -> pl.DataFrame:
         # A spreadsheet's export may open with a byte order mark.
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, strict=True)
-            names = [name for name in reader.fieldnames or () if name in COLUMNS]
+            names = _known_names(path, list(reader.fieldnames or ()))
             for cells in reader:
                 try:
                     rows.append(_row(cells, names))
@@ -39,6 +40,26 @@ def import_csv(path: Path) -> pl.DataFrame:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ManifestError(f"Cannot read {path} as CSV: {error}.") from None
     return pl.DataFrame(rows, schema={name: COLUMNS[name] for name in names})
+
+
+def foreign_columns(path: Path) -> list[str]:
+    """Name the columns of a CSV file that no manifest has, and that `import_csv` drops."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        return [name for name in next(csv.reader(file), []) if name not in COLUMNS]
+
+
+def _known_names(path: Path, header: list[str]) -> list[str]:
+    doubled = sorted({name for name in header if header.count(name) > 1})
+    if doubled:
+        raise ManifestError(f"{path} names columns twice: {', '.join(doubled)}; rename or remove one of each.")
+    names = [name for name in header if name in COLUMNS]
+    if not names:
+        found = ", ".join(header) or "nothing"
+        raise ManifestError(
+            f"{path} has no column of a manifest; its first line holds {found}. It must name {', '.join(_NAMED)}, "
+            "separated by commas.",
+        )
+    return names
 
 
 def _row(cells: dict[str, str], names: list[str]) -> dict[str, object]:

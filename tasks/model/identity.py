@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,8 @@ def _folder_card(folder: Path, dtype: str) -> ModelCard:
 
 
 def _hub_card(name: str, revision: str | None, dtype: str) -> ModelCard:
+    # It warns of each of its own retries; our sentence says what came of them.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         from huggingface_hub import hf_hub_download  # noqa: PLC0415 - comes with the engine's extra
     except ImportError:

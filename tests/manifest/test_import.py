@@ -4,7 +4,7 @@ import pytest
 
 from infra.errors import ManifestError
 from tasks.manifest.check import check_manifest
-from tasks.manifest.import_csv import import_csv
+from tasks.manifest.import_csv import foreign_columns, import_csv
 from tasks.manifest.import_openai import import_openai_batch
 
 
@@ -102,3 +102,23 @@ def test_a_request_that_cannot_be_read_is_named_by_its_line(tmp_path, line, mess
 
     with pytest.raises(ManifestError, match=message):
         import_openai_batch(path)
+
+
+def test_a_csv_header_that_cannot_be_right_is_explained(tmp_path):
+    path = tmp_path / "jobs.csv"
+
+    path.write_text("job_id;video_uri;prompt;choices\na;b;c;d\n")
+    with pytest.raises(ManifestError, match="first line holds job_id;video_uri;prompt;choices"):
+        import_csv(path)
+
+    path.write_text("job_id,job_id\na,b\n")
+    with pytest.raises(ManifestError, match="names columns twice: job_id"):
+        import_csv(path)
+
+
+def test_columns_that_no_manifest_has_are_named(tmp_path):
+    path = tmp_path / "jobs.csv"
+    path.write_text("job_id,note,video_uri\na,b,c\n")
+
+    assert foreign_columns(path) == ["note"]
+    assert import_csv(path).columns == ["job_id", "video_uri"]
