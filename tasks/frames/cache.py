@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 
 from infra.errors import FrameFileError, ObjectMissingError
 from tasks.frames.file import FrameFile, decode_frame_file
+from tasks.frames.header_file import decode_header, encode_header
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from infra.objects import ObjectStore
+    from tasks.video.ranges import Extent
 
 
 class FrameCache:
@@ -42,4 +46,17 @@ class FrameCache:
         """Write a frame file once; a damaged one in its place is replaced, a whole one kept."""
         uri = self.uri_of(key)
         if not self._objects.write_new(uri, data) and self.find(key) is None:
+            self._objects.replace(uri, data)
+
+    def find_header(self, key: str) -> tuple[Extent, ...]:
+        """Look a header file up; nothing where it is absent or damaged."""
+        try:
+            return decode_header(self.read(key))
+        except (ObjectMissingError, FrameFileError):
+            return ()
+
+    def write_header(self, key: str, extents: Sequence[Extent]) -> None:
+        """Write a header file once; a damaged one in its place is replaced, a whole one kept."""
+        uri, data = self.uri_of(key), encode_header(extents)
+        if not self._objects.write_new(uri, data) and not self.find_header(key):
             self._objects.replace(uri, data)

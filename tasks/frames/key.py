@@ -52,3 +52,13 @@ def frame_key(
         },
     )
     return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.arrow"
+
+
+def header_key(*, source_uri: str, fingerprint: str) -> str:
+    """Derive the key of a video's header file; its bytes are the video's own, whoever decodes them.
+
+    Returns:
+        A path below the cache's root: `v1/ab/abcdef....index`.
+    """
+    digest = digest_of({"source_uri": source_uri, "fingerprint": fingerprint, "schema": SCHEMA_VERSION})
+    return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.index"

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from infra.errors import (
     ConfigurationError,
-    ObjectChangedError,
     ObjectMissingError,
     ObjectTooLargeError,
     VideoChangedError,
@@ -23,15 +19,17 @@ from infra.errors import (
 )
 from infra.roots import require_within
 from infra.uri import show_uri
+from tasks.frames.fetch import PARTS_FROM_BYTES, Fetcher
 from tasks.frames.file import encode_frame_file
 from tasks.frames.key import frame_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from infra.objects import ObjectInfo, ObjectStore
     from tasks.domain import Sampling
     from tasks.frames.cache import FrameCache
+    from tasks.frames.fetch import Fetched
     from tasks.video.limits import Limits
     from tasks.video.pool import DecodePool
 
@@ -78,6 +76,7 @@ class Preparer:
     sampling: Sampling
     limits: Limits
     allow_roots: tuple[Path, ...] = ()
+    parts_from_bytes: int = PARTS_FROM_BYTES
 
     def prepare(self, uri: str) -> PreparedVideo:
         """Make sure that a video's frame file stands in the cache.
@@ -114,10 +113,8 @@ class Preparer:
             raise VideoTooLargeError(
                 f"{show_uri(info.uri)} has {info.size_bytes:,} bytes, more than extract.max_video_bytes."
             )
-        started = time.perf_counter()
-        with self._as_file(info) as (path, bytes_fetched):
-            fetched = time.perf_counter()
-            keyframes = self.pool.extract(path, sampling=self.sampling, limits=self.limits)
+        fetched = self._fetch(info)
+        keyframes = fetched.keyframes
         data = encode_frame_file(
             keyframes,
             source_uri=show_uri(info.uri),  # the file must not carry an embedded video or a signed query
@@ -134,38 +131,29 @@ class Preparer:
             keyframes_in_file=keyframes.keyframes_in_file,
             frames_used=len(keyframes.images),
             frame_bytes=keyframes.images.nbytes,
-            fetch_ms=(fetched - started) * 1e3,
+            fetch_ms=fetched.fetch_ms,
             decode_ms=keyframes.decode_ms,
             cache_write_ms=(time.perf_counter() - encoded) * 1e3,
-            bytes_fetched=bytes_fetched,
+            bytes_fetched=fetched.bytes_fetched,
             decode_method=keyframes.method,
             decode_note=keyframes.reason,
         )
 
-    @contextmanager
-    def _as_file(self, info: ObjectInfo) -> Iterator[tuple[Path, int]]:
-        local = self.objects.local_path(info.uri)
-        if local is not None:
-            yield local, info.size_bytes
-            if look_at_video(self.objects, info.uri, allow_roots=self.allow_roots).fingerprint != info.fingerprint:
+    def _fetch(self, info: ObjectInfo) -> Fetched:
+        fetcher = Fetcher(
+            objects=self.objects,
+            cache=self.cache,
+            pool=self.pool,
+            sampling=self.sampling,
+            limits=self.limits,
+            parts_from_bytes=self.parts_from_bytes,
+        )
+        fetched = fetcher.fetch(info)
+        if self.objects.local_path(info.uri) is not None:
+            after = look_at_video(self.objects, info.uri, allow_roots=self.allow_roots)
+            if after.fingerprint != info.fingerprint:
                 raise VideoChangedError(f"{info.uri} was replaced while it was being decoded; run again.")
-            return
-        with TemporaryDirectory(prefix="reelabel-") as folder:
-            path = Path(folder) / "video"
-            try:
-                size_bytes = self.objects.download(
-                    info.uri,
-                    path,
-                    fingerprint=info.fingerprint,
-                    max_bytes=self.limits.max_video_bytes,
-                )
-            except ObjectChangedError as error:
-                raise VideoChangedError(error.message) from None
-            except ObjectMissingError as error:
-                raise VideoMissingError(error.message) from None
-            except ObjectTooLargeError as error:
-                raise VideoTooLargeError(f"{error.message} See extract.max_video_bytes.") from None
-            yield path, size_bytes
+        return fetched
 
 
 def look_at_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:

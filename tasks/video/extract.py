@@ -87,10 +87,11 @@ def extract_by_ranges(
     file = SparseFile(source, known)
     try:
         keyframes = extract_by_index(Request(source=file, sampling=sampling, limits=limits))
-    except Exception:
-        if file.failure:
-            raise file.failure from None  # FFmpeg may have taken it for the end of the file
-        raise
+    except Exception as error:  # noqa: BLE001 - whatever the source raised
+        cause = file.failure or error  # FFmpeg may have taken a failure for the end of the file
+        if isinstance(cause, MisledError):
+            cause.bytes_fetched = file.bytes_fetched
+        raise cause from None
     decode_ms = (time.perf_counter() - started - file.wait_s) * 1e3
     return replace(
         keyframes, decode_ms=decode_ms, fetch_ms=file.wait_s * 1e3, bytes_fetched=file.bytes_fetched

@@ -68,6 +68,7 @@ def is_mp4(file: BinaryIO | SparseFile, size_bytes: int) -> bool:
     file.seek(0)
     head = file.read(_HEAD_BYTES)
     if head.startswith(_MATROSKA_MAGIC):
+        file.seek(0)
         return False
     if head[4:8] not in _MP4_FIRST_BOXES:
         raise MisledError("its container keeps no index in its header")
@@ -76,6 +77,7 @@ def is_mp4(file: BinaryIO | SparseFile, size_bytes: int) -> bool:
             raise MisledError("an MP4 in fragments has no one index")
         if box.kind == b"moov" and isinstance(file, SparseFile):
             file.prefetch([box.span])
+    file.seek(0)
     return True
 
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 
 class MisledError(Exception):
-    """This way does not lead to a linear decode's frames, for the reason given; take a longer one."""
+    """This way does not lead to a linear decode's frames, for the reason given; take a longer one.
+
+    Attributes:
+        bytes_fetched: Bytes that were fetched in vain.
+    """
+
+    bytes_fetched: int = 0
 
 
 class KeyframeDamagedError(MisledError):
     """A keyframe is damaged: how it is patched, only a decoder knows that has seen what came before."""
 
-    def __init__(self) -> None:
+    def __init__(self, reason: str = "a keyframe is damaged") -> None:
         """Say so."""
-        super().__init__("a keyframe is damaged")
+        super().__init__(reason)

@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
@@ -18,10 +19,11 @@ from infra.errors import (
     DecoderCrashedError,
     DecodersLostError,
     DecoderTimeoutError,
-    VideoError,
+    ReelabelError,
     VideoUnreadableError,
 )
-from tasks.video.extract import extract_keyframes
+from tasks.video.extract import extract_by_ranges, extract_keyframes
+from tasks.video.misled import MisledError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from tasks.domain import Sampling
     from tasks.video.keyframes import Keyframes
     from tasks.video.limits import Limits
+    from tasks.video.ranges import ByteSource, Extent
 
 T = TypeVar("T")
 
@@ -92,6 +95,24 @@ class DecodePool:
         """
         return self._run(extract_keyframes, path, sampling=sampling, limits=limits, native=native, every=every)
 
+    def extract_by_ranges(
+        self,
+        source: ByteSource,
+        *,
+        sampling: Sampling,
+        limits: Limits,
+        known: tuple[Extent, ...] = (),
+    ) -> tuple[Keyframes, tuple[Extent, ...]]:
+        """Run `extract_by_ranges` in a child, which reads `source` itself.
+
+        Raises:
+            MisledError: Parts are not enough; get the whole file.
+            VideoError: As for `extract`.
+            DecodersLostError: As for `extract`.
+            ReelabelError: What `source.read` raises.
+        """
+        return self._run(extract_by_ranges, source, sampling=sampling, limits=limits, known=known)
+
     def close(self) -> None:
         """End every child, at work or not."""
         self._pool.stop()  # type: ignore[no-untyped-call]
@@ -143,7 +164,9 @@ class DecodePool:
             initializer=_become_disposable,
             initargs=[self._memory_mib],
         )
-        # Threads and processes inherit what is blocked: no child hears a Ctrl-C while it starts.
+        # Threads and processes inherit what is blocked: no child hears a Ctrl-C while it starts. The
+        # tracker comes first, for its own start would unblock the signal again.
+        resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             assert pool.active  # looking starts it
@@ -156,7 +179,7 @@ def _explained(function: Callable[..., T], *arguments: Any, **named: Any) -> T: 
     """Call a function in the child; what it raises becomes the video's own error."""
     try:
         return function(*arguments, **named)
-    except VideoError:
+    except (ReelabelError, MisledError):
         raise
     except MemoryError:
         raise DecoderCrashedError(

@@ -8,12 +8,15 @@ from bisect import bisect_right, insort
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from tasks.video.misled import MisledError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 BLOCK_BYTES = 32 * 1024
 _MOST_BLOCK_BYTES = 1024 * 1024
 _REQUESTS_AT_ONCE = 8
+_MOST_SHARE = 0.5
 
 
 class ByteSource(Protocol):
@@ -56,7 +59,7 @@ class SparseFile:
 
     What is missing is fetched in blocks, which grow while they are read in sequence. A read ends
     where the fetched bytes end, as raw files may, so that a buffer is not filled with what nobody
-    asked for.
+    asked for. Whoever would read most of the file is misled: one download is faster.
 
     Attributes:
         size_bytes: Length of the whole.
@@ -145,6 +148,7 @@ class SparseFile:
         started = time.perf_counter()
         apply = threads.map if threads else map
         try:
+            self._require_small(gaps)
             extents = list(apply(self._read, gaps))
         except Exception as error:
             self.failure = error
@@ -155,6 +159,10 @@ class SparseFile:
             insort(self._extents, extent, key=lambda known: known.start)
             self.bytes_fetched += len(extent.data)
         return extents
+
+    def _require_small(self, gaps: Sequence[Span]) -> None:
+        if self.bytes_fetched + sum(gap.size for gap in gaps) > _MOST_SHARE * self.size_bytes:
+            raise MisledError("its parts would add up to most of the file")
 
     def _read(self, gap: Span) -> Extent:
         data = self._source.read(gap.start, gap.size)

@@ -1,0 +1,121 @@
+"""Keyframes of a video wherever it stands: in parts where that is less work, else whole."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from infra.errors import (
+    ObjectChangedError,
+    ObjectMissingError,
+    ObjectTooLargeError,
+    RangesIgnoredError,
+    VideoChangedError,
+    VideoMissingError,
+    VideoTooLargeError,
+)
+from tasks.frames.key import header_key
+from tasks.frames.remote import RemoteVideo
+from tasks.video.misled import MisledError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from infra.objects import ObjectInfo, ObjectStore
+    from tasks.domain import Sampling
+    from tasks.frames.cache import FrameCache
+    from tasks.video.keyframes import Keyframes
+    from tasks.video.limits import Limits
+    from tasks.video.pool import DecodePool
+
+# Below, one request for all is over before a few small ones in turn.
+PARTS_FROM_BYTES = 2 * 1024**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """Keyframes, and what it took to get their bytes.
+
+    Attributes:
+        keyframes: The frames.
+        fetch_ms: Milliseconds spent waiting for the store.
+        bytes_fetched: Bytes read from it, those read in vain included.
+    """
+
+    keyframes: Keyframes
+    fetch_ms: float
+    bytes_fetched: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetcher:
+    """Gets keyframes; safe to call from many threads."""
+
+    objects: ObjectStore
+    cache: FrameCache
+    pool: DecodePool
+    sampling: Sampling
+    limits: Limits
+    parts_from_bytes: int = PARTS_FROM_BYTES
+
+    def fetch(self, info: ObjectInfo) -> Fetched:
+        """Decode the keyframes of one version of a video.
+
+        Raises:
+            VideoError: The video cannot be used; see its code.
+            TransientError: The store did not answer.
+        """
+        local = self.objects.local_path(info.uri)
+        with _explained():
+            if local is not None:
+                return self._decode(local, bytes_fetched=info.size_bytes)
+            wasted_bytes = 0
+            if info.size_bytes >= self.parts_from_bytes:
+                try:
+                    return self._fetch_parts(info)
+                except MisledError as error:
+                    wasted_bytes = error.bytes_fetched
+                except RangesIgnoredError:
+                    pass
+            return self._fetch_whole(info, wasted_bytes)
+
+    def _fetch_parts(self, info: ObjectInfo) -> Fetched:
+        key = header_key(source_uri=info.uri, fingerprint=info.fingerprint)
+        known = self.cache.find_header(key)
+        keyframes, header = self.pool.extract_by_ranges(
+            RemoteVideo(self.objects, info), sampling=self.sampling, limits=self.limits, known=known
+        )
+        if not known:
+            self.cache.write_header(key, header)
+        return Fetched(keyframes=keyframes, fetch_ms=keyframes.fetch_ms, bytes_fetched=keyframes.bytes_fetched)
+
+    def _fetch_whole(self, info: ObjectInfo, wasted_bytes: int) -> Fetched:
+        started = time.perf_counter()
+        with TemporaryDirectory(prefix="reelabel-") as folder:
+            path = Path(folder) / "video"
+            size_bytes = self.objects.download(
+                info.uri, path, fingerprint=info.fingerprint, max_bytes=self.limits.max_video_bytes
+            )
+            fetch_ms = (time.perf_counter() - started) * 1e3
+            return self._decode(path, fetch_ms=fetch_ms, bytes_fetched=wasted_bytes + size_bytes)
+
+    def _decode(self, path: Path, *, fetch_ms: float = 0.0, bytes_fetched: int) -> Fetched:
+        keyframes = self.pool.extract(path, sampling=self.sampling, limits=self.limits)
+        return Fetched(keyframes=keyframes, fetch_ms=fetch_ms, bytes_fetched=bytes_fetched)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn an object's error into its video's own."""
+    try:
+        yield
+    except ObjectChangedError as error:
+        raise VideoChangedError(error.message) from None
+    except ObjectMissingError as error:
+        raise VideoMissingError(error.message) from None
+    except ObjectTooLargeError as error:
+        raise VideoTooLargeError(f"{error.message} See extract.max_video_bytes.") from None

@@ -1,0 +1,149 @@
+"""Reading the keyframes that an index lists, each held against its entry.
+
+An index gives decoding times (MP4) or the places of clusters (Matroska), and may be wrong. So each
+packet is demuxed, which gives its presentation time by composition offsets and edit lists, and held
+against its entry; and each frame is held against its packet.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import av.error
+
+from tasks.video.header import read_index
+from tasks.video.misled import MisledError
+from tasks.video.position import stands_after_all_before
+from tasks.video.proof import decode_alone
+from tasks.video.ranges import Span
+from tasks.video.shots import UNKNOWN_POSITION, Sight
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+    from tasks.video.header import Entry
+
+_GUESS_BYTES = 64 * 1024  # of a keyframe whose size is not listed
+_PRIMINGS = 2
+
+
+class KeyframeReader:
+    """The keyframes of one open stream, by their numbers in its index.
+
+    Attributes:
+        index: What the container lists.
+    """
+
+    def __init__(self, container: InputContainer, stream: VideoStream, size_bytes: int) -> None:
+        """Read the index of a file of `size_bytes`.
+
+        Raises:
+            MisledError: There is none, or it cannot be true.
+        """
+        self._container = container
+        self._stream = stream
+        self._is_mp4 = container.format.name != "matroska,webm"
+        self._first = self._first_packet()
+        self.index = read_index(container, stream, size_bytes)
+        self._shift = self._compare_with_index(self._first)
+        # What comes before a stream's first whole picture may or may not be shown.
+        self._are_positions_known = self._first.is_keyframe and stands_after_all_before(
+            self._first, stream.codec_context
+        )
+
+    def spans(self, numbers: Iterable[int]) -> list[Span]:
+        """Say which parts of the file hold some keyframes."""
+        return [Span(self.index.keyframes[number].pos, self._size_bytes(number)) for number in numbers]
+
+    def read(self, numbers: Sequence[int]) -> Iterator[tuple[Sight, VideoFrame]]:
+        """Decode keyframes, by their numbers in the index, each from its packet alone."""
+        self._prime()
+        before: int | None = None
+        for number in numbers:
+            packet = self._packet(number)
+            frame = decode_alone(self._stream.codec_context, packet)
+            if before is not None and packet.pts is not None and packet.pts <= before:
+                raise MisledError("keyframes are not shown in the order of the index")
+            before = packet.pts
+            yield Sight(packet.pts, self._position(number, packet), is_keyframe=True), frame
+
+    def _prime(self) -> None:
+        """Have MPEG-4's decoder make up its mind about the encoder.
+
+        It takes missing padding for an encoder's habit until whole pictures tell it otherwise
+        (`padding_bug_score` in FFmpeg), and until then takes some damage for that habit.
+        """
+        if self._stream.codec_context.name == "mpeg4":
+            for _ in range(_PRIMINGS):
+                with suppress(MisledError):
+                    decode_alone(self._stream.codec_context, self._first)
+
+    def _packet(self, number: int) -> Packet[VideoStream]:
+        """Seek to a keyframe and demux its packet."""
+        entry = self.index.keyframes[number]
+        packet = self._land(number)
+        if self._is_mp4 and packet.pos != entry.pos and packet.dts is not None:
+            # FFmpeg reckons another way where an edit list trims; once corrected, it holds for all.
+            self._shift += entry.timestamp - packet.dts
+            packet = self._land(number)
+        is_it = packet.pos == entry.pos if self._is_mp4 else packet.pts == entry.timestamp
+        if not is_it or not packet.is_keyframe:
+            raise MisledError("a seek landed elsewhere")
+        if packet.is_corrupt or packet.pts is None:
+            raise MisledError("a packet is cut short, or has no presentation time")
+        return packet
+
+    def _land(self, number: int) -> Packet[VideoStream]:
+        try:
+            self._container.seek(self._target(number), stream=self._stream, backward=True)
+            return next(self._container.demux(self._stream))
+        except (av.error.FFmpegError, StopIteration):
+            raise MisledError("a seek ended in an error") from None
+
+    def _target(self, number: int) -> int:
+        """Choose a presentation time from which a seek back lands on a keyframe.
+
+        In MP4 that is half-way to the next one: entries hold decoding times, and how far the
+        presentation times are from them is only known for the first packet.
+        """
+        timestamp = self.index.keyframes[number].timestamp
+        if not self._is_mp4:
+            return timestamp
+        following = self._following(number)
+        return timestamp + self._shift + ((following.timestamp - timestamp) // 2 if following else 0)
+
+    def _size_bytes(self, number: int) -> int:
+        """Give the size of a keyframe's packet, or guess it where the index does not tell."""
+        entry, following = self.index.keyframes[number], self._following(number)
+        return entry.size or min(_GUESS_BYTES, following.pos - entry.pos if following else _GUESS_BYTES)
+
+    def _following(self, number: int) -> Entry | None:
+        return self.index.keyframes[number + 1] if number + 1 < len(self.index.keyframes) else None
+
+    def _first_packet(self) -> Packet[VideoStream]:
+        try:
+            return next(self._container.demux(self._stream))
+        except (av.error.FFmpegError, StopIteration):
+            raise MisledError("the first packet cannot be read") from None
+
+    def _compare_with_index(self, packet: Packet[VideoStream]) -> int:
+        """Hold the first packet against the index; gives how far presentation times are from the index's own."""
+        first = self._stream.index_entries[0]
+        is_it = packet.pos == first.pos if self._is_mp4 else packet.pts == first.timestamp
+        # Matroska lists keyframes alone.
+        if packet.pts is None or (not is_it and (self._is_mp4 or packet.is_keyframe)):
+            raise MisledError("the index does not begin with the first packet")
+        return packet.pts - first.timestamp
+
+    def _position(self, number: int, packet: Packet[VideoStream]) -> int:
+        """Count the frames shown before a keyframe, where all that come before it are shown before it."""
+        hidden = self.index.hidden_before if self._are_positions_known else None
+        if hidden is None or not stands_after_all_before(packet, self._stream.codec_context):
+            return UNKNOWN_POSITION
+        return self.index.keyframes[number].number - hidden

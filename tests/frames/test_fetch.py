@@ -1,0 +1,99 @@
+"""Videos on a real S3 server, read in parts."""
+
+import numpy as np
+import pytest
+
+from infra.errors import VideoChangedError
+from tasks.domain import Sampling
+from tasks.frames.cache import FrameCache
+from tasks.frames.fetch import Fetcher
+from tasks.frames.header_file import decode_header
+from tasks.frames.key import header_key
+from tasks.video.extract import extract_keyframes
+from tasks.video.limits import Limits
+from tasks.video.pool import DecodePool
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with DecodePool(processes=1, timeout_s=30, memory_mib=2048) as pool:
+        yield pool
+
+
+@pytest.fixture
+def clip(make_clip):
+    return make_clip(size=(160, 120), frames=240, gop=24, b_frames=2, qp="2")
+
+
+@pytest.fixture
+def fetcher(objects, store_settings, pool):
+    return Fetcher(
+        objects=objects,
+        cache=FrameCache(objects, f"{store_settings.uri}/cache"),
+        pool=pool,
+        sampling=Sampling(num_frames=4),
+        limits=Limits(),
+        parts_from_bytes=0,
+    )
+
+
+@pytest.fixture
+def put(objects, store_settings):
+    """Put a file on the server; gives what the store says of it."""
+
+    def put(path):
+        uri = f"{store_settings.uri}/{path.name}"
+        objects.replace(uri, path.read_bytes())
+        return objects.stat(uri)
+
+    return put
+
+
+def test_a_remote_videos_frames_are_the_files_own_at_a_part_of_its_bytes(fetcher, put, clip):
+    local = extract_keyframes(clip, sampling=fetcher.sampling, limits=Limits())
+
+    got = fetcher.fetch(put(clip))
+
+    assert got.keyframes.method == "index"
+    np.testing.assert_array_equal(got.keyframes.images, local.images)
+    assert 0 < got.bytes_fetched < clip.stat().st_size / 2
+    assert got.fetch_ms > 0
+
+
+def test_the_second_sampler_reads_no_header(fetcher, put, clip):
+    info = put(clip)
+    first = fetcher.fetch(info)
+
+    again = fetcher.fetch(info)
+
+    np.testing.assert_array_equal(again.keyframes.images, first.keyframes.images)
+    assert again.bytes_fetched < first.bytes_fetched
+
+
+def test_a_damaged_header_file_is_replaced(fetcher, put, clip, objects):
+    info = put(clip)
+    first = fetcher.fetch(info)
+    uri = fetcher.cache.uri_of(header_key(source_uri=info.uri, fingerprint=info.fingerprint))
+    objects.replace(uri, objects.read(uri)[:-9])
+
+    again = fetcher.fetch(info)
+
+    assert again.bytes_fetched == first.bytes_fetched
+    assert decode_header(objects.read(uri))
+
+
+def test_a_video_without_an_index_is_downloaded(fetcher, put, make_clip):
+    path = make_clip("clip.ts", size=(160, 120), frames=96, qp="2")
+
+    got = fetcher.fetch(put(path))
+
+    assert got.keyframes.method == "linear"
+    assert got.bytes_fetched >= path.stat().st_size
+
+
+def test_a_video_replaced_while_it_is_read_is_an_error(fetcher, put, clip, objects):
+    info = put(clip)
+    objects.replace(info.uri, clip.read_bytes()[::-1])
+
+    with pytest.raises(VideoChangedError):
+        fetcher.fetch(info)
