@@ -1,0 +1,135 @@
+"""What goes wrong is said in one sentence, by the exit code that fits, and never by a traceback."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import polars as pl
+import pytest
+
+from infra.embedded import export
+from infra.embedded.processes import free_port
+
+CLOSED = f"127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(scope="module")
+def environment(prefect_services):
+    return os.environ | export(prefect_services) | {"COLUMNS": "80", "REELABEL_DATABASE_CONNECT_TIMEOUT_S": "5"}
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    path = tmp_path / "m.parquet"
+    rows = {"job_id": ["x[/b]"], "video_uri": ["/no/[/red]/clip.mp4"], "prompt": ["?"], "choices": [["yes", "no"]]}
+    pl.DataFrame(rows).write_parquet(path)
+    return str(path)
+
+
+def reelabel(environment, *arguments):
+    command = [sys.executable, "-m", "flows.cli", *arguments]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert "Traceback" not in ended.stdout + ended.stderr
+    return ended
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"REELABEL_PREFECT_API_URL": f"http://{CLOSED}/api"}, "does not answer"),
+        ({"REELABEL_PREFECT_API_URL": "garbage"}, "does not answer"),
+        ({"REELABEL_DATABASE_URL": f"postgresql://me:hunter2@{CLOSED}/db"}, "database_unavailable"),
+        ({"REELABEL_STORE_ENDPOINT_URL": f"http://{CLOSED}"}, "store_unavailable"),
+        ({"REELABEL_STORE_URI": "s3://no-such-bucket/x"}, "no-such-bucket"),
+        ({"REELABEL_STORE_SECRET_ACCESS_KEY": "wrong"}, "configuration"),
+        ({"REELABEL_MODEL_TEMPLATE": "Say yes."}, "model.template"),
+        ({"REELABEL_DATABSE_URL": "x"}, "did you mean REELABEL_DATABASE_URL?"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_service_or_setting_that_is_wrong(environment, manifest, changed, said):
+    ended = reelabel(environment | {"REELABEL_STORE_MAX_ATTEMPTS": "1"} | changed, "classify", manifest)
+
+    assert ended.returncode in {1, 2}
+    assert said in ended.stderr
+    assert "hunter2" not in ended.stdout + ended.stderr
+
+
+def test_a_wrong_password(environment, manifest):
+    user, _, place = environment["REELABEL_DATABASE_URL"].rpartition("@")
+    wrong = f"{user.rpartition(':')[0]}:hunter2@{place}"
+
+    ended = reelabel(environment | {"REELABEL_DATABASE_URL": wrong}, "classify", manifest)
+
+    assert ended.returncode == 2
+    assert "password" in ended.stderr
+    assert "hunter2" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["classify", ""], 2, "The manifest's name is empty"),
+        (["classify", "/no/[/red]m.parquet"], 2, "/no/[/red]m.parquet"),
+        (["classify", __file__], 2, "manifest_invalid"),
+        (["manifest", "check", __file__], 2, "manifest_invalid"),
+        (["frames", "/no/[/red]x.mp4"], 1, "video_missing: There is no video at /no/[/red]x.mp4"),
+        (["frames", __file__], 1, "video_unreadable"),
+        (["frames", __file__, "--npz", "/no/folder/x.npz"], 2, "There is no folder /no/folder"),
+        (["results", "--format", "xml"], 2, "use table, json, csv or parquet"),
+        (["backfill"], 2, "Nothing was chosen"),
+        (["cache", "gc"], 2, "Say what may go"),
+        (["nothing"], 2, "No such command"),
+    ],
+    ids=lambda value: "-".join(value[:2]).replace("/", ".") if isinstance(value, list) else "",
+)
+@pytest.mark.usefixtures("environment")
+def test_a_wrong_argument(environment, arguments, code, said):
+    ended = reelabel(environment, *arguments)
+
+    assert ended.returncode == code, ended.stderr
+    assert said in ended.stderr
+
+
+def test_text_in_brackets_is_printed_as_it_is(environment, manifest):
+    ended = reelabel(environment, "classify", manifest, "--dataset", "brackets")
+    shown = reelabel(environment, "results", "last")
+
+    assert ended.returncode == 1
+    assert "Reconciled: 1 job = 0 labels + 1 failure." in ended.stdout
+    assert "x[/b]" in ended.stdout
+    assert "There is no video at /no/[/red]/clip.mp4" in shown.stdout
+
+
+def test_ctrl_c_cancels_the_run_and_says_so(environment, manifest):
+    command = [sys.executable, "-m", "flows.cli", "classify", manifest, "--dataset", "stopped", "--force"]
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while "stopped" not in reelabel(environment, "results", "last").stdout and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert said.strip() == "Stopped. Run the same command again to go on."
+    assert "This run cancelled: Stopped by the user." in reelabel(environment, "results", "last").stdout
+
+
+def test_help_and_version(environment):
+    assert reelabel(environment).returncode == 0
+    assert "Example: reelabel demo" in reelabel(environment, "--help").stdout
+    assert reelabel(environment, "--version").stdout.startswith("reelabel ")
+
+
+def test_passwords_are_masked(environment):
+    url = {"REELABEL_STORE_ENDPOINT_URL": "http://key:hunter2@host:1"}
+
+    shown = reelabel(environment | url, "config").stdout
+
+    assert "hunter2" not in shown
+    assert environment["REELABEL_STORE_SECRET_ACCESS_KEY"] not in shown
+    assert environment["REELABEL_DATABASE_URL"] not in shown
