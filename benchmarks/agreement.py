@@ -14,18 +14,19 @@ if TYPE_CHECKING:
     from tasks.video.keyframes import Keyframes
 
 _MOST_FAULTS = 5
+_GRAVITY = ("pixels", "facts", "counts")
 
 
 class Disagreement(NamedTuple):
     """One difference from the linear decode.
 
     Attributes:
-        about: Pixels that the linear decode does not show at that time, or facts: a time, an index, a
-            flag, a count, a choice.
+        about: Pixels that the linear decode does not show at that time; facts of a frame or of the
+            choice: a time, an index, a flag, an order; counts of the whole file.
         text: What differs, and where.
     """
 
-    about: Literal["pixels", "facts"]
+    about: Literal["pixels", "facts", "counts"]
     text: str
 
 
@@ -41,13 +42,13 @@ def disagreements(got: Keyframes, linear: LinearDecode, *, num_frames: int | Non
         num_frames: How many picks were asked for; None: every keyframe.
 
     Returns:
-        The first few differences, those of pixels before those of facts; empty where all is true.
+        The first few differences, the gravest first; empty where all is true.
     """
     faults = [fault for row in range(len(got.images)) for fault in _row_faults(got, row, linear)]
-    counted = _count_faults(got, linear)
-    counted += _completeness_faults(got, linear) if num_frames is None else _pick_faults(got, num_frames)
-    faults += [Disagreement("facts", fault) for fault in counted]
-    return sorted(faults, key=lambda fault: fault.about != "pixels")[:_MOST_FAULTS]
+    chosen = _completeness_faults(got, linear) if num_frames is None else _pick_faults(got, num_frames)
+    faults += [Disagreement("facts", fault) for fault in chosen]
+    faults += [Disagreement("counts", fault) for fault in _count_faults(got, linear)]
+    return sorted(faults, key=lambda fault: _GRAVITY.index(fault.about))[:_MOST_FAULTS]
 
 
 def _row_faults(got: Keyframes, row: int, linear: LinearDecode) -> list[Disagreement]:

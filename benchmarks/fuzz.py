@@ -43,14 +43,19 @@ BASES = tuple(Cell(*name.split("/")) for name in _CELLS.split())
 
 
 class Verdict(StrEnum):
-    """What became of a mutant; the first three are as they should be."""
+    """What became of a mutant; the first four are as they should be.
+
+    What a container's index counts is a file's own claim: only a decode of the whole would tell that
+    damage hides some of those frames, and it is what the index spares.
+    """
 
     AGREES = "frames agree"
+    HIDDEN = "frames agree, the index counts some that damage hides"
     REFUSED = "nothing to show"
     UNDECIDED = "linear decode died or differs from itself"
     LOST = "failed, though the linear decode shows frames"
     WRONG = "pixels differ"
-    MISCOUNTED = "pixels agree, an index, flag or count differs"
+    MISCOUNTED = "pixels agree, an index, flag or choice differs"
     UNEXPLAINED = "failed without a stable code"
     LATE = "past the time limit"
 
@@ -112,8 +117,9 @@ class FuzzReport:
     @property
     def share(self) -> float:
         """Tell which part of the mutants that a linear decode can read gave frames."""
-        readable = self.verdicts[Verdict.AGREES] + self.verdicts[Verdict.LOST]
-        return self.verdicts[Verdict.AGREES] / readable if readable else 1.0
+        given = self.verdicts[Verdict.AGREES] + self.verdicts[Verdict.HIDDEN]
+        readable = given + self.verdicts[Verdict.LOST]
+        return given / readable if readable else 1.0
 
     @property
     def is_sound(self) -> bool:
@@ -221,8 +227,8 @@ def _compared(
             return Verdict.UNDECIDED, "two linear decodes differ"
     except VideoError as error:
         return Verdict.UNDECIDED, error.message
-    verdict = Verdict.WRONG if faults[0].about == "pixels" else Verdict.MISCOUNTED
-    return verdict, "; ".join(fault.text for fault in faults)
+    verdicts = {"pixels": Verdict.WRONG, "facts": Verdict.MISCOUNTED, "counts": Verdict.HIDDEN}
+    return verdicts[faults[0].about], "; ".join(fault.text for fault in faults)
 
 
 def _decode_or_nothing(path: Path, *, in_fresh_memory: bool) -> LinearDecode:
