@@ -85,6 +85,7 @@ def encode_frame_file(keyframes: Keyframes, *, source_uri: str, fingerprint: str
         "rotation_deg": keyframes.rotation_deg,
         "method": keyframes.method,
         "reason": keyframes.reason,
+        "dropped_as_similar": keyframes.dropped_as_similar,
         "decode_ms": keyframes.decode_ms,
         "source_uri": source_uri,
         "fingerprint": fingerprint,

@@ -35,6 +35,7 @@ def describe(keyframes: Keyframes) -> dict[str, Any]:
         "rotation_deg": keyframes.rotation_deg,
         "method": keyframes.method,
         "reason": keyframes.reason,
+        "dropped_as_similar": keyframes.dropped_as_similar,
         "decode_ms": round(keyframes.decode_ms, 3),
     }
 

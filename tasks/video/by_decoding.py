@@ -25,18 +25,18 @@ def extract_by_decoding(request: Request) -> Keyframes:
         VideoError: As `extract_keyframes` does.
     """
     with open_video(request.source, request.limits) as (container, stream):
-        sights = _look(container, stream)
+        sights = look_at_all(container, stream)
     keyframes = [sight for sight in sights if sight.is_keyframe]
     candidates = keyframes or sights
     chosen = request.choose(len(candidates))
     wanted = {candidates[number].position: candidates[number] for number in chosen}
     census = Census(keyframes=len(keyframes), frames=len(sights))
     with open_video(request.source, request.limits) as opened:
-        frames = _take(*opened, wanted)
+        frames = take(*opened, wanted)
         return shoot(request, opened, chosen=chosen, frames=frames, census=census, method="linear")
 
 
-def _look(container: InputContainer, stream: VideoStream) -> list[Sight]:
+def look_at_all(container: InputContainer, stream: VideoStream) -> list[Sight]:
     """Decode all frames and drop them, keeping what they say of themselves."""
     seen = [(frame.pts, frame.key_frame, is_flagged) for frame, is_flagged in decode_all(container, stream)]
     # Some decoders never mark a keyframe; they show a frame per packet, so the packets' flags stand in.
@@ -47,11 +47,12 @@ def _look(container: InputContainer, stream: VideoStream) -> list[Sight]:
     ]
 
 
-def _take(
+def take(
     container: InputContainer,
     stream: VideoStream,
     wanted: dict[int, Sight],
 ) -> Iterator[tuple[Sight, VideoFrame]]:
+    """Decode all frames and keep those at some positions."""
     for position, (frame, _) in enumerate(decode_all(container, stream)):
         if position in wanted:
             yield wanted[position], frame

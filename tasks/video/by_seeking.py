@@ -38,8 +38,8 @@ def extract_by_seeking(request: Request) -> Keyframes:
     if request.every:
         raise MisledError("every keyframe was asked for")
     with open_video(request.source, request.limits) as opened:
-        listed = _list_packets(*opened)
-    times, keyframes = _arrange(listed)
+        listed = list_packets(*opened)
+    times, keyframes = arrange(listed)
     chosen = request.choose(len(keyframes))
     sights = [Sight(times[keyframes[number]], keyframes[number], is_keyframe=True) for number in dict.fromkeys(chosen)]
     census = Census(keyframes=len(keyframes), frames=len(times))
@@ -49,7 +49,7 @@ def extract_by_seeking(request: Request) -> Keyframes:
         return shoot(request, opened, chosen=chosen, frames=frames, census=census, method="seek")
 
 
-class _Listed(NamedTuple):
+class Listed(NamedTuple):
     """One packet, as far as it matters here."""
 
     pts: int
@@ -57,7 +57,12 @@ class _Listed(NamedTuple):
     is_shown: bool
 
 
-def _list_packets(container: InputContainer, stream: VideoStream) -> list[_Listed]:
+def list_packets(container: InputContainer, stream: VideoStream) -> list[Listed]:
+    """Read all packets of a stream, and decode none.
+
+    Raises:
+        MisledError: They do not tell enough.
+    """
     if container.format.name not in _SEEKABLE_FORMATS:
         raise MisledError(f"seeks in {container.format.name} are not exact")
     try:
@@ -66,18 +71,22 @@ def _list_packets(container: InputContainer, stream: VideoStream) -> list[_Liste
         raise MisledError("the demuxer stopped at an error") from None
 
 
-def _listed(packet: Packet[VideoStream], stream: VideoStream) -> _Listed:
+def _listed(packet: Packet[VideoStream], stream: VideoStream) -> Listed:
     if packet.is_corrupt:
         raise MisledError("a packet is cut short")
     if packet.pts is None:
         raise MisledError("packets without a presentation time")
     is_hidden = stream.codec_context.name == "vp8" and not memoryview(packet)[0] & _VP8_SHOWN
     # An edit list discards what lies before its start.
-    return _Listed(packet.pts, packet.is_keyframe, is_shown=not (packet.is_discard or is_hidden))
+    return Listed(packet.pts, packet.is_keyframe, is_shown=not (packet.is_discard or is_hidden))
 
 
-def _arrange(listed: list[_Listed]) -> tuple[list[int], list[int]]:
-    """Order frames as they are shown; gives their times, and the positions of the keyframes."""
+def arrange(listed: list[Listed]) -> tuple[list[int], list[int]]:
+    """Order frames as they are shown; gives their times, and the positions of the keyframes.
+
+    Raises:
+        MisledError: The packets do not tell the order.
+    """
     times = sorted(packet.pts for packet in listed if packet.is_shown)
     where = {pts: position for position, pts in enumerate(times)}
     keyframes = sorted(where[packet.pts] for packet in listed if packet.is_keyframe and packet.is_shown)

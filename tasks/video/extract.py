@@ -1,7 +1,8 @@
-"""Decoding the picked keyframes, exactly.
+"""Decoding the frames that the model sees, exactly.
 
-Three ways, from the shortest to the longest: by the container's index, by seeking, by decoding all.
-Each proves what it finds, and where that fails, the next one is taken.
+Three ways to keyframes, from the shortest to the longest: by the container's index, by seeking, by
+decoding all; two to frames anywhere: by GOPs, by decoding all. Each proves what it finds, and where
+that fails, the next one is taken.
 """
 
 from __future__ import annotations
@@ -10,21 +11,27 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tasks.video.by_decoding import extract_by_decoding
 from tasks.video.by_index import extract_by_index
 from tasks.video.by_seeking import extract_by_seeking
+from tasks.video.by_timeline import extract_all, extract_by_gops
 from tasks.video.misled import KeyframeDamagedError, MisledError
 from tasks.video.ranges import SparseFile
 from tasks.video.shots import Request
+from tasks.video.similar import drop_similar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from tasks.domain import Sampling
     from tasks.video.keyframes import Keyframes
     from tasks.video.limits import Limits
     from tasks.video.ranges import ByteSource, Extent
+
+    _Way = Callable[[Request], Keyframes]
 
 
 def extract_keyframes(
@@ -35,13 +42,13 @@ def extract_keyframes(
     native: bool = False,
     every: bool = False,
 ) -> Keyframes:
-    """Decode the keyframes of a video that the model sees.
+    """Decode the frames of a video that the model sees: keyframes, or those of another sampler.
 
     Every frame is, byte for byte, the one that a full linear decode shows at its time.
 
     Args:
         path: The video's file.
-        sampling: How many frames, and how large.
+        sampling: Which frames, and how large.
         limits: What the video may cost.
         native: Keep frames unscaled and unrotated, as `to_ndarray(format="rgb24")` gives them.
         every: Take every keyframe once instead of `sampling.num_frames` picks.
@@ -52,11 +59,12 @@ def extract_keyframes(
         VideoUnreadableError: FFmpeg cannot open it.
         NoVideoStreamError: There is no video stream in it.
         NoFramesError: No frame could be decoded.
+        SamplingRefusedError: The sampler cannot choose frames of this video.
         VideoTooLargeError: The file or a frame exceeds the limits.
     """
     started = time.perf_counter()
     request = Request(source=path, sampling=sampling, limits=limits, native=native, every=every)
-    keyframes = _by_shortest_way(request)
+    keyframes = _thinned(_by_shortest_way(request), sampling)
     return replace(keyframes, decode_ms=(time.perf_counter() - started) * 1e3)
 
 
@@ -83,6 +91,8 @@ def extract_by_ranges(
         VideoError: As `extract_keyframes` does.
         Exception: Whatever `source.read` raises.
     """
+    if sampling.sampler != "keyframes":
+        raise MisledError("frames between keyframes were asked for")
     started = time.perf_counter()
     file = SparseFile(source, known)
     try:
@@ -94,13 +104,14 @@ def extract_by_ranges(
         raise cause from None
     decode_ms = (time.perf_counter() - started - file.wait_s) * 1e3
     return replace(
-        keyframes, decode_ms=decode_ms, fetch_ms=file.wait_s * 1e3, bytes_fetched=file.bytes_fetched
+        _thinned(keyframes, sampling), decode_ms=decode_ms, fetch_ms=file.wait_s * 1e3, bytes_fetched=file.bytes_fetched
     ), file.header
 
 
 def _by_shortest_way(request: Request) -> Keyframes:
     reasons: dict[str, None] = {}  # each once, in order
-    for way in (extract_by_index, extract_by_seeking):
+    shorter, longest = _ways(request)
+    for way in shorter:
         try:
             return replace(way(request), reason="; ".join(reasons))
         except KeyframeDamagedError as error:
@@ -108,4 +119,28 @@ def _by_shortest_way(request: Request) -> Keyframes:
             break
         except MisledError as error:
             reasons[str(error)] = None
-    return replace(extract_by_decoding(request), reason="; ".join(reasons))
+    got = longest(request)
+    return replace(got, reason="; ".join([*reasons, *filter(None, [got.reason])]))
+
+
+def _ways(request: Request) -> tuple[tuple[_Way, ...], _Way]:
+    """Name the ways to the frames that were asked for: the shorter ones, and the one that always leads there."""
+    if request.sampling.sampler == "keyframes" or request.every:
+        return (extract_by_index, extract_by_seeking), extract_by_decoding
+    return (extract_by_gops,), extract_all
+
+
+def _thinned(keyframes: Keyframes, sampling: Sampling) -> Keyframes:
+    """Drop frames that show nothing new, where that was asked for."""
+    if sampling.drop_similar is None:
+        return keyframes
+    kept = drop_similar(keyframes.images, threshold=sampling.drop_similar)
+    row_of = {int(row): new for new, row in enumerate(kept)}
+    columns = {name: getattr(keyframes, name)[kept] for name in ("images", "pts", "time_s", "frame_index")}
+    return replace(
+        keyframes,
+        **columns,
+        is_keyframe=keyframes.is_keyframe[kept],
+        picks=np.array([row_of[row] for row in keyframes.picks.tolist() if row in row_of], np.int64),
+        dropped_as_similar=len(keyframes.images) - len(kept),
+    )

@@ -33,6 +33,7 @@ class Keyframes:
         decode_ms: Milliseconds from opening to the last frame, without those of `fetch_ms`.
         fetch_ms: Milliseconds spent waiting for parts of a remote file; 0 for a local one.
         bytes_fetched: Bytes of those parts.
+        dropped_as_similar: Frames that were left out because they show nothing new.
     """
 
     images: npt.NDArray[np.uint8]
@@ -53,6 +54,7 @@ class Keyframes:
     decode_ms: float
     fetch_ms: float = 0.0
     bytes_fetched: int = 0
+    dropped_as_similar: int = 0
 
     def __post_init__(self) -> None:
         """Check that all columns speak of the same frames."""

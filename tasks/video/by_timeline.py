@@ -1,0 +1,171 @@
+"""Frames chosen on the timeline, keyframes or not, by one of `tasks.video.samplers`.
+
+Two ways. By GOPs: list the packets, then decode those GOPs that hold a chosen frame, each once, from
+its keyframe on. By decoding: everything, where the packets do not tell enough or a GOP does not come
+out as they announce it; there a chosen frame that is never shown is replaced by the next one that is,
+if that comes before the next chosen frame, as vLLM's loaders do.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import av.error
+import numpy as np
+
+from infra.errors import NoFramesError
+from tasks.video.by_decoding import look_at_all, take
+from tasks.video.by_seeking import arrange, list_packets
+from tasks.video.misled import MisledError
+from tasks.video.proof import require_keyframe
+from tasks.video.samplers import SourceFacts, choose_indices
+from tasks.video.shots import Census, Sight, shoot
+from tasks.video.source import open_video
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from av.container import InputContainer
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+    from tasks.video.keyframes import Keyframes
+    from tasks.video.shots import Request
+
+
+def extract_by_gops(request: Request) -> Keyframes:
+    """Decode the GOPs that hold a chosen frame, each once.
+
+    Raises:
+        MisledError: The packets do not tell enough, or a GOP does not show what they announce.
+        VideoError: As `extract_keyframes` does.
+    """
+    with open_video(request.source, request.limits) as (container, stream):
+        times, keyframes = arrange(list_packets(container, stream))
+        chosen = _choose(request, times, stream)
+    are_key = set(keyframes)
+    sights = [Sight(times[position], position, is_keyframe=position in are_key) for position in dict.fromkeys(chosen)]
+    census = Census(keyframes=len(keyframes), frames=len(times))
+    with open_video(request.source, request.limits, strictly=True) as opened:
+        frames = _walk(*opened, sights, times, keyframes)
+        return shoot(request, opened, chosen=chosen, frames=frames, census=census, method="seek")
+
+
+def extract_all(request: Request) -> Keyframes:
+    """Decode the whole video twice: to learn what it shows, and to keep what was chosen.
+
+    Raises:
+        VideoError: As `extract_keyframes` does.
+    """
+    with open_video(request.source, request.limits) as opened:
+        shown = look_at_all(*opened)
+    with open_video(request.source, request.limits) as (container, stream):
+        announced = _announced(container, stream)
+        if announced is None:
+            chosen, replaced = _choose(request, [sight.pts for sight in shown], stream), 0
+        else:
+            wanted = _choose(request, announced, stream)
+            chosen, replaced = _nearest_shown(wanted, announced, [sight.pts or 0 for sight in shown])
+    sights = {position: shown[position] for position in chosen}
+    census = Census(keyframes=sum(sight.is_keyframe for sight in shown), frames=len(shown))
+    with open_video(request.source, request.limits) as opened:
+        frames = take(*opened, sights)
+        got = shoot(request, opened, chosen=chosen, frames=frames, census=census, method="linear")
+    return replace(got, reason=f"{replaced} broken frames were replaced by the next good ones" if replaced else "")
+
+
+def _choose(request: Request, times: Sequence[int | None], stream: VideoStream) -> list[int]:
+    """Choose positions, ascending and with repeats; the facts are OpenCV's, as vLLM's loaders have them."""
+    if not times:
+        raise NoFramesError("No frame of the video can be decoded; is it damaged?")
+    fps = float(stream.guessed_rate or stream.average_rate or 0)
+    known = [pts for pts in times if pts is not None]
+    facts = SourceFacts(
+        total_frames=len(times),
+        fps=fps,
+        duration_s=len(times) / fps if fps else 0.0,
+        width_px=stream.codec_context.width,
+        height_px=stream.codec_context.height,
+        times_s=np.array(known, np.float64) * float(stream.time_base or 0) if len(known) == len(times) else None,
+    )
+    return sorted(choose_indices(request.sampling, facts).tolist())
+
+
+def _walk(
+    container: InputContainer,
+    stream: VideoStream,
+    sights: list[Sight],
+    times: list[int],
+    keyframes: list[int],
+) -> Iterator[tuple[Sight, VideoFrame]]:
+    """Decode from keyframe to chosen frame; go on where the next one follows, and jump where it does not."""
+    gop: Iterator[tuple[int, VideoFrame]] = iter(())
+    reached = -2
+    for sight in sights:
+        start = keyframes[bisect_right(keyframes, sight.position) - 1]
+        if start > reached + 1:
+            gop = _decode_from(container, stream, start, times)
+        for position, frame in gop:
+            reached = position
+            if position == sight.position:
+                yield sight, frame
+                break
+            if position > sight.position:
+                raise MisledError("a frame that the packets announce is not shown")
+        else:
+            raise MisledError("a GOP ends before a frame that the packets announce")
+
+
+def _decode_from(
+    container: InputContainer,
+    stream: VideoStream,
+    start: int,
+    times: list[int],
+) -> Iterator[tuple[int, VideoFrame]]:
+    """Give positions and frames from a keyframe on; what a decoder shows before it is not whole."""
+    container.seek(times[start], stream=stream, backward=True)
+    begun = False
+    try:
+        for frame in container.decode(stream):
+            position = bisect_left(times, frame.pts) if frame.pts is not None else len(times)
+            if position == len(times) or times[position] != frame.pts or frame.is_corrupt:
+                raise MisledError("a frame is damaged, or has a time that no packet announces")
+            if position == start:
+                require_keyframe(frame)
+                begun = True
+            elif position > start and not begun:
+                raise MisledError("a seek landed elsewhere")
+            if begun:
+                yield position, frame
+    except MemoryError:
+        raise
+    except av.error.FFmpegError:
+        raise MisledError("a GOP does not decode") from None
+
+
+def _announced(container: InputContainer, stream: VideoStream) -> list[int] | None:
+    try:
+        return arrange(list_packets(container, stream))[0]
+    except MisledError:
+        return None
+
+
+def _nearest_shown(wanted: list[int], announced: list[int], shown: list[int]) -> tuple[list[int], int]:
+    """Map announced positions to shown ones; gives how many were replaced by a later frame.
+
+    Raises:
+        NoFramesError: None of them is shown, and no other in its place.
+    """
+    chosen, replaced = [], 0
+    unique = list(dict.fromkeys(wanted))
+    limits = dict(zip(unique, [announced[position] for position in unique[1:]] + [announced[-1] + 1], strict=True))
+    for position in wanted:
+        found = bisect_left(shown, announced[position])
+        if found < len(shown) and shown[found] < limits[position]:
+            chosen.append(found)
+            replaced += shown[found] != announced[position]
+    if not chosen:
+        raise NoFramesError("None of the chosen frames can be decoded; is the video damaged?")
+    return chosen, replaced
