@@ -130,15 +130,16 @@ def _decode_from(
     try:
         for frame in container.decode(stream):
             position = bisect_left(times, frame.pts) if frame.pts is not None else len(times)
+            if not begun and position < start:
+                continue  # a leading frame, of the GOP before
             if position == len(times) or times[position] != frame.pts or frame.is_corrupt:
                 raise MisledError("a frame is damaged, or has a time that no packet announces")
-            if position == start:
-                require_keyframe(frame)
-                begun = True
-            elif position > start and not begun:
+            if not begun and position > start:
                 raise MisledError("a seek landed elsewhere")
-            if begun:
-                yield position, frame
+            if not begun:
+                require_keyframe(frame)
+            begun = True
+            yield position, frame
     except MemoryError:
         raise
     except av.error.FFmpegError:
