@@ -5,6 +5,7 @@ ReelabelError
 │   ├── VideoError
 │   │   ├── VideoMissingError           video_missing
 │   │   ├── VideoRefusedError           video_refused
+│   │   ├── VideoUnavailableError       video_unavailable
 │   │   ├── VideoEmptyError             video_empty
 │   │   ├── VideoUnreadableError        video_unreadable
 │   │   ├── NoVideoStreamError          no_video_stream
@@ -90,6 +91,13 @@ class VideoRefusedError(VideoError):
     """The source may not be read, or its URI cannot be a source."""
 
     code = "video_refused"
+    stage = "fetch"
+
+
+class VideoUnavailableError(VideoError):
+    """A web server did not give the video, after every attempt; the next run asks again."""
+
+    code = "video_unavailable"
     stage = "fetch"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select
 
+from infra.errors import VideoUnavailableError
 from tasks.domain import Stage
 from tasks.results.stage import ASKED, staged_jobs
 from tasks.results.tables import FAILURE, RESULT, RUN
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tasks.domain import Job
 
 _LOOKUPS_AT_ONCE = 16
+_PASSING = (VideoUnavailableError.code,)
 
 
 def pending_jobs(
@@ -33,8 +35,8 @@ def pending_jobs(
     """Select the jobs that have not ended.
 
     A label is valid while the job's digest and its video's fingerprint are those it was given for;
-    it outlives its video. So does a failure end its job, unless a frame file was at fault: making it
-    anew may cure that.
+    it outlives its video. So does a failure end its job, unless a frame file was at fault, for making
+    it anew may cure that, or a web server.
 
     Args:
         engine: The database.
@@ -87,6 +89,6 @@ def _ended(
             query = select(table.c.job_id, table.c.source_fingerprint).join(ASKED, same_job)
             query = query.where(table.c.dataset == dataset, table.c.spec_id == spec_id)
             if table is FAILURE:
-                query = query.where(FAILURE.c.stage != Stage.CACHE.value)
+                query = query.where(FAILURE.c.stage != Stage.CACHE.value, FAILURE.c.code.not_in(_PASSING))
             ended.append({row.job_id: row.source_fingerprint for row in connection.execute(query)})
     return ended[0], dict(ended[1])

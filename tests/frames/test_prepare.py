@@ -9,6 +9,7 @@ from infra.errors import (
     VideoMissingError,
     VideoRefusedError,
     VideoTooLargeError,
+    VideoUnavailableError,
     VideoUnreadableError,
 )
 from infra.objects import ObjectStore
@@ -122,6 +123,13 @@ def test_a_video_on_a_private_address_is_refused(preparer, server):
 
     with pytest.raises(VideoRefusedError, match="not on the public internet"):
         preparer.prepare(uri)
+
+
+def test_a_web_server_that_fails_fails_its_own_videos(preparer, server):
+    uri = server.add("/clip.mp4", body=b"x", statuses=(503,) * 100)
+
+    with pytest.raises(VideoUnavailableError):
+        from_the_web(preparer, allow_private=True, max_attempts=1).prepare(uri)
 
 
 def test_a_video_that_grows_past_the_limit_while_it_is_read_is_too_large(preparer, server):
