@@ -17,6 +17,7 @@ from prefect.utilities.annotations import quote
 from pydantic import ValidationError
 
 from flows.artifacts import ProgressArtifact, publish_results
+from flows.decoding import decode_pool, video_limits
 from flows.shards import Answering, ExtractedShard, ShardReport, extract_shard, infer_shard
 from infra.database import connect
 from infra.errors import ConfigurationError, NotReconciledError, ReelabelError, VideoError
@@ -36,8 +37,6 @@ from tasks.results.pending import count_foreign, pending_jobs
 from tasks.results.runs import cancel_run, close_run, open_run, update_run
 from tasks.results.schema import upgrade_schema
 from tasks.results.write import RunKey
-from tasks.video.limits import Limits
-from tasks.video.pool import DecodePool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from tasks.domain import Job, Shard
+    from tasks.video.pool import DecodePool
 
 
 # Of one frame, where the user names no limit: what Qwen's own video processing aims at, 768 x 28 x 28.
@@ -240,10 +240,7 @@ def _work(
             answer_timeout_s=settings.model.answer_timeout_s,
         )
         stack.enter_context(engine)
-        pool = DecodePool(
-            processes=processes, timeout_s=settings.extract.timeout_s, memory_mib=settings.extract.memory_mib
-        )
-        stack.enter_context(pool)
+        pool = stack.enter_context(decode_pool(settings, processes=processes))
         preparer = _preparer(settings, pool, spec)
         lookahead = settings.extract.lookahead_shards
         for extracted in _extract_ahead(shards, preparer, threads=processes, lookahead=lookahead):
@@ -290,10 +287,7 @@ def _preparer(settings: Settings, pool: DecodePool, spec: RunSpec) -> Preparer:
         cache=FrameCache(objects, settings.store.uri),
         pool=pool,
         sampling=spec.sampling,
-        limits=Limits(
-            max_video_bytes=settings.extract.max_video_bytes,
-            max_frame_pixels=settings.extract.max_frame_pixels,
-        ),
+        limits=video_limits(settings),
         allow_roots=settings.extract.allow_roots,
     )
 

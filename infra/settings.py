@@ -114,6 +114,11 @@ class ExtractSettings(_Section):
     max_frame_pixels: Annotated[
         int, Field(ge=1024, description="Videos with larger frames fail with video_too_large.")
     ] = 64_000_000
+    max_frames: Annotated[
+        int, Field(ge=1, description="Videos with more frames fail with video_too_large, where they must be counted.")
+    ] = 1_000_000
+    max_duration_s: Annotated[float, Field(gt=0, description="Longer videos fail with video_too_large.")] = 86_400
+    max_cpu_s: Annotated[int, Field(ge=1, le=3600, description="Seconds of a processor one video may take.")] = 120
     allow_roots: Annotated[
         tuple[Annotated[Path, AfterValidator(Path.absolute)], ...],
         Field(

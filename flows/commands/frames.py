@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from flows.commands.opened import services
 from flows.commands.terminal import say
+from flows.decoding import decode_pool, video_limits
 from infra.embedded import ServiceName
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
@@ -16,8 +17,6 @@ from infra.wording import counted
 from tasks.frames.prepare import look_at_video
 from tasks.frames.show import contact_sheet, describe, save_npz
 from tasks.model.identity import read_model_card
-from tasks.video.limits import Limits
-from tasks.video.pool import DecodePool
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -75,12 +74,8 @@ def _extract(
     """Extract in a decoding process, at the model's own size; gives the bytes fetched, too."""
     objects = ObjectStore(settings.store, settings.web)
     info = look_at_video(objects, video, allow_roots=settings.extract.allow_roots)
-    limits = Limits(
-        max_video_bytes=settings.extract.max_video_bytes,
-        max_frame_pixels=settings.extract.max_frame_pixels,
-    )
-    pool = DecodePool(processes=1, timeout_s=settings.extract.timeout_s, memory_mib=settings.extract.memory_mib)
-    with TemporaryDirectory(prefix="reelabel-") as folder, pool:
+    limits = video_limits(settings)
+    with TemporaryDirectory(prefix="reelabel-") as folder, decode_pool(settings, processes=1) as pool:
         path = objects.local_path(video)
         if path is None:
             path = Path(folder) / "video"

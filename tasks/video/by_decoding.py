@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from tasks.video.keyframes import Keyframes
+    from tasks.video.limits import Limits
     from tasks.video.shots import Request
 
 
@@ -25,20 +26,20 @@ def extract_by_decoding(request: Request) -> Keyframes:
         VideoError: As `extract_keyframes` does.
     """
     with open_video(request.source, request.limits) as (container, stream):
-        sights = look_at_all(container, stream)
+        sights = look_at_all(container, stream, request.limits)
     keyframes = [sight for sight in sights if sight.is_keyframe]
     candidates = keyframes or sights
     chosen = request.choose(len(candidates))
     wanted = {candidates[number].position: candidates[number] for number in chosen}
     census = Census(keyframes=len(keyframes), frames=len(sights))
     with open_video(request.source, request.limits) as opened:
-        frames = take(*opened, wanted)
+        frames = take(*opened, wanted, request.limits)
         return shoot(request, opened, chosen=chosen, frames=frames, census=census, method="linear")
 
 
-def look_at_all(container: InputContainer, stream: VideoStream) -> list[Sight]:
+def look_at_all(container: InputContainer, stream: VideoStream, limits: Limits) -> list[Sight]:
     """Decode all frames and drop them, keeping what they say of themselves."""
-    seen = [(frame.pts, frame.key_frame, is_flagged) for frame, is_flagged in decode_all(container, stream)]
+    seen = [(frame.pts, frame.key_frame, is_flagged) for frame, is_flagged in decode_all(container, stream, limits)]
     # Some decoders never mark a keyframe; they show a frame per packet, so the packets' flags stand in.
     are_marked = any(is_marked for _, is_marked, _ in seen)
     return [
@@ -51,8 +52,9 @@ def take(
     container: InputContainer,
     stream: VideoStream,
     wanted: dict[int, Sight],
+    limits: Limits,
 ) -> Iterator[tuple[Sight, VideoFrame]]:
     """Decode all frames and keep those at some positions."""
-    for position, (frame, _) in enumerate(decode_all(container, stream)):
+    for position, (frame, _) in enumerate(decode_all(container, stream, limits)):
         if position in wanted:
             yield wanted[position], frame

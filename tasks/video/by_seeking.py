@@ -9,7 +9,7 @@ import av.error
 from tasks.video.misled import MisledError
 from tasks.video.proof import require_keyframe
 from tasks.video.shots import Census, Sight, shoot
-from tasks.video.source import open_video
+from tasks.video.source import check_count, open_video
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from tasks.video.keyframes import Keyframes
+    from tasks.video.limits import Limits
     from tasks.video.shots import Request
 
 # MPEG-PS/TS land on the next keyframe, AVI's times run backwards in real files, FLV and Ogg have no index.
@@ -38,7 +39,7 @@ def extract_by_seeking(request: Request) -> Keyframes:
     if request.every:
         raise MisledError("every keyframe was asked for")
     with open_video(request.source, request.limits) as opened:
-        listed = list_packets(*opened)
+        listed = list_packets(*opened, request.limits)
     times, keyframes = arrange(listed)
     chosen = request.choose(len(keyframes))
     sights = [Sight(times[keyframes[number]], keyframes[number], is_keyframe=True) for number in dict.fromkeys(chosen)]
@@ -57,18 +58,24 @@ class Listed(NamedTuple):
     is_shown: bool
 
 
-def list_packets(container: InputContainer, stream: VideoStream) -> list[Listed]:
+def list_packets(container: InputContainer, stream: VideoStream, limits: Limits) -> list[Listed]:
     """Read all packets of a stream, and decode none.
 
     Raises:
         MisledError: They do not tell enough.
+        VideoTooLargeError: There are more than `limits.max_frames`.
     """
     if container.format.name not in _SEEKABLE_FORMATS:
         raise MisledError(f"seeks in {container.format.name} are not exact")
     try:
-        return [_listed(packet, stream) for packet in container.demux(stream) if packet.size]
+        listed = []
+        for packet in container.demux(stream):
+            if packet.size:
+                listed.append(_listed(packet, stream))
+                check_count(len(listed), limits)
     except av.error.FFmpegError:
         raise MisledError("the demuxer stopped at an error") from None
+    return listed
 
 
 def _listed(packet: Packet[VideoStream], stream: VideoStream) -> Listed:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from tasks.video.keyframes import Keyframes
+    from tasks.video.limits import Limits
     from tasks.video.shots import Request
 
 
@@ -43,7 +44,7 @@ def extract_by_gops(request: Request) -> Keyframes:
         VideoError: As `extract_keyframes` does.
     """
     with open_video(request.source, request.limits) as (container, stream):
-        times, keyframes = arrange(list_packets(container, stream))
+        times, keyframes = arrange(list_packets(container, stream, request.limits))
         chosen = _choose(request, times, stream)
     are_key = set(keyframes)
     sights = [Sight(times[position], position, is_keyframe=position in are_key) for position in dict.fromkeys(chosen)]
@@ -60,9 +61,9 @@ def extract_all(request: Request) -> Keyframes:
         VideoError: As `extract_keyframes` does.
     """
     with open_video(request.source, request.limits) as opened:
-        shown = look_at_all(*opened)
+        shown = look_at_all(*opened, request.limits)
     with open_video(request.source, request.limits) as (container, stream):
-        announced = _announced(container, stream)
+        announced = _announced(container, stream, request.limits)
         if announced is None:
             chosen, replaced = _choose(request, [sight.pts for sight in shown], stream), 0
         else:
@@ -71,7 +72,7 @@ def extract_all(request: Request) -> Keyframes:
     sights = {position: shown[position] for position in chosen}
     census = Census(keyframes=sum(sight.is_keyframe for sight in shown), frames=len(shown))
     with open_video(request.source, request.limits) as opened:
-        frames = take(*opened, sights)
+        frames = take(*opened, sights, request.limits)
         got = shoot(request, opened, chosen=chosen, frames=frames, census=census, method="linear")
     return replace(got, reason=f"{replaced} broken frames were replaced by the next good ones" if replaced else "")
 
@@ -146,9 +147,9 @@ def _decode_from(
         raise MisledError("a GOP does not decode") from None
 
 
-def _announced(container: InputContainer, stream: VideoStream) -> list[int] | None:
+def _announced(container: InputContainer, stream: VideoStream, limits: Limits) -> list[int] | None:
     try:
-        return arrange(list_packets(container, stream))[0]
+        return arrange(list_packets(container, stream, limits))[0]
     except MisledError:
         return None
 

@@ -11,3 +11,5 @@ class Limits:
 
     max_video_bytes: int = 4 * 1024**3
     max_frame_pixels: int = 64_000_000
+    max_frames: int = 1_000_000
+    max_duration_s: float = 86_400.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import resource
@@ -51,14 +52,16 @@ class DecodePool:
     died is tried once more.
     """
 
-    def __init__(self, *, processes: int, timeout_s: float, memory_mib: int) -> None:
+    def __init__(self, *, processes: int, timeout_s: float, memory_mib: int, cpu_s: int = 120) -> None:
         """Start the processes.
 
         Args:
             processes: Videos decoded at once.
             timeout_s: Seconds one video may take.
             memory_mib: Address space of one child, in MiB.
+            cpu_s: Seconds of a processor that one video may take, whatever the clock says.
         """
+        self._cpu_s = cpu_s
         self._timeout_s = timeout_s
         self._processes = processes
         self._memory_mib = memory_mib
@@ -128,6 +131,11 @@ class DecodePool:
                     f"Decoding took longer than {self._timeout_s:g} s; raise extract.timeout_s if the video is good.",
                 ) from None
             except ProcessExpired as error:
+                if error.exitcode == -signal.SIGXCPU:
+                    raise DecoderTimeoutError(
+                        f"Decoding took more than {self._cpu_s} s of a processor; "
+                        "raise extract.max_cpu_s if the video is good.",
+                    ) from None
                 deaths += 1
                 if deaths == _ATTEMPTS:
                     raise DecoderCrashedError(
@@ -154,7 +162,7 @@ class DecodePool:
             if not self._pool.active:
                 self.close()
                 self._pool = self._make_pool()
-            call = [function, *arguments]
+            call = [function, self._cpu_s, *arguments]
             return self._pool.schedule(_explained, args=call, kwargs=named, timeout=self._timeout_s)
 
     def _make_pool(self) -> ProcessPool:
@@ -175,8 +183,11 @@ class DecodePool:
         return pool
 
 
-def _explained(function: Callable[..., T], *arguments: Any, **named: Any) -> T:  # noqa: ANN401
+def _explained(function: Callable[..., T], cpu_s: int, /, *arguments: Any, **named: Any) -> T:  # noqa: ANN401
     """Call a function in the child; what it raises becomes the video's own error."""
+    # The kernel counts from the child's birth, and each video gets its own share.
+    spent_s = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(spent_s) + cpu_s, resource.RLIM_INFINITY))
     try:
         return function(*arguments, **named)
     except (ReelabelError, MisledError):

@@ -61,6 +61,7 @@ def open_video(
     with _open_container(source, limits, _QUICKLY if quickly else {}) as container:
         stream = _video_stream(container)
         check_frame_size(stream.codec_context.width, stream.codec_context.height, limits)
+        _check_duration(container, stream, limits)
         # One thread: processes run side by side, and threads would delay the first frame after a seek.
         stream.codec_context.thread_type = "NONE"
         stream.codec_context.thread_count = 1
@@ -81,12 +82,39 @@ def check_frame_size(width_px: int, height_px: int, limits: Limits) -> None:
         )
 
 
-def decode_all(container: InputContainer, stream: VideoStream) -> Iterator[tuple[VideoFrame, bool]]:
+def check_count(frames: int, limits: Limits) -> None:
+    """Refuse too many frames.
+
+    Raises:
+        VideoTooLargeError: They exceed `limits.max_frames`.
+    """
+    if frames > limits.max_frames:
+        raise VideoTooLargeError(f"The video has more frames than extract.max_frames ({limits.max_frames:,}).")
+
+
+def _check_duration(container: InputContainer, stream: VideoStream, limits: Limits) -> None:
+    duration_s = float((stream.duration or 0) * (stream.time_base or 0)) or (container.duration or 0) / av.time_base
+    if duration_s > limits.max_duration_s:
+        raise VideoTooLargeError(
+            f"The video claims to last {duration_s:,.0f} s, more than extract.max_duration_s "
+            f"({limits.max_duration_s:,.0f}).",
+        )
+
+
+def decode_all(
+    container: InputContainer,
+    stream: VideoStream,
+    limits: Limits,
+) -> Iterator[tuple[VideoFrame, bool]]:
     """Decode every frame, past errors, as FFmpeg does by default.
 
     Yields:
         A frame, and whether the packet that brought it out is flagged as a keyframe.
+
+    Raises:
+        VideoTooLargeError: There are more frames than `limits.max_frames`.
     """
+    count = 0
     for packet in _packets(container, stream):
         try:
             frames = stream.codec_context.decode(packet)
@@ -94,6 +122,8 @@ def decode_all(container: InputContainer, stream: VideoStream) -> Iterator[tuple
             raise
         except av.error.FFmpegError:
             continue
+        count += len(frames)
+        check_count(count, limits)
         for frame in frames:
             yield frame, packet is not None and packet.is_keyframe
 

@@ -128,3 +128,16 @@ def test_frames_over_the_limit_are_refused_before_decoding(make_clip):
     path = make_clip(size=(320, 240))
     with pytest.raises(VideoTooLargeError, match="320x240"):
         extract_keyframes(path, sampling=Sampling(), limits=Limits(max_frame_pixels=50_000))
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(sampler="uniform")], ids=lambda sampling: sampling.sampler)
+def test_a_video_of_too_many_frames_is_refused_where_they_are_counted(make_clip, sampling):
+    path = make_clip("clip.avi", codec="mpeg4", frames=48)
+
+    with pytest.raises(VideoTooLargeError, match=r"extract\.max_frames \(40\)"):
+        extract_keyframes(path, sampling=sampling, limits=Limits(max_frames=40))
+
+
+def test_a_video_that_claims_to_last_too_long_is_refused(make_clip):
+    with pytest.raises(VideoTooLargeError, match=r"4 s, more than extract\.max_duration_s \(3\)"):
+        extract_keyframes(make_clip(frames=48), sampling=Sampling(), limits=Limits(max_duration_s=3))

@@ -126,3 +126,19 @@ def _kill_self_once(marker):
 
 def _kill_self():
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_processor_time_is_limited_for_each_video_alone(make_clip):
+    with DecodePool(processes=1, timeout_s=30, memory_mib=2048, cpu_s=1) as pool:
+        with pytest.raises(DecoderTimeoutError, match="1 s of a processor"):
+            pool._run(_burn, 10)
+
+        for _ in range(3):
+            pool._run(_burn, 0.6)
+        assert pool.extract(make_clip(), sampling=Sampling(), limits=Limits()).keyframes_in_file == 4
+
+
+def _burn(seconds):
+    started = time.process_time()
+    while time.process_time() - started < seconds:
+        pass

@@ -41,7 +41,11 @@ def noise(size_bytes):
 def clip(request, make_clip):
     """Bytes of a clip whose keyframes are a small part of it."""
     codec = "libvpx-vp9" if request.param.endswith("webm") else "libx264"
-    options = {"b_frames": 2, "qp": "2"} if codec == "libx264" else {"crf": "4", "b": "0", "deadline": "realtime", "cpu-used": "8"}
+    options = (
+        {"b_frames": 2, "qp": "2"}
+        if codec == "libx264"
+        else {"crf": "4", "b": "0", "deadline": "realtime", "cpu-used": "8"}
+    )
     return make_clip(request.param, codec=codec, size=(320, 240), frames=240, gop=24, **options)
 
 
