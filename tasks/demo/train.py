@@ -1,6 +1,6 @@
 """Trains the tiny model: `python -m tasks.demo.train --out FOLDER --steps 2500`.
 
-The weights under `tasks/demo/weights` took two rounds, about 1,100 and 700 steps; the second went on from the
+The weights under `tasks/demo/reelabel-tiny` took two rounds, about 1,100 and 700 steps; the second went on from the
 first with `--start-from FOLDER --rate 8e-4 --seed 1`.
 """
 

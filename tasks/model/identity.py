@@ -13,7 +13,7 @@ from typing import Any
 from infra.errors import ModelError
 from tasks.domain import ModelIdentity
 
-TINY_MODEL = Path(__file__).parents[1] / "demo" / "weights"
+TINY_MODEL = Path(__file__).parents[1] / "demo" / "reelabel-tiny"
 
 _PROCESSOR_FILES = ("processor_config.json", "video_preprocessor_config.json", "preprocessor_config.json")
 _WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")

@@ -15,7 +15,7 @@ from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.model.choices import choice_tokens
 from tasks.model.prompt import chat_messages, question_text
 
-WEIGHTS = Path(tasks.demo.__file__).parent / "weights"
+WEIGHTS = Path(tasks.demo.__file__).parent / "reelabel-tiny"
 
 
 @pytest.fixture(scope="module")
