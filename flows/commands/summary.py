@@ -73,6 +73,9 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
         lines.append(("jobs per second", f"{_rate(row, seconds):.1f} after the engine's start"))
     for group in summary.failures:
         lines.append((f"failed: {group.code}", f"{group.count:,}, such as {group.job_id}: {group.message}"))
+    if summary.cut_short:
+        labels = counted(summary.cut_short, "label")
+        lines.append(("cut short", f"{labels} on what is left of a video, such as {summary.cut_short_job_id}"))
     lines.append(("audit", str(report)))
     table = Table(title=Text(f"{row['kind']} of {row['dataset']}"), show_header=False)
     for name, value in lines:

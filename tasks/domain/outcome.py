@@ -61,7 +61,7 @@ class JobResult:
 
     Attributes:
         decode_method: How its frames were reached; see `tasks.video.keyframes`.
-        decode_note: Why not by the shortest way; empty otherwise.
+        decode_note: Why not by the shortest way, or what is wrong with the file; empty where all is well.
     """
 
     job: Job

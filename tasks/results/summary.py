@@ -53,10 +53,17 @@ class FailureGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Scores by task, and failures by code with the most frequent first."""
+    """Scores by task, failures by code with the most frequent first, and labels on files that are cut short.
+
+    Attributes:
+        cut_short: Labels given for what is left of a file.
+        cut_short_job_id: One of their jobs.
+    """
 
     tasks: tuple[TaskScore, ...]
     failures: tuple[FailureGroup, ...]
+    cut_short: int = 0
+    cut_short_job_id: str | None = None
 
     @property
     def overall(self) -> TaskScore:
@@ -76,9 +83,12 @@ def summarize_results(engine: Engine, *, dataset: str, spec_id: str, jobs: Seque
         DatabaseUnavailableError: Postgres did not answer.
     """
     with staged_jobs(engine, jobs) as connection:
+        cut_short, job_id = _cut_short(connection, dataset, spec_id)
         return Summary(
             tasks=_scores(connection, dataset, spec_id),
             failures=_failures(connection, dataset, spec_id),
+            cut_short=cut_short,
+            cut_short_job_id=job_id,
         )
 
 
@@ -101,3 +111,13 @@ def _scores(connection: Connection, dataset: str, spec_id: str) -> tuple[TaskSco
 def _failures(connection: Connection, dataset: str, spec_id: str) -> tuple[FailureGroup, ...]:
     rows = connection.execute(text(read_query("failures_by_code")), {"dataset": dataset, "spec_id": spec_id})
     return tuple(FailureGroup(**row) for row in rows.mappings())
+
+
+def _cut_short(connection: Connection, dataset: str, spec_id: str) -> tuple[int, str | None]:
+    query = (
+        select(func.count(), func.min(RESULT.c.job_id))
+        .join(ASKED, RESULT.c.job_id == ASKED.c.job_id)
+        .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id, RESULT.c.decode_note.contains("cut short"))
+    )
+    count, job_id = connection.execute(query).one()
+    return count, job_id

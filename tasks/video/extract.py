@@ -21,6 +21,7 @@ from tasks.video.misled import KeyframeDamagedError, MisledError
 from tasks.video.ranges import SparseFile
 from tasks.video.shots import Request
 from tasks.video.similar import drop_similar
+from tasks.video.wholeness import missing_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -65,6 +66,8 @@ def extract_keyframes(
     started = time.perf_counter()
     request = Request(source=path, sampling=sampling, limits=limits, native=native, every=every)
     keyframes = _thinned(_by_shortest_way(request), sampling)
+    with path.open("rb") as file:
+        keyframes = _judged(keyframes, missing_bytes(file, path.stat().st_size))
     return replace(keyframes, decode_ms=(time.perf_counter() - started) * 1e3)
 
 
@@ -97,6 +100,7 @@ def extract_by_ranges(
     file = SparseFile(source, known)
     try:
         keyframes = extract_by_index(Request(source=file, sampling=sampling, limits=limits))
+        keyframes = _judged(keyframes, missing_bytes(file, source.size_bytes))
     except Exception as error:  # noqa: BLE001 - whatever the source raised
         cause = file.failure or error  # FFmpeg may have taken a failure for the end of the file
         if isinstance(cause, MisledError):
@@ -128,6 +132,14 @@ def _ways(request: Request) -> tuple[tuple[_Way, ...], _Way]:
     if request.sampling.sampler == "keyframes" or request.every:
         return (extract_by_index, extract_by_seeking), extract_by_decoding
     return (extract_by_gops,), extract_all
+
+
+def _judged(keyframes: Keyframes, missing: int) -> Keyframes:
+    """Say so where the file is cut short."""
+    if not missing:
+        return keyframes
+    note = f"the file is cut short: its last {missing:,} bytes are missing"
+    return replace(keyframes, reason="; ".join(filter(None, [note, keyframes.reason])))
 
 
 def _thinned(keyframes: Keyframes, sampling: Sampling) -> Keyframes:

@@ -29,7 +29,7 @@ class Keyframes:
         native_height_px: Height as stored.
         rotation_deg: Counter-clockwise rotation that the container asks for; applied unless native.
         method: How frames were reached: by the container's `index`, by `seek`, or by a `linear` decode.
-        reason: Why not by a shorter way; empty where there is none.
+        reason: Why not by a shorter way, and whether the file is cut short; empty where all is well.
         decode_ms: Milliseconds from opening to the last frame, without those of `fetch_ms`.
         fetch_ms: Milliseconds spent waiting for parts of a remote file; 0 for a local one.
         bytes_fetched: Bytes of those parts.

@@ -1,0 +1,47 @@
+"""Whether a file is as long as its own outermost structure says: a download or a copy may have broken off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tasks.video.boxes import walk_boxes
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from tasks.video.ranges import SparseFile
+
+_EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
+_HEAD_BYTES = 4096
+
+
+def missing_bytes(file: BinaryIO | SparseFile, size_bytes: int) -> int:
+    """Count the bytes that an MP4, MOV, Matroska, WebM or AVI file lacks; 0 where that cannot be told.
+
+    Sources: ISO/IEC 14496-12 section 4.2, RFC 8794 section 4.4, Microsoft's RIFF.
+    """
+    file.seek(0)
+    head = file.read(_HEAD_BYTES)
+    if head.startswith(_EBML):
+        end = _segment_end(head)
+    elif head.startswith(b"RIFF"):
+        end = int.from_bytes(head[4:8], "little") + 8
+    elif head[4:8] == b"ftyp":
+        end = max((box.span.start + box.span.size for box in walk_boxes(file, size_bytes)), default=0)
+    else:
+        return 0
+    return max(0, end - size_bytes)
+
+
+def _segment_end(head: bytes) -> int:
+    """Find where Matroska's one big element ends; 0 where its size is left open, as in live streams."""
+    at = head.find(_SEGMENT)
+    if at < 0 or len(head) < at + 12:
+        return 0
+    first = head[at + 4]
+    length_bytes = 9 - first.bit_length()
+    if not first:
+        return 0
+    size = int.from_bytes(head[at + 4 : at + 4 + length_bytes]) & ((1 << 7 * length_bytes) - 1)
+    is_open = size == (1 << 7 * length_bytes) - 1
+    return 0 if is_open else at + 4 + length_bytes + size
