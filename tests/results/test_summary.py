@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from tasks.results.summary import summarize_results
 from tasks.results.write import write_shard
 from tests.results.rows import SPEC, failure, job, result
@@ -39,3 +41,12 @@ def test_a_dataset_without_rows_has_no_scores(engine):
     summary = summarize_results(engine, dataset="none", spec_id=SPEC.spec_id, jobs=[])
 
     assert (summary.tasks, summary.failures, summary.overall.accuracy) == ((), (), None)
+
+
+def test_labels_on_files_that_are_cut_short_are_counted(engine, run):
+    whole, cut = result(job("a")), replace(result(job("b")), decode_note="the file is cut short: 9 bytes")
+    write_shard(engine, run=run, results=[whole, cut], failures=[])
+
+    summary = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=[whole.job, cut.job])
+
+    assert (summary.cut_short, summary.cut_short_job_id) == (1, "b")
