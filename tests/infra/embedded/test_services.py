@@ -20,11 +20,14 @@ BOTH = frozenset({ServiceName.POSTGRES, ServiceName.S3})
 
 # A command that says when it has its services, works until its input ends, and leaves.
 COMMAND = """
+import signal
 import sys
 from pathlib import Path
 from infra.embedded import ServiceName, running
 from infra.settings import Settings
 
+# Where the tests themselves run in the background, a shell has them ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 wanted = frozenset(map(ServiceName, sys.argv[2].split(",")))
 print("begins", flush=True)
 with running(Settings(home=Path(sys.argv[1])), wanted=wanted):
