@@ -176,9 +176,7 @@ class TestBackfill:
         forced = reelabel(environment, "backfill", "--ids", "clip-0000-colour,gone", "--force", *chosen)
         failed = reelabel(environment, "backfill", "--failed", *chosen)
 
-        assert "Would ask 1 job on 1 video of first; 1 of the chosen have a valid label." in named.stdout, (
-            named.stderr
-        )
+        assert "Would ask 1 job on 1 video of first; 1 of the chosen have a valid label." in named.stdout, named.stderr
         assert "Would ask 2 jobs on 2 videos" in forced.stdout
         assert "Would ask 7 jobs on 7 videos" in failed.stdout
 
