@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,6 +54,7 @@ manifest_app = typer.Typer(help="Check manifests, and make them from other forma
 app.add_typer(manifest_app, name="manifest")
 cache_app = typer.Typer(help="List the cached frame files, and make room among them.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
+_BENCH_CLIPS = Path(".reelabel/bench")
 bench_app = typer.Typer(help="Measure and try the extraction.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
 
@@ -324,6 +326,51 @@ def bench_fuzz(
     from flows.commands.bench import fuzz  # noqa: PLC0415
 
     raise typer.Exit(fuzz(count, seed=seed, as_json=json, keep=keep))
+
+
+Lengths = Annotated[str, typer.Option("--lengths", help="Lengths of clips in seconds, with commas between.")]
+ClipFolder = Annotated[Path, typer.Option("--folder", help="Where clips are made once; an hour takes 2 GB.")]
+Rounds = Annotated[int, typer.Option(min=1, max=1000, help="How often each way is taken; medians are shown.")]
+Plot = Annotated[str | None, typer.Option(help="SVG file to draw.")]
+
+
+@bench_app.command("decode")
+@example("reelabel bench decode --lengths 30,600 --plot decode.svg")
+def bench_decode(
+    lengths: Lengths = "30,600,3600",
+    folder: ClipFolder = _BENCH_CLIPS,
+    rounds: Rounds = 7,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    plot: Plot = None,
+) -> None:
+    """Measure decoding beside other loaders, and beside decoding the picked packets alone."""
+    from flows.commands.measure import decode  # noqa: PLC0415
+
+    decode(_lengths_s(lengths), folder, rounds=rounds, as_json=json, plot=plot)
+
+
+@bench_app.command("fetch")
+@example("reelabel bench fetch --lengths 30,600 --plot bytes.svg")
+def bench_fetch(
+    lengths: Lengths = "30,600,3600",
+    folder: ClipFolder = _BENCH_CLIPS,
+    rounds: Rounds = 5,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    plot: Plot = None,
+) -> None:
+    """Measure what is read of clips on the S3 server, and how long that takes."""
+    from flows.commands.measure import fetch  # noqa: PLC0415
+
+    fetch(_lengths_s(lengths), folder, rounds=rounds, as_json=json, plot=plot)
+
+
+def _lengths_s(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) >= 1 for part in parts):
+        raise typer.BadParameter(f"{text!r} is no list of seconds; write for example 30,600.", param_hint="--lengths")
+    return tuple(map(int, parts))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from tasks.video.misled import MisledError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-BLOCK_BYTES = 32 * 1024
+BLOCK_BYTES = 16 * 1024
 _MOST_BLOCK_BYTES = 1024 * 1024
 _REQUESTS_AT_ONCE = 8
 _MOST_SHARE = 0.5

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 # Playlists would read other files under the video's name; `tty` takes any text for a film of letters.
 _REFUSED_FORMATS = frozenset({"concat", "dash", "hls", "image2", "imf", "lavfi", "rtsp", "sdp", "tty"})
 _FORMATS = ",".join(sorted(av.formats_available - _REFUSED_FORMATS))
-_QUICKLY = {"skip_frame": "all", "max_ts_probe": "0", "fpsprobesize": "0"}
+# FFmpeg reads on rather than seeks where a place is less than this and 32 KiB ahead. It concerns remote files alone.
+_BUFFER_BYTES = 8 * 1024
+_QUICKLY = {"skip_frame": "all", "probesize": "32", "max_ts_probe": "0", "fpsprobesize": "0"}
 
 
 @contextmanager
@@ -150,7 +152,9 @@ def _open_container(source: Path | SparseFile, limits: Limits, probing: dict[str
         # `file:` keeps a colon in a name from being read as a protocol.
         file: Any = source if isinstance(source, SparseFile) else f"file:{source}"
         options = {"format_whitelist": _FORMATS, "protocol_whitelist": "file", **probing}
-        container: InputContainer = av.open(file, "r", options=options, metadata_errors="replace")
+        container: InputContainer = av.open(
+            file, "r", options=options, metadata_errors="replace", buffer_size=_BUFFER_BYTES
+        )
     except MemoryError:
         raise
     except FileNotFoundError:

@@ -1,0 +1,120 @@
+"""`reelabel bench decode` and `reelabel bench fetch`."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.clips import bench_clips
+from benchmarks.decode import DEMUX, INDEXED, LIMIT, NATIVE, OURS, ROWS, measure_decode
+from benchmarks.fetch import measure_fetch
+from benchmarks.loaders import torchcodec_loads
+from benchmarks.plot import Panel, draw
+from flows.commands.opened import services
+from infra.embedded import ServiceName
+from infra.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from benchmarks.decode import DecodeRow
+    from benchmarks.fetch import FetchRow
+
+_CONSOLE = Console()
+
+
+def decode(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, as_json: bool, plot: str | None) -> None:
+    """Measure decoding and print a table, or JSON; draw it if asked to."""
+    with Console(stderr=True).status("Measuring; clips are made the first time"):
+        rows = list(measure_decode(bench_clips(lengths_s), folder, rounds=rounds))
+    if plot:
+        _plot(plot, {f"Decode, {size}, ms": rows for size, rows in _decode_lines(rows).items()})
+    if as_json:
+        _print_json([asdict(row) for row in rows])
+        return
+    _CONSOLE.print(_decode_table(rows))
+    if not torchcodec_loads():
+        _CONSOLE.print("torchcodec does not load here: no row.", soft_wrap=True)
+
+
+def fetch(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, as_json: bool, plot: str | None) -> None:
+    """Measure fetching from the S3 server and print a table, or JSON; draw it if asked to."""
+    with services(ServiceName.S3) as settings:
+        objects, root_uri = ObjectStore(settings.store, settings.web), f"{settings.store.uri}/bench"
+        clips = bench_clips(lengths_s)
+        rows = list(measure_fetch(clips, folder, objects=objects, root_uri=root_uri, rounds=rounds))
+    if plot:
+        _plot(plot, {f"Bytes read, {size}": lines for size, lines in _fetch_lines(rows).items()})
+    if as_json:
+        _print_json([asdict(row) | {"overhead": row.overhead, "share": row.share} for row in rows])
+    else:
+        _CONSOLE.print(_fetch_table(rows))
+
+
+def _decode_table(rows: Sequence[DecodeRow]) -> Table:
+    table = Table("Milliseconds (medians)", *(row.clip.name for row in rows))
+    for way in ROWS:
+        if any(way in row.median_ms for row in rows):
+            table.add_row(way, *(f"{row.median_ms[way]:,.1f}" if way in row.median_ms else "" for row in rows))
+    table.add_section()
+    for title, way, to in (
+        ("demux and seek / ours", DEMUX, NATIVE),
+        ("ours / limit", OURS, LIMIT),
+        ("header cached / limit", INDEXED, LIMIT),
+    ):
+        table.add_row(title, *(f"{row.ratio(way, to):.2f}x" for row in rows))
+    return table
+
+
+def _fetch_table(rows: Sequence[FetchRow]) -> Table:
+    table = Table("", *(row.clip.name for row in rows))
+    for title, values in (
+        ("file, bytes", [f"{row.file_bytes:,}" for row in rows]),
+        ("header, index and picks, bytes", [f"{row.needed_bytes:,}" for row in rows]),
+        ("read in parts, bytes", [f"{row.parts_bytes:,}" for row in rows]),
+        ("the same, header cached", [f"{row.cached_bytes:,}" for row in rows]),
+        ("read / needed", [f"{row.overhead:.2f}x" for row in rows]),
+        ("read / file", [f"{row.share:.2%}" for row in rows]),
+        ("download and decode, ms", [f"{row.whole_ms:,.1f}" for row in rows]),
+        ("parts and decode, ms", [f"{row.parts_ms:,.1f}" for row in rows]),
+        ("the same, header cached, ms", [f"{row.cached_ms:,.1f}" for row in rows]),
+    ):
+        table.add_row(title, *values)
+    return table
+
+
+def _decode_lines(rows: Sequence[DecodeRow]) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    lines = _empty_lines()
+    for row in rows:
+        for way, ms in row.median_ms.items():
+            lines[row.clip.family][way].append((row.clip.length_s, max(ms, 0.1)))
+    return lines
+
+
+def _fetch_lines(rows: Sequence[FetchRow]) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    lines = _empty_lines()
+    for row in rows:
+        here = lines[row.clip.family]
+        here["whole file"].append((row.clip.length_s, row.file_bytes))
+        here["read in parts"].append((row.clip.length_s, row.parts_bytes))
+        here["header cached"].append((row.clip.length_s, row.cached_bytes))
+        here["needed"].append((row.clip.length_s, row.needed_bytes))
+    return lines
+
+
+def _empty_lines() -> dict[str, dict[str, list[tuple[float, float]]]]:
+    return defaultdict(lambda: defaultdict(list))
+
+
+def _plot(file: str, panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) -> None:
+    Path(file).write_text(draw([Panel(title, lines) for title, lines in panels.items()]))
+
+
+def _print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
+    print(json.dumps(value, indent=2))  # noqa: T201 - for programs, not for a terminal's width

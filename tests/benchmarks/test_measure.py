@@ -1,0 +1,47 @@
+"""The benchmarks of decoding and fetching, on the smallest clip."""
+
+import itertools
+import xml.etree.ElementTree as ET
+
+import av
+import pytest
+
+from benchmarks.clips import BenchClip
+from benchmarks.decode import INDEXED, LIMIT, OURS, PASSING, measure_decode
+from benchmarks.fetch import measure_fetch
+from benchmarks.plot import Panel, draw
+
+CLIP = BenchClip(width_px=640, height_px=360, gop=60, length_s=30)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("bench")
+
+
+def test_a_clip_longer_than_a_minute_goes_on_where_the_minute_ends(folder):
+    with av.open(str(BenchClip(width_px=640, height_px=360, gop=60, length_s=70).make(folder))) as container:
+        times = sorted(packet.pts for packet in container.demux(video=0) if packet.size)
+
+    assert len(times) == 70 * 30
+    assert {later - earlier for earlier, later in itertools.pairwise(times)} == {512}
+
+
+def test_every_way_of_decoding_is_measured(folder):
+    (row,) = measure_decode([CLIP], folder, rounds=1)
+
+    assert {OURS, INDEXED, LIMIT, PASSING} <= set(row.median_ms)
+    assert row.ratio(OURS, LIMIT) > 0
+
+
+def test_less_is_fetched_than_the_file_and_a_known_header_is_not_fetched_again(folder, objects, store_settings):
+    (row,) = measure_fetch([CLIP], folder, objects=objects, root_uri=store_settings.uri, rounds=1)
+
+    assert row.cached_bytes < row.parts_bytes < row.file_bytes
+    assert row.parts_bytes <= 1.25 * row.needed_bytes
+
+
+def test_a_plot_is_well_formed():
+    picture = ET.fromstring(draw([Panel("Decode, ms", {"ours & theirs": [(30, 2.0), (600, 150.0)]})]))
+
+    assert "ours & theirs" in "".join(picture.itertext())
