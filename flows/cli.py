@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 finished with failures, not reconciled or cut off, 2 usage
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib.metadata import version
@@ -37,9 +38,12 @@ class ExplainingGroup(TyperGroup):
             complain(error.code, error.message)
             sys.exit(1 if isinstance(error, JobError | TransientError | NotReconciledError) else 2)
         except OSError as error:
-            if error.filename is None:
-                raise
-            complain("configuration", f"{error.filename}: {error.strerror}; check the path and its permissions.")
+            if error.errno == errno.EPIPE:
+                raise  # whoever read our output has seen enough: Click ends quietly
+            where = f"{error.filename}: " if error.filename else ""
+            complain(
+                "configuration", f"{where}{error.strerror or error}; check the path, its permissions and the disk."
+            )
             sys.exit(2)
 
 
@@ -50,7 +54,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-manifest_app = typer.Typer(help="Check manifests, and make them from other formats.", no_args_is_help=True)
+manifest_app = typer.Typer(
+    help="Check manifests, and make them from other formats.",
+    epilog="Example: reelabel manifest check jobs.parquet",
+    no_args_is_help=True,
+)
 app.add_typer(manifest_app, name="manifest")
 cache_app = typer.Typer(help="List the cached frame files, and make room among them.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")

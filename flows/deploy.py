@@ -28,16 +28,19 @@ def deploy_flows(settings: Settings) -> list[str]:
     """Create or update the deployments and their work pool; gives their names.
 
     Secrets are not among their parameters: flow runs find them in the worker's environment.
+
+    Raises:
+        ConfigurationError: The schedule cannot be read; nothing was created.
     """
-    pool = settings.prefect.work_pool
-    with get_client(sync_client=True) as client, contextlib.suppress(ObjectAlreadyExists):
-        client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
     nightly = settings.nightly
     try:
         schedule = CronSchedule(cron=nightly.cron, timezone=nightly.timezone)
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ConfigurationError(f"nightly.cron or nightly.timezone is wrong: {reason}.") from None
+        raise ConfigurationError(f"nightly.cron is wrong: {reason}.") from None
+    pool = settings.prefect.work_pool
+    with get_client(sync_client=True) as client, contextlib.suppress(ObjectAlreadyExists):
+        client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
     planned: list[tuple[Any, str, dict[str, Any]]] = [
         (classify, "on-demand", {"tags": ["reelabel"]}),
         (

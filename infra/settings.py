@@ -12,6 +12,7 @@ from ipaddress import IPv4Network, IPv6Network  # noqa: TC003 - read at run time
 from pathlib import Path
 from string import Formatter
 from typing import TYPE_CHECKING, Annotated, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 CONFIG_VARIABLE = "REELABEL_CONFIG"
+_CRON_FIELDS = {5, 6}
 
 
 class _Section(BaseModel):
@@ -248,8 +250,24 @@ class NightlySettings(_Section):
     """The scheduled deployment."""
 
     manifest: Annotated[str | None, Field(description="Manifest of classify/nightly; empty leaves it paused.")] = None
-    cron: Annotated[str, Field(min_length=9, description="When classify/nightly runs.")] = "0 2 * * *"
+    cron: Annotated[str, Field(description="When classify/nightly runs.")] = "0 2 * * *"
     timezone: Annotated[str, Field(min_length=1, description="Time zone of the schedule.")] = "UTC"
+
+    @field_validator("timezone")
+    @classmethod
+    def _is_known(cls, timezone: str) -> str:
+        try:
+            ZoneInfo(timezone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"there is no time zone {timezone!r}; write one such as Europe/Berlin") from None
+        return timezone
+
+    @field_validator("cron")
+    @classmethod
+    def _has_fields(cls, cron: str) -> str:
+        if len(cron.split()) not in _CRON_FIELDS:
+            raise ValueError(f"{cron!r} is no schedule; write minute, hour, day, month and weekday, as in '0 2 * * *'")
+        return cron
 
 
 class Settings(BaseSettings):

@@ -7,7 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from PIL.Image import registered_extensions
+
 from flows.commands.opened import services
+from flows.commands.target import require_folder
 from flows.commands.terminal import say
 from flows.decoding import decode_pool, video_limits
 from infra.embedded import ServiceName
@@ -42,8 +45,9 @@ def show_frames(
     if not video:
         raise ConfigurationError("The video's name is empty; give a path or a URI.")
     for target in filter(None, (npz, sheet)):
-        if not Path(target).absolute().parent.is_dir():
-            raise ConfigurationError(f"There is no folder {Path(target).absolute().parent} to write {target} into.")
+        require_folder(target)
+    if sheet and Path(sheet).suffix.lower() not in registered_extensions():
+        raise ConfigurationError(f"--sheet {sheet} ends in no picture format; write a name such as sheet.png.")
     with services(*([ServiceName.S3] if video.startswith("s3://") else [])) as settings:
         keyframes, bytes_fetched = _extract(video, settings, num_frames=num_frames, every=every, native=native)
     if npz:

@@ -6,10 +6,12 @@ from io import BytesIO
 from pathlib import Path
 
 from flows.commands.opened import services
+from flows.commands.target import require_folder
 from flows.commands.terminal import say
 from infra.embedded import ServiceName
 from infra.errors import ManifestError
 from infra.objects import ObjectStore
+from infra.uri import scheme_of
 from infra.wording import counted
 from tasks.manifest.check import check_manifest
 from tasks.manifest.import_csv import foreign_columns, import_csv
@@ -34,7 +36,10 @@ def import_manifest(source: str, target: str) -> None:
 
     Raises:
         ManifestError: The source cannot be read, or is no good manifest.
+        ConfigurationError: There is no folder for the target.
     """
+    if scheme_of(target) is None:
+        require_folder(target)
     read = import_openai_batch if source.endswith((".jsonl", ".ndjson")) else import_csv
     frame = read(Path(source))
     dropped = foreign_columns(Path(source)) if read is import_csv else []

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from infra.database import connect
 from infra.embedded import ServiceName, needed, running
+from infra.errors import ConfigurationError, TransientError
 from infra.settings import load_settings
 from tasks.results.schema import check_schema
 
@@ -53,16 +54,30 @@ def services(*wanted: ServiceName, keep: bool = False, own: bool = False) -> Ite
 
 
 @contextmanager
+def at_start() -> Iterator[None]:
+    """What is out of reach before anything was done is a setting to correct, not a run to go on with.
+
+    Raises:
+        ConfigurationError: Instead of a TransientError.
+    """
+    try:
+        yield
+    except TransientError as error:
+        raise ConfigurationError(error.message) from error
+
+
+@contextmanager
 def opened(*wanted: ServiceName) -> Iterator[tuple[Settings, Engine]]:
     """Have services run, and the database open, while a command reads.
 
     Raises:
-        ConfigurationError: The database was never prepared, or by another version.
+        ConfigurationError: The database is out of reach, was never prepared, or by another version.
     """
     with services(*wanted) as settings:
         engine = connect(settings.database)
         try:
-            check_schema(engine)
+            with at_start():
+                check_schema(engine)
             yield settings, engine
         finally:
             engine.dispose()

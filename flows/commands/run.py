@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from flows.commands.opened import services
+from flows.commands.opened import at_start, services
 from flows.commands.scheduler import prefect_ready
 from flows.commands.summary import print_summary
 from flows.commands.watch import watched
 from infra.database import connect
 from infra.embedded import ServiceName
 from infra.errors import ConfigurationError, ReelabelError
+from infra.health import probe_store
 from infra.uri import absolute_uri
 from tasks.results.runs import cancel_run
 from tasks.results.schema import upgrade_schema
@@ -35,7 +36,9 @@ def run_classify(manifest: str, **parameters: Any) -> int:  # noqa: ANN401 - the
 def run_here(kind: str, parameters: dict[str, Any]) -> int:
     """Run a flow in this process, watched, and print its summary; gives the exit code."""
     with services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings, prefect_ready(settings):
-        prepare_database(settings)
+        with at_start():
+            prepare_database(settings)
+            probe_store(settings.store)
         run_id = _run_flow(kind, parameters, settings)
         return print_summary(settings, run_id, manifest=parameters["manifest"])
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from infra.embedded import export
 from infra.errors import ConfigurationError
 from infra.health import check_prefect
+from infra.uri import show_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,14 +42,15 @@ def prefect_ready(settings: Settings) -> Iterator[None]:
     try:
         yield
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
-        raise ConfigurationError(f"Prefect at {settings.prefect.api_url} does not go along: {_gist(error)}.") from error
+        shown = show_uri(settings.prefect.api_url or "")
+        raise ConfigurationError(f"Prefect at {shown} does not go along: {_first_line(error)}.") from error
     except PrefectException as error:
-        raise ConfigurationError(f"Prefect refuses: {_gist(error)}.") from error
+        raise ConfigurationError(f"Prefect refuses: {' '.join(str(error).split()).rstrip('.')}.") from error
     finally:
         # The server may be ours, and stop with this command.
         APILogHandler().flush()
         EventsWorker.drain_all(timeout=_DRAIN_TIMEOUT_S)
 
 
-def _gist(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).partition("\n")[0].rstrip(".")

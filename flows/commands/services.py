@@ -11,7 +11,7 @@ from rich.table import Table
 from flows.commands.opened import services
 from flows.commands.scheduler import prefect_ready
 from flows.commands.terminal import OUT, say
-from infra.embedded import ServiceName, in_use, status, stop
+from infra.embedded import ServiceName, attached, in_use, status, stop
 from infra.errors import ConfigurationError
 from infra.health import examine
 from tasks.model.health import check_engine
@@ -68,7 +68,7 @@ def print_status(settings: Settings) -> None:
 def print_checks(settings: Settings) -> int:
     """Print every check; gives the exit code."""
     faults = 0
-    for check in (*examine(settings), *check_engine(settings)):
+    for check in (*examine(attached(settings)), *check_engine(settings)):
         faults += not check.ok
         mark = ("ok   ", "green") if check.ok else ("fault", "red")
         advice = f" {check.advice}" if check.advice and not check.ok else ""

@@ -10,6 +10,7 @@ from rich.text import Text
 from flows.commands.terminal import OUT, say
 from infra.database import connect
 from infra.objects import ObjectStore
+from infra.uri import show_uri
 from infra.wording import counted
 from tasks.manifest.read import read_jobs
 from tasks.results.audit import audit_jobs
@@ -46,7 +47,7 @@ def print_summary(settings: Settings, run_id: UUID, *, manifest: str) -> int:
     OUT.print(_table(row, report, summary))
     say(f"Results: reelabel results {str(run_id)[:8]}")
     if settings.prefect.api_url:
-        say("Prefect: " + settings.prefect.api_url.removesuffix("/api") + f"/runs/flow-run/{run_id}")
+        say("Prefect: " + show_uri(settings.prefect.api_url).removesuffix("/api") + f"/runs/flow-run/{run_id}")
     if row["kind"] == "backfill":
         return 1 if row["jobs_failed"] else 0
     return 0 if report.is_reconciled and not report.failures else 1

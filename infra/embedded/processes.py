@@ -48,6 +48,11 @@ class Identity:
         return state != _ZOMBIE
 
 
+def is_supported() -> bool:
+    """Tell whether this system shows its processes as Linux does."""
+    return (_PROC / "self" / "stat").exists()
+
+
 def spawn(command: Sequence[str], *, environment: Mapping[str, str], log: Path, marker: str) -> Identity:
     """Start a process in a session of its own, out of reach of the terminal's Ctrl-C.
 

@@ -78,7 +78,7 @@ class S3Server:
         inner |= {"admin.port": admin, "admin.port.grpc": admin + _ADMIN_OFFSET}
         return Launch(
             command=[
-                _weed(),
+                s3_program(),
                 "-logtostderr",
                 "mini",
                 f"-dir={data}",
@@ -113,7 +113,12 @@ class S3Server:
         return ""
 
 
-def _weed() -> str:
+def s3_program() -> str:
+    """Name the server's program.
+
+    Raises:
+        ConfigurationError: It is not installed.
+    """
     beside_python = Path(sys.executable).with_name("weed")
     found = str(beside_python) if beside_python.exists() else shutil.which("weed")
     if found is None:

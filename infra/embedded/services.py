@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydantic import SecretStr
-
+from infra.embedded.addresses import filled, needed
 from infra.embedded.home import Home, ServiceName
 from infra.embedded.lifecycle import end_service, ensure_started
 from infra.embedded.postgres import Postgres
@@ -181,39 +180,14 @@ def _termination_raises() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def needed(settings: Settings, wanted: frozenset[ServiceName]) -> frozenset[ServiceName]:
-    """Say which of the wanted services are ours to start.
-
-    Left out is what the user has; flows scheduled by their Prefect run on their workers.
-    """
-    replaced = set()
-    if settings.database.url is not None:
-        replaced.add(ServiceName.POSTGRES)
-    if settings.store.uri is not None:
-        replaced.add(ServiceName.S3)
-    if settings.prefect.api_url is not None:
-        replaced |= {ServiceName.PREFECT, ServiceName.WORKER}
-    return wanted - replaced
-
-
-def _start_all(settings: Settings, home: Home, needed: frozenset[ServiceName], cancelled: threading.Event) -> Settings:
+def _start_all(settings: Settings, home: Home, ours: frozenset[ServiceName], cancelled: threading.Event) -> Settings:
     """Start the servers side by side, then the worker, who must be told where they are."""
-    postgres, s3, prefect = Postgres(home), S3Server(home), PrefectServer(home)
-    servers: list[Service] = [server for server in (postgres, s3, prefect) if server.name in needed]
-    ports = _start_together(servers, home, cancelled)
-    updates: dict[str, object] = {"home": home.path}
-    if ServiceName.POSTGRES in ports:
-        url = SecretStr(postgres.url(ports[ServiceName.POSTGRES]))
-        updates["database"] = settings.database.model_copy(update={"url": url})
-    if ServiceName.S3 in ports:
-        updates["store"] = s3.store(ports[ServiceName.S3], settings.store)
-    if ServiceName.PREFECT in ports:
-        api_url = prefect.api_url(ports[ServiceName.PREFECT])
-        updates["prefect"] = settings.prefect.model_copy(update={"api_url": api_url})
-    filled = settings.model_copy(update=updates)
-    if ServiceName.WORKER in needed:
-        _start_together([Worker(home, filled)], home, cancelled)
-    return filled
+    servers: list[Service] = [Postgres(home), S3Server(home), PrefectServer(home)]
+    ports = _start_together([server for server in servers if server.name in ours], home, cancelled)
+    started = filled(settings, home, ports)
+    if ServiceName.WORKER in ours:
+        _start_together([Worker(home, started)], home, cancelled)
+    return started
 
 
 def _start_together(services: list[Service], home: Home, cancelled: threading.Event) -> dict[ServiceName, int]:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from infra.errors import ManifestError
-from tasks.manifest.schema import COLUMNS
+from tasks.manifest.schema import COLUMNS, REPLACED_BY_MESSAGES, REQUIRED
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _NUMBERS = ("start_s", "end_s")
-_NAMED = ("job_id", "video_uri", "prompt", "choices")
 
 
 def import_csv(path: Path) -> pl.DataFrame:
@@ -52,14 +51,15 @@ def _known_names(path: Path, header: list[str]) -> list[str]:
     doubled = sorted({name for name in header if header.count(name) > 1})
     if doubled:
         raise ManifestError(f"{path} names columns twice: {', '.join(doubled)}; rename or remove one of each.")
-    names = [name for name in header if name in COLUMNS]
-    if not names:
+    replaced = REPLACED_BY_MESSAGES if "messages" in header else ()
+    missing = [name for name in REQUIRED if name not in header and name not in replaced]
+    if missing:
         found = ", ".join(header) or "nothing"
         raise ManifestError(
-            f"{path} has no column of a manifest; its first line holds {found}. It must name {', '.join(_NAMED)}, "
-            "separated by commas.",
+            f"{path} lacks {', '.join(missing)}; its first line holds {found}. "
+            "It must name the columns of a manifest, separated by commas.",
         )
-    return names
+    return [name for name in header if name in COLUMNS]
 
 
 def _row(cells: dict[str, str], names: list[str]) -> dict[str, object]:

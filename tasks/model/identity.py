@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,16 +72,18 @@ def _folder_card(folder: Path, dtype: str) -> ModelCard:
 
 
 def _hub_card(name: str, revision: str | None, dtype: str) -> ModelCard:
-    # It warns of each of its own retries; our sentence says what came of them.
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         from huggingface_hub import hf_hub_download  # noqa: PLC0415 - comes with the engine's extra
     except ImportError:
         raise ModelError(f"Model {name} is on a hub; install 'reelabel[gpu]' or 'reelabel[cpu]'.") from None
     try:
+        _look_on_hub(name, revision)
         path = Path(hf_hub_download(name, "config.json", revision=revision))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"Cannot read {name} from the hub ({type(error).__name__}); check name and network.") from None
+    except Exception as error:  # noqa: BLE001 - the hub's client passes on what its HTTP library of the day raises
+        raise ModelError(
+            f"Cannot reach or find model {name} on the hub ({type(error).__name__}); check its name and the network, "
+            "or give a model folder.",
+        ) from None
     # The cache keeps each commit in a folder of its name; a branch may move on.
     commit = path.parent.name
     processors = []
@@ -96,6 +97,14 @@ def _hub_card(name: str, revision: str | None, dtype: str) -> ModelCard:
         size_multiple_px=_size_multiple_px(_read_json(path)),
         max_pixels=_max_pixels(processors),
     )
+
+
+def _look_on_hub(name: str, revision: str | None) -> None:
+    """Ask once for a model that is not in the hub's cache: a download would try for half a minute, and log it all."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415
+
+    if not isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):
+        get_hf_file_metadata(hf_hub_url(name, "config.json", revision=revision))
 
 
 def fingerprint_folder(folder: Path) -> str:

@@ -1,7 +1,8 @@
 import pytest
 
+from infra.embedded import attached
 from infra.embedded.processes import free_port
-from infra.health import check_import, check_store, examine
+from infra.health import check_import, check_prefect, check_store, examine
 from infra.settings import Settings
 
 
@@ -57,3 +58,17 @@ def test_a_package_that_cannot_be_imported_is_named(module):
 
 def test_a_folder_store_is_written_and_read(tmp_path):
     assert check_store(Settings(store={"uri": (tmp_path / "cache").as_uri()})).ok
+
+
+def test_services_that_run_are_checked_at_their_addresses(services):
+    unset = Settings(home=services.home)
+
+    found = attached(unset)
+
+    assert (found.database, found.store) == (services.database, services.store)
+    assert check_store(found).detail == "s3://frames/cache can be written and read"
+
+
+def test_no_password_is_in_what_is_said_of_prefect():
+    for url in ("http://me:hunter2@127.0.0.1:1/api", "http://me:hunter2@127.0.0.1:x/api", "http://hunter2@/api"):
+        assert "hunter2" not in str(check_prefect(Settings(prefect={"api_url": url})))

@@ -24,6 +24,8 @@ def clean(monkeypatch, tmp_path):
         ("REELABEL_MODEL_TEMPLATE", "Say yes.", "model.template: it must hold {prompt} and {choices}"),
         ("REELABEL_MODEL_TEMPLATE", "{prompt} {choices} {foo}", "no other place in braces"),
         ("REELABEL_MODEL_TEMPLATE", "{prompt", "it is no template"),
+        ("REELABEL_NIGHTLY_TIMEZONE", "Mars/One", "nightly.timezone: there is no time zone 'Mars/One'"),
+        ("REELABEL_NIGHTLY_CRON", "every night", "nightly.cron: 'every night' is no schedule"),
         ("REELABEL_SAMPLING_NUM_FRAMES", "0", "sampling.num_frames: Input should be greater than or equal to 1"),
     ],
 )

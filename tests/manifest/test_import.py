@@ -111,6 +111,10 @@ def test_a_csv_header_that_cannot_be_right_is_explained(tmp_path):
     with pytest.raises(ManifestError, match="first line holds job_id;video_uri;prompt;choices"):
         import_csv(path)
 
+    path.write_text("job_id,prompt,frage\na,b,c\n")
+    with pytest.raises(ManifestError, match="lacks video_uri, choices; its first line holds job_id, prompt, frage"):
+        import_csv(path)
+
     path.write_text("job_id,job_id\na,b\n")
     with pytest.raises(ManifestError, match="names columns twice: job_id"):
         import_csv(path)
@@ -118,7 +122,7 @@ def test_a_csv_header_that_cannot_be_right_is_explained(tmp_path):
 
 def test_columns_that_no_manifest_has_are_named(tmp_path):
     path = tmp_path / "jobs.csv"
-    path.write_text("job_id,note,video_uri\na,b,c\n")
+    path.write_text("job_id,note,video_uri,prompt,choices\na,b,c,d,e|f\n")
 
     assert foreign_columns(path) == ["note"]
-    assert import_csv(path).columns == ["job_id", "video_uri"]
+    assert import_csv(path).columns == ["job_id", "video_uri", "prompt", "choices"]

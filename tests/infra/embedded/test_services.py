@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from infra.embedded import ServiceName, running, start, status, stop
+from infra.embedded import ServiceName, in_use, running, start, status, stop
 from infra.embedded.home import Home
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
@@ -137,8 +137,10 @@ def test_commands_share_services_and_the_last_one_stops_them(home):
 
     first.communicate(timeout=30)
     assert _running_pids(home) == pids
+    assert in_use(home)
 
     second.communicate(timeout=30)
+    assert not in_use(home)
     assert _processes_of(home) == []
 
 
@@ -242,6 +244,14 @@ def test_a_service_that_cannot_start_is_explained_by_its_log(settings, home):
         start(settings, wanted=BOTH)
 
     assert _processes_of(home) == []
+
+
+def test_a_folder_that_stood_there_keeps_its_rights(home):
+    home.mkdir(mode=0o755)
+
+    Home(home)
+
+    assert stat.S_IMODE(home.stat().st_mode) == 0o755
 
 
 def test_a_folder_that_cannot_be_made_is_a_configuration_error(tmp_path):
