@@ -66,6 +66,7 @@ class DecodePool:
         self._processes = processes
         self._memory_mib = memory_mib
         self._replacing = threading.Lock()
+        self._is_closed = False
         self._pool = self._make_pool()
 
     def __enter__(self) -> Self:
@@ -117,7 +118,12 @@ class DecodePool:
         return self._run(extract_by_ranges, source, sampling=sampling, limits=limits, known=known)
 
     def close(self) -> None:
-        """End every child, at work or not."""
+        """End every child, at work or not; threads that come later get a RuntimeError, and start none anew."""
+        with self._replacing:
+            self._is_closed = True
+            self._end()
+
+    def _end(self) -> None:
         self._pool.stop()  # type: ignore[no-untyped-call]
         self._pool.join()
 
@@ -158,9 +164,11 @@ class DecodePool:
         named: dict[str, Any],
     ) -> ProcessFuture[T]:
         with self._replacing:
+            if self._is_closed:
+                raise RuntimeError("The pool of decoding processes is closed.")
             # A pool gives up when its idle children are killed.
             if not self._pool.active:
-                self.close()
+                self._end()
                 self._pool = self._make_pool()
             call = [function, self._cpu_s, *arguments]
             return self._pool.schedule(_explained, args=call, kwargs=named, timeout=self._timeout_s)

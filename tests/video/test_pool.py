@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -95,6 +96,29 @@ def test_children_are_gone_when_their_parent_is_killed():
     while _is_running(child) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not _is_running(child)
+
+
+def test_a_closed_pool_lets_its_threads_go_and_starts_nothing_anew():
+    pool = DecodePool(processes=1, timeout_s=60, memory_mib=2048)
+    ended = []
+    threads = [threading.Thread(target=lambda: ended.append(_ending(pool))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(1)
+
+    pool.close()
+    for thread in threads:
+        thread.join(10)
+
+    assert ended == [RuntimeError] * 3
+    assert not [child for child in multiprocessing.active_children() if child.name.startswith("pebble")]
+
+
+def _ending(pool):
+    try:
+        pool._run(time.sleep, 50)
+    except Exception as error:
+        return type(error)
 
 
 _OWNER = """
