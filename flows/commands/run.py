@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any
 
 from flows.commands.opened import at_start, services
@@ -11,7 +12,7 @@ from flows.commands.scheduler import prefect_ready
 from flows.commands.summary import print_summary
 from flows.commands.watch import watched
 from infra.database import connect
-from infra.embedded import ServiceName
+from infra.embedded import ServiceName, uninterrupted
 from infra.errors import ConfigurationError, ReelabelError
 from infra.health import probe_store
 from infra.uri import absolute_uri
@@ -21,9 +22,14 @@ from tasks.results.schema import upgrade_schema
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from prefect.client.orchestration import SyncPrefectClient
     from sqlalchemy import Engine
 
     from infra.settings import Settings
+
+_STOPPED = "Stopped by the user."
+_CANCEL_TIMEOUT_S = 20
+_POLL_S = 0.2
 
 
 def run_classify(manifest: str, **parameters: Any) -> int:  # noqa: ANN401 - the flow's own parameters
@@ -97,12 +103,24 @@ def submit_and_watch(deployment: str, parameters: dict[str, Any], settings: Sett
 
 
 def _cancel(engine: Engine, run_id: UUID) -> None:
+    """Have the worker stop a run, and close its row should the run not have done so itself."""
     import httpx  # noqa: PLC0415
     from prefect.client.orchestration import get_client  # noqa: PLC0415
     from prefect.exceptions import PrefectException  # noqa: PLC0415
-    from prefect.states import Cancelled  # noqa: PLC0415
+    from prefect.states import Cancelled, Cancelling  # noqa: PLC0415
 
-    with contextlib.suppress(ReelabelError):
-        cancel_run(engine, run_id)
-    with contextlib.suppress(httpx.HTTPError, PrefectException), get_client(sync_client=True) as client:
-        client.set_flow_run_state(run_id, Cancelled(message="Stopped by the user."), force=True)
+    with uninterrupted():
+        with contextlib.suppress(httpx.HTTPError, PrefectException), get_client(sync_client=True) as client:
+            client.set_flow_run_state(run_id, Cancelling(message=_STOPPED))
+            deadline_s = time.monotonic() + _CANCEL_TIMEOUT_S
+            while not _has_ended(client, run_id) and time.monotonic() < deadline_s:
+                time.sleep(_POLL_S)
+            if not _has_ended(client, run_id):
+                client.set_flow_run_state(run_id, Cancelled(message=_STOPPED), force=True)
+        with contextlib.suppress(ReelabelError):
+            cancel_run(engine, run_id)
+
+
+def _has_ended(client: SyncPrefectClient, run_id: UUID) -> bool:
+    state = client.read_flow_run(run_id).state
+    return state is not None and state.is_final()

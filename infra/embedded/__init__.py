@@ -4,6 +4,7 @@ from infra.embedded.addresses import attached, needed
 from infra.embedded.environment import export
 from infra.embedded.home import ServiceName
 from infra.embedded.postgres import postgres_folder
+from infra.embedded.processes import uninterrupted
 from infra.embedded.s3_server import s3_program
 from infra.embedded.services import ServiceStatus, in_use, running, start, status, stop
 
@@ -20,4 +21,5 @@ __all__ = [
     "start",
     "status",
     "stop",
+    "uninterrupted",
 ]

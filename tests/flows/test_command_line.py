@@ -88,6 +88,7 @@ def test_a_wrong_password(environment, manifest):
         (["results", "--format", "xml"], 2, "use table, json, csv or parquet"),
         (["backfill"], 2, "Nothing was chosen"),
         (["cache", "gc"], 2, "Say what may go"),
+        (["down"], 2, "Another command is using the services"),
         (["nothing"], 2, "No such command"),
     ],
     ids=lambda value: "-".join(value[:2]).replace("/", ".") if isinstance(value, list) else "",
@@ -110,13 +111,25 @@ def test_text_in_brackets_is_printed_as_it_is(environment, manifest):
     assert "There is no video at /no/[/red]/clip.mp4" in shown.stdout
 
 
-def test_ctrl_c_cancels_the_run_and_says_so(environment, manifest):
-    command = [sys.executable, "-m", "flows.cli", "classify", manifest, "--dataset", "stopped", "--force"]
+@pytest.mark.parametrize(
+    ("arguments", "dataset"),
+    [
+        pytest.param(["classify", "{manifest}", "--dataset", "stopped", "--force"], "stopped", id="in this process"),
+        pytest.param(["demo", "--clips", "24"], "demo", id="by a worker that goes on"),
+    ],
+)
+def test_ctrl_c_cancels_the_run_and_says_so(environment, manifest, tmp_path, arguments, dataset):
+    command = [sys.executable, "-m", "flows.cli", *[argument.format(manifest=manifest) for argument in arguments]]
     process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        env=environment | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     deadline = time.monotonic() + 60
-    while "stopped" not in reelabel(environment, "results", "last").stdout and time.monotonic() < deadline:
+    while f"{dataset}: " not in reelabel(environment, "results", "last").stdout and time.monotonic() < deadline:
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
@@ -124,6 +137,7 @@ def test_ctrl_c_cancels_the_run_and_says_so(environment, manifest):
     assert process.returncode == 130
     assert said.strip() == "Stopped. Run the same command again to go on."
     assert "This run cancelled: Stopped by the user." in reelabel(environment, "results", "last").stdout
+    assert list(tmp_path.glob("reelabel-*")) == []
 
 
 def test_help_and_version(environment):
