@@ -16,9 +16,9 @@ from tasks.frames.file import decode_frame_file
 from tasks.model.choices import ChoiceTokens, choice_probabilities, choice_tokens
 from tasks.model.prompt import chat_messages
 from tasks.model.questions import EngineInfo, Refusal
+from tasks.model.video_input import video_input
 
 if TYPE_CHECKING:
-    from tasks.frames.file import FrameFile
     from tasks.model.questions import Batch, EngineConfig, Question, Reply
 
 
@@ -63,7 +63,7 @@ class Engine:
 
     def answer(self, batch: Batch) -> list[Reply]:
         """Answer every question of a batch, in its order; a refused one does not stop the others."""
-        videos = {video_id: _video_input(decode_frame_file(data)) for video_id, data in batch.frame_files.items()}
+        videos = {video_id: video_input(decode_frame_file(data)) for video_id, data in batch.frame_files.items()}
         replies: list[Reply | None] = [None] * len(batch.questions)
         asked: list[_Asked] = []
         for position, question in enumerate(batch.questions):
@@ -133,25 +133,6 @@ def _answer(output: Any, asked: _Asked, inference_ms: float) -> Reply:  # noqa: 
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0].rstrip(".")
-
-
-def _video_input(file: FrameFile) -> tuple[Any, dict[str, Any]]:
-    """Lay out frames and their true times as vLLM takes them: pixels (M, H, W, 3) and metadata.
-
-    Without fps and indices every frame would get the same temporal position.
-    """
-    frames = file.images[file.picks]
-    fps = file.fps if file.fps > 0 else 1.0
-    total = file.total_frames or max(1, round(file.duration_s * fps))
-    indices = [round(float(seconds) * fps) for seconds in file.time_s[file.picks]]
-    return frames, {
-        "fps": fps,
-        "duration": total / fps,
-        "total_num_frames": total,
-        "frames_indices": indices,
-        "video_backend": "reelabel",
-        "do_sample_frames": False,
-    }
 
 
 def _llm_arguments(config: EngineConfig) -> dict[str, Any]:
