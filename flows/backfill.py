@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.parameters import Dataset, Manifest, Model, NumFrames
+from flows.parameters import AS_SET, Dataset, Manifest, Model, NumFrames
 from flows.run import RunRequest, execute_run
 from infra.errors import ConfigurationError
-from infra.settings import load_settings
+from infra.settings import SamplingChoice, load_settings
 from tasks.results.read import read_failures
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def backfill(
     job_ids: list[str] = [],  # noqa: B006 - a form's default; never changed
     dataset: Dataset = None,
     num_frames: NumFrames = None,
+    sampling: SamplingChoice = AS_SET,
     model: Model = None,
     *,
     failed: bool = False,
@@ -46,6 +47,7 @@ def backfill(
         job_ids: Jobs to ask again, by id; those with a valid label are left alone unless forced.
         dataset: Name under which job ids are unique; empty is the manifest's file name.
         num_frames: Frames shown to the model per video, 1 to 512; empty takes the setting (16).
+        sampling: How frames are chosen; what is empty is as the settings have it.
         model: Model folder or hub name; empty takes the setting, or the tiny model that ships.
         failed: Ask again every job that ended as a failure.
         force: Ask again even where a valid label stands.
@@ -68,6 +70,7 @@ def backfill(
         manifest=manifest,
         dataset=dataset,
         num_frames=num_frames,
+        sampling=sampling,
         model=model,
         select=select,
     )

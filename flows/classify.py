@@ -7,9 +7,9 @@ from dataclasses import replace
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.parameters import Dataset, Manifest, Model, NumFrames
+from flows.parameters import AS_SET, Dataset, Manifest, Model, NumFrames
 from flows.run import RunRequest, execute_run
-from infra.settings import load_settings
+from infra.settings import SamplingChoice, load_settings
 
 
 @flow(
@@ -22,6 +22,7 @@ def classify(
     manifest: Manifest,
     dataset: Dataset = None,
     num_frames: NumFrames = None,
+    sampling: SamplingChoice = AS_SET,
     model: Model = None,
     *,
     force: bool = False,
@@ -32,6 +33,7 @@ def classify(
         manifest: Parquet file of jobs, or a glob of such: a path, or s3://bucket/jobs/*.parquet.
         dataset: Name under which job ids are unique; empty is the manifest's file name.
         num_frames: Frames shown to the model per video, 1 to 512; empty takes the setting (16).
+        sampling: How frames are chosen; what is empty is as the settings have it.
         model: Model folder or hub name; empty takes the setting, or the tiny model that ships.
         force: Ask again even where a valid label stands.
     """
@@ -40,6 +42,7 @@ def classify(
         manifest=manifest,
         dataset=dataset,
         num_frames=num_frames,
+        sampling=sampling,
         model=model,
     )
     if force:

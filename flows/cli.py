@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from flows.commands.sampling_options import with_sampling
 from flows.commands.terminal import ERRORS, complain
 from infra.errors import JobError, NotReconciledError, ReelabelError, TransientError
-from infra.settings import load_settings
+from infra.settings import SamplingChoice, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,24 +139,33 @@ def deploy() -> None:
     deploy_all()
 
 
+NumFrames = Annotated[
+    int | None, typer.Option(min=1, max=512, help="Frames shown to the model per video.", rich_help_panel="Sampling")
+]
+
+
 @app.command()
 @example("reelabel classify s3://videos/jobs/*.parquet --dataset animals")
+@with_sampling
 def classify(
     manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; local or s3://.")],
     dataset: Annotated[str | None, typer.Option(help="Where job ids are unique; else the file's name.")] = None,
-    num_frames: Annotated[int | None, typer.Option(min=1, max=512, help="Frames shown per video.")] = None,
+    num_frames: NumFrames = None,
     model: Annotated[str | None, typer.Option(help="Model folder or hub name.")] = None,
     *,
+    sampling: SamplingChoice,
     force: Annotated[bool, typer.Option("--force", help="Ask again even where a valid label stands.")] = False,
 ) -> None:
     """Answer every job of a manifest that has no valid label yet."""
     from flows.commands.run import run_classify  # noqa: PLC0415 - Prefect takes a second to import
 
-    raise typer.Exit(run_classify(manifest, dataset=dataset, num_frames=num_frames, model=model, force=force))
+    code = run_classify(manifest, dataset=dataset, num_frames=num_frames, sampling=sampling, model=model, force=force)
+    raise typer.Exit(code)
 
 
 @app.command()
 @example("reelabel backfill --ids clip-7-colour,clip-9-shape --force")
+@with_sampling
 def backfill(  # noqa: PLR0913 - a command's options
     *,
     ids: Annotated[str, typer.Option(help="Job ids, separated by commas.")] = "",
@@ -165,8 +175,9 @@ def backfill(  # noqa: PLR0913 - a command's options
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked, and ask nothing.")] = False,
     manifest: Annotated[str | None, typer.Option(help="Else the last run's.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Else the last run's.")] = None,
-    num_frames: Annotated[int | None, typer.Option(min=1, max=512, help="Frames shown per video.")] = None,
+    num_frames: NumFrames = None,
     model: Annotated[str | None, typer.Option(help="Model folder or hub name.")] = None,
+    sampling: SamplingChoice,
 ) -> None:
     """Ask chosen jobs again: by id, or those that failed."""
     from flows.commands.backfill import Choice, run_backfill  # noqa: PLC0415
@@ -178,6 +189,7 @@ def backfill(  # noqa: PLR0913 - a command's options
         manifest=manifest,
         dataset=dataset,
         num_frames=num_frames,
+        sampling=sampling,
         model=model,
     )
     raise typer.Exit(code)
@@ -209,11 +221,13 @@ def audit(
 
 
 @app.command()
-@example("reelabel frames clip.mp4 --json")
+@example("reelabel frames clip.mp4 --sampler uniform --json")
+@with_sampling
 def frames(
     video: Annotated[str, typer.Argument(help="Path or URI of a video.")],
     *,
-    num_frames: Annotated[int | None, typer.Option(min=1, max=512, help="Frames shown to the model.")] = None,
+    num_frames: NumFrames = None,
+    sampling: SamplingChoice,
     every: Annotated[bool, typer.Option("--all", help="Take every keyframe.")] = False,
     native: Annotated[bool, typer.Option("--native", help="Unscaled and unrotated.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what the model would see as JSON.")] = False,
@@ -221,9 +235,10 @@ def frames(
     sheet: Annotated[str | None, typer.Option(help="Draw a contact sheet to this PNG file.")] = None,
 ) -> None:
     """Show which frames of a video the model would see."""
-    from flows.commands.frames import show_frames  # noqa: PLC0415
+    from flows.commands.frames import View, show_frames  # noqa: PLC0415
 
-    show_frames(video, num_frames=num_frames, every=every, native=native, as_json=json, npz=npz, sheet=sheet)
+    view = View(every=every, native=native, as_json=json, npz=npz, sheet=sheet)
+    show_frames(video, view, num_frames=num_frames, sampling=sampling)
 
 
 @app.command()

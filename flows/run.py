@@ -14,15 +14,15 @@ from uuid import UUID, uuid4
 from prefect import get_run_logger
 from prefect.runtime import flow_run
 from prefect.utilities.annotations import quote
-from pydantic import ValidationError
 
 from flows.artifacts import ProgressArtifact, publish_results
 from flows.decoding import decode_pool, video_limits
+from flows.parameters import AS_SET
 from flows.shards import Answering, ExtractedShard, ShardReport, extract_shard, infer_shard
+from flows.spec import make_spec
 from infra.database import connect
 from infra.errors import ConfigurationError, NotReconciledError, ReelabelError, VideoError
 from infra.objects import ObjectStore
-from tasks.domain import RunSpec, Sampling
 from tasks.frames.cache import FrameCache
 from tasks.frames.key import decoder_versions
 from tasks.frames.prepare import Preparer, look_at_video
@@ -44,13 +44,9 @@ if TYPE_CHECKING:
     from prefect.futures import PrefectFuture
     from sqlalchemy import Engine
 
-    from infra.settings import Settings
-    from tasks.domain import Job, Shard
+    from infra.settings import SamplingChoice, Settings
+    from tasks.domain import Job, RunSpec, Shard
     from tasks.video.pool import DecodePool
-
-
-# Of one frame, where the user names no limit: what Qwen's own video processing aims at, 768 x 28 x 28.
-_MOST_PIXELS = 602_112
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +62,7 @@ class RunRequest:
     manifest: str
     dataset: str | None = None
     num_frames: int | None = None
+    sampling: SamplingChoice = AS_SET
     model: str | None = None
     select: Callable[[Sequence[Job], Sequence[Job], Engine, RunSpec, str], Sequence[Job]] = field(
         default=lambda _jobs, pending, *_: pending,
@@ -113,7 +110,7 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
     jobs = read_jobs(request.manifest, objects)
     card = read_model_card(request.model or settings.model.name, revision=settings.model.revision)
     engine_environment(_engine_config(card, settings))
-    spec = make_spec(card, settings, num_frames=request.num_frames)
+    spec = make_spec(card, settings, num_frames=request.num_frames, choice=request.sampling)
     dataset = request.dataset or dataset_name(request.manifest)
     database = connect(settings.database)
     try:
@@ -190,31 +187,6 @@ def find_pending(
         fingerprint_of=lambda uri: _fingerprint(objects, uri),
         retry_failures=retry_failures,
     )
-
-
-def make_spec(card: ModelCard, settings: Settings, *, num_frames: int | None = None) -> RunSpec:
-    """Put together everything on the run's side that can change an answer.
-
-    Raises:
-        ConfigurationError: The sampling settings do not go together.
-    """
-    numbers = settings.sampling.model_dump() | {
-        "num_frames": num_frames or settings.sampling.num_frames,
-        "size_multiple_px": card.size_multiple_px,
-        "max_pixels": settings.sampling.max_pixels or min(card.max_pixels or _MOST_PIXELS, _MOST_PIXELS),
-    }
-    try:
-        sampling = Sampling(**numbers)
-    except ValidationError as error:
-        fault = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ConfigurationError(f"The settings under [sampling] do not go together: {fault}.") from None
-    chosen = {
-        name: value
-        for name in ("template", "system_prompt", "choice_scoring")
-        if (value := getattr(settings.model, name)) is not None
-    }
-    identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
-    return RunSpec(model=identity, sampling=sampling, **chosen)
 
 
 def _work(

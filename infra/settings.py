@@ -30,6 +30,19 @@ if TYPE_CHECKING:
 CONFIG_VARIABLE = "REELABEL_CONFIG"
 _CRON_FIELDS = {5, 6}
 
+SamplerName = Literal[
+    "keyframes",
+    "uniform",
+    "dynamic",
+    "qwen2_vl",
+    "qwen3_vl",
+    "glm46v",
+    "molmo2",
+    "openpangu",
+    "fps",
+    "num_frames",
+]
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -138,37 +151,10 @@ class ShardSettings(_Section):
     target_jobs: Annotated[int, Field(ge=50, le=200, description="Jobs a shard aims for (50 to 200).")] = 100
 
 
-class SamplingSettings(_Section):
-    """Which frames the model sees; see `tasks.domain.spec.Sampling`, which says the same."""
+class SamplingChoice(_Section):
+    """How frames are chosen; what is empty is as the settings have it, or as the sampler does by itself."""
 
-    sampler: Annotated[
-        Literal[
-            "keyframes",
-            "uniform",
-            "dynamic",
-            "qwen2_vl",
-            "qwen3_vl",
-            "glm46v",
-            "molmo2",
-            "openpangu",
-            "fps",
-            "num_frames",
-        ],
-        Field(description="How frames are chosen."),
-    ] = "keyframes"
-    num_frames: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=512,
-            description="Frames shown to the model per video; the most of them for uniform, molmo2 and openpangu; "
-            "without effect on dynamic, fps, glm46v and Qwen's.",
-        ),
-    ] = 16
-    max_pixels: Annotated[
-        int | None,
-        Field(ge=784, le=16_777_216, description="Most pixels of one frame; empty takes the model's own limit."),
-    ] = None
+    sampler: Annotated[SamplerName | None, Field(description="How frames are chosen.")] = None
     fps: Annotated[
         float | None,
         Field(gt=0, le=240, description="Frames a second; empty is 2, for uniform no limit."),
@@ -194,6 +180,25 @@ class SamplingSettings(_Section):
             lt=1,
             description="Drop a frame that is more similar than this to the last one kept, such as 0.95; empty is off.",
         ),
+    ] = None
+
+
+class SamplingSettings(SamplingChoice):
+    """Which frames the model sees; see `tasks.domain.spec.Sampling`, which says the same."""
+
+    sampler: Annotated[SamplerName, Field(description="How frames are chosen.")] = "keyframes"
+    num_frames: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=512,
+            description="Frames shown to the model per video; the most of them for uniform, molmo2 and openpangu; "
+            "without effect on dynamic, fps, glm46v and Qwen's.",
+        ),
+    ] = 16
+    max_pixels: Annotated[
+        int | None,
+        Field(ge=784, le=16_777_216, description="Most pixels of one frame; empty takes the model's own limit."),
     ] = None
 
 

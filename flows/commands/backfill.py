@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from flows.commands.opened import opened
 from flows.commands.run import run_here
 from flows.commands.terminal import say
+from flows.spec import make_spec
 from infra.embedded import ServiceName, export
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
+from infra.settings import SamplingChoice
 from infra.uri import absolute_uri
 from infra.wording import counted
 from tasks.manifest.read import read_jobs
@@ -71,6 +73,7 @@ def run_backfill(
     manifest: str | None,
     dataset: str | None,
     num_frames: int | None,
+    sampling: SamplingChoice,
     model: str | None,
 ) -> int:
     """Ask chosen jobs again, or say what would be asked; gives the exit code."""
@@ -83,6 +86,7 @@ def run_backfill(
             "manifest": absolute_uri(manifest),
             "dataset": dataset,
             "num_frames": num_frames,
+            "sampling": sampling.model_dump(exclude_none=True),
             "model": model,
         }
         if dry_run:
@@ -102,12 +106,13 @@ def _print_plan(
 ) -> None:
     os.environ.update(export(settings))
     from flows.backfill import choose_jobs  # noqa: PLC0415 - Prefect reads its environment when it is imported
-    from flows.run import find_pending, make_spec  # noqa: PLC0415
+    from flows.run import find_pending  # noqa: PLC0415
 
     objects = ObjectStore(settings.store, settings.web)
     jobs = read_jobs(parameters["manifest"], objects)
     card = read_model_card(parameters["model"] or settings.model.name, revision=settings.model.revision)
-    spec = make_spec(card, settings, num_frames=parameters["num_frames"])
+    sampling = SamplingChoice(**parameters["sampling"])
+    spec = make_spec(card, settings, num_frames=parameters["num_frames"], choice=sampling)
     dataset = parameters["dataset"]
     chosen = set(job_ids)
     if choice.failed:

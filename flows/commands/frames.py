@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PIL.Image import registered_extensions
 
@@ -13,30 +13,46 @@ from flows.commands.opened import services
 from flows.commands.target import require_folder
 from flows.commands.terminal import say
 from flows.decoding import decode_pool, video_limits
+from flows.spec import make_spec
 from infra.embedded import ServiceName
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
+from infra.uri import scheme_of
 from infra.wording import counted
+from tasks.frames.fetch import Fetcher
 from tasks.frames.prepare import look_at_video
 from tasks.frames.show import contact_sheet, describe, save_npz
 from tasks.model.identity import read_model_card
 
 if TYPE_CHECKING:
-    from infra.settings import Settings
+    from infra.settings import SamplingChoice, Settings
     from tasks.domain import Sampling
-    from tasks.video.keyframes import Keyframes
+    from tasks.frames.fetch import Fetched
 
 
-def show_frames(
-    video: str,
-    *,
-    num_frames: int | None,
-    every: bool,
-    native: bool,
-    as_json: bool,
-    npz: str | None,
-    sheet: str | None,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How frames are shown; see the command's own help."""
+
+    every: bool
+    native: bool
+    as_json: bool
+    npz: str | None
+    sheet: str | None
+
+    def require_targets(self) -> None:
+        """Make sure, before the work, that the files can be written.
+
+        Raises:
+            ConfigurationError: A folder is missing, or a name tells no picture format.
+        """
+        for target in filter(None, (self.npz, self.sheet)):
+            require_folder(target)
+        if self.sheet and Path(self.sheet).suffix.lower() not in registered_extensions():
+            raise ConfigurationError(f"--sheet {self.sheet} ends in no picture format; write a name such as sheet.png.")
+
+
+def show_frames(video: str, view: View, *, num_frames: int | None, sampling: SamplingChoice) -> None:
     """Extract a video's frames as a run would, and show or save them.
 
     Raises:
@@ -44,52 +60,47 @@ def show_frames(
     """
     if not video:
         raise ConfigurationError("The video's name is empty; give a path or a URI.")
-    for target in filter(None, (npz, sheet)):
-        require_folder(target)
-    if sheet and Path(sheet).suffix.lower() not in registered_extensions():
-        raise ConfigurationError(f"--sheet {sheet} ends in no picture format; write a name such as sheet.png.")
+    view.require_targets()
     with services(*([ServiceName.S3] if video.startswith("s3://") else [])) as settings:
-        keyframes, bytes_fetched = _extract(video, settings, num_frames=num_frames, every=every, native=native)
-    if npz:
-        save_npz(keyframes, Path(npz))
-    if sheet:
-        contact_sheet(keyframes, Path(sheet))
-    facts = describe(keyframes) | {"bytes_fetched": bytes_fetched}
-    if as_json:
+        card = read_model_card(settings.model.name, revision=settings.model.revision)
+        asked = make_spec(card, settings, num_frames=num_frames, choice=sampling).sampling
+        fetched, size_bytes = _fetch(video, view, settings, asked)
+    if view.npz:
+        save_npz(fetched.keyframes, Path(view.npz))
+    if view.sheet:
+        contact_sheet(fetched.keyframes, Path(view.sheet))
+    facts = describe(fetched.keyframes) | {"bytes_fetched": fetched.bytes_fetched, "size_bytes": size_bytes}
+    if view.as_json:
         print(json.dumps(facts, indent=2))  # noqa: T201 - for programs, not for a terminal's width
-        return
-    total = "" if facts["total_frames"] is None else f" in {counted(facts['total_frames'], 'frame')}"
-    say(
-        f"{counted(facts['keyframes_in_file'], 'keyframe')}{total}, {facts['duration_s']:.2f} s; "
-        f"reached by {facts['method']} in {facts['decode_ms']:.1f} ms, {counted(bytes_fetched, 'byte')} fetched.",
-    )
-    for pick in facts["picks"]:
-        say(f"  frame {pick['frame_index']:>6}  {pick['time_s']:9.3f} s  pts {pick['pts']}")
+    else:
+        _print(facts, is_local=scheme_of(video) in {None, "file"})
 
 
-def _extract(
-    video: str,
-    settings: Settings,
-    *,
-    num_frames: int | None,
-    every: bool,
-    native: bool,
-) -> tuple[Keyframes, int]:
-    """Extract in a decoding process, at the model's own size; gives the bytes fetched, too."""
+def _fetch(video: str, view: View, settings: Settings, sampling: Sampling) -> tuple[Fetched, int]:
+    """Extract in a decoding process, at the model's own size; gives the video's bytes, too. Writes nothing."""
     objects = ObjectStore(settings.store, settings.web)
     info = look_at_video(objects, video, allow_roots=settings.extract.allow_roots)
-    limits = video_limits(settings)
-    with TemporaryDirectory(prefix="reelabel-") as folder, decode_pool(settings, processes=1) as pool:
-        path = objects.local_path(video)
-        if path is None:
-            path = Path(folder) / "video"
-            objects.download(video, path, fingerprint=info.fingerprint, max_bytes=limits.max_video_bytes)
-        sampling = _sampling(settings, num_frames)
-        return pool.extract(path, sampling=sampling, limits=limits, native=native, every=every), info.size_bytes
+    with decode_pool(settings, processes=1) as pool:
+        fetcher = Fetcher(
+            objects=objects,
+            cache=None,
+            pool=pool,
+            sampling=sampling,
+            limits=video_limits(settings),
+            native=view.native,
+            every=view.every,
+        )
+        return fetcher.fetch(info), info.size_bytes
 
 
-def _sampling(settings: Settings, num_frames: int | None) -> Sampling:
-    from flows.run import make_spec  # noqa: PLC0415 - Prefect takes a second to import
-
-    card = read_model_card(settings.model.name, revision=settings.model.revision)
-    return make_spec(card, settings, num_frames=num_frames).sampling
+def _print(facts: dict[str, Any], *, is_local: bool) -> None:
+    total = "" if facts["total_frames"] is None else f" in {counted(facts['total_frames'], 'frame')}"
+    why = f" ({facts['reason']})" if facts["reason"] else ""
+    say(f"{counted(facts['keyframes_in_file'], 'keyframe')}{total}, {facts['duration_s']:.2f} s.")
+    say(f"Reached by {facts['method']}{why} in {facts['decode_ms']:.1f} ms.")
+    if not is_local:
+        say(f"Read {facts['bytes_fetched']:,} of {counted(facts['size_bytes'], 'byte')}.")
+    if facts["dropped_as_similar"]:
+        say(f"Dropped {counted(facts['dropped_as_similar'], 'frame')} as similar.")
+    for pick in facts["picks"]:
+        say(f"  frame {pick['frame_index']:>6}  {pick['time_s']:9.3f} s  pts {pick['pts']}")

@@ -111,7 +111,9 @@ class Sampling(BaseModel):
         """Keep two specs that mean the same from looking different."""
         stray = sorted((_OPTIONS - _OPTIONS_OF[self.sampler]) & self.model_dump().keys())
         if stray:
-            raise ValueError(f"the sampler {self.sampler} takes no {' and no '.join(stray)}; leave it empty")
+            takers = [name for name, options in _OPTIONS_OF.items() if options.issuperset(stray)]
+            hint = f", or choose the sampler {' or '.join(takers)}" if takers else ""
+            raise ValueError(f"the sampler {self.sampler} takes no {' and no '.join(stray)}; leave it out{hint}")
         if self.min_frames and self.max_frames and self.min_frames > self.max_frames:
             raise ValueError(f"min_frames ({self.min_frames}) is more than max_frames ({self.max_frames})")
         return self

@@ -14,10 +14,14 @@ from infra.errors import (
     ObjectMissingError,
     ObjectTooLargeError,
     RangesIgnoredError,
+    StoreUnavailableError,
     VideoChangedError,
+    VideoEmptyError,
     VideoMissingError,
     VideoTooLargeError,
+    VideoUnavailableError,
 )
+from infra.uri import WEB_SCHEMES, scheme_of, show_uri
 from tasks.frames.key import header_key
 from tasks.frames.remote import RemoteVideo
 from tasks.video.misled import MisledError
@@ -53,14 +57,22 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetcher:
-    """Gets keyframes; safe to call from many threads."""
+    """Gets keyframes; safe to call from many threads.
+
+    Attributes:
+        cache: Where headers are kept for the next time; None keeps none.
+        native: Frames unscaled and unrotated; reads the whole video.
+        every: All keyframes instead of picks; reads the whole video.
+    """
 
     objects: ObjectStore
-    cache: FrameCache
+    cache: FrameCache | None
     pool: DecodePool
     sampling: Sampling
     limits: Limits
     parts_from_bytes: int = PARTS_FROM_BYTES
+    native: bool = False
+    every: bool = False
 
     def fetch(self, info: ObjectInfo) -> Fetched:
         """Decode the keyframes of one version of a video.
@@ -69,12 +81,13 @@ class Fetcher:
             VideoError: The video cannot be used; see its code.
             TransientError: The store did not answer.
         """
+        self._require_size(info)
         local = self.objects.local_path(info.uri)
-        with _explained():
+        with own_fault(info.uri), _explained():
             if local is not None:
                 return self._decode(local, bytes_fetched=info.size_bytes)
             wasted_bytes = 0
-            if info.size_bytes >= self.parts_from_bytes:
+            if info.size_bytes >= self.parts_from_bytes and not (self.native or self.every):
                 try:
                     return self._fetch_parts(info)
                 except MisledError as error:
@@ -83,13 +96,21 @@ class Fetcher:
                     pass
             return self._fetch_whole(info, wasted_bytes)
 
+    def _require_size(self, info: ObjectInfo) -> None:
+        if info.size_bytes == 0:
+            raise VideoEmptyError(f"{show_uri(info.uri)} has no bytes; upload it again.")
+        if info.size_bytes > self.limits.max_video_bytes:
+            raise VideoTooLargeError(
+                f"{show_uri(info.uri)} has {info.size_bytes:,} bytes, more than extract.max_video_bytes."
+            )
+
     def _fetch_parts(self, info: ObjectInfo) -> Fetched:
         key = header_key(source_uri=info.uri, fingerprint=info.fingerprint)
-        known = self.cache.find_header(key)
+        known = self.cache.find_header(key) if self.cache else ()
         keyframes, header = self.pool.extract_by_ranges(
             RemoteVideo(self.objects, info), sampling=self.sampling, limits=self.limits, known=known
         )
-        if not known:
+        if self.cache and not known:
             self.cache.write_header(key, header)
         return Fetched(keyframes=keyframes, fetch_ms=keyframes.fetch_ms, bytes_fetched=keyframes.bytes_fetched)
 
@@ -104,8 +125,25 @@ class Fetcher:
             return self._decode(path, fetch_ms=fetch_ms, bytes_fetched=wasted_bytes + size_bytes)
 
     def _decode(self, path: Path, *, fetch_ms: float = 0.0, bytes_fetched: int) -> Fetched:
-        keyframes = self.pool.extract(path, sampling=self.sampling, limits=self.limits)
+        keyframes = self.pool.extract(
+            path, sampling=self.sampling, limits=self.limits, native=self.native, every=self.every
+        )
         return Fetched(keyframes=keyframes, fetch_ms=fetch_ms, bytes_fetched=bytes_fetched)
+
+
+@contextmanager
+def own_fault(uri: str) -> Iterator[None]:
+    """Let a web server that fails fail its own videos, not the run: it is not our store.
+
+    Raises:
+        VideoUnavailableError: Instead of a StoreUnavailableError, where `uri` is on the web.
+    """
+    try:
+        yield
+    except StoreUnavailableError as error:
+        if scheme_of(uri) in WEB_SCHEMES:
+            raise VideoUnavailableError(error.message) from None
+        raise
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,23 +10,19 @@ from infra.errors import (
     ConfigurationError,
     ObjectMissingError,
     ObjectTooLargeError,
-    StoreUnavailableError,
     VideoChangedError,
-    VideoEmptyError,
     VideoError,
     VideoMissingError,
     VideoRefusedError,
     VideoTooLargeError,
-    VideoUnavailableError,
 )
 from infra.roots import require_within
-from infra.uri import WEB_SCHEMES, scheme_of, show_uri
-from tasks.frames.fetch import PARTS_FROM_BYTES, Fetcher
+from infra.uri import show_uri
+from tasks.frames.fetch import PARTS_FROM_BYTES, Fetcher, own_fault
 from tasks.frames.file import encode_frame_file
 from tasks.frames.key import frame_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from infra.objects import ObjectInfo, ObjectStore
@@ -111,12 +106,6 @@ class Preparer:
         )
 
     def _extract(self, info: ObjectInfo, key: str) -> PreparedVideo:
-        if info.size_bytes == 0:
-            raise VideoEmptyError(f"{show_uri(info.uri)} has no bytes; upload it again.")
-        if info.size_bytes > self.limits.max_video_bytes:
-            raise VideoTooLargeError(
-                f"{show_uri(info.uri)} has {info.size_bytes:,} bytes, more than extract.max_video_bytes."
-            )
         fetched = self._fetch(info)
         keyframes = fetched.keyframes
         data = encode_frame_file(
@@ -152,8 +141,7 @@ class Preparer:
             limits=self.limits,
             parts_from_bytes=self.parts_from_bytes,
         )
-        with _own_fault(info.uri):
-            fetched = fetcher.fetch(info)
+        fetched = fetcher.fetch(info)
         if self.objects.local_path(info.uri) is not None:
             after = look_at_video(self.objects, info.uri, allow_roots=self.allow_roots)
             if after.fingerprint != info.fingerprint:
@@ -179,7 +167,7 @@ def look_at_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ..
         path = objects.local_path(uri)
         if path is not None:
             require_within(allow_roots, path)
-        with _own_fault(uri):
+        with own_fault(uri):
             return objects.stat(uri)
     except ObjectMissingError:
         raise VideoMissingError(f"There is no video at {show_uri(uri)}; check the manifest's video_uri.") from None
@@ -188,14 +176,3 @@ def look_at_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ..
     except (ConfigurationError, ValueError) as error:
         # One row's fault: the store of frame files was tried before the run began.
         raise VideoRefusedError(f"{show_uri(uri)} cannot be read: {error}") from None
-
-
-@contextmanager
-def _own_fault(uri: str) -> Iterator[None]:
-    """Let a web server that fails fail its own videos, not the run: it is not our store."""
-    try:
-        yield
-    except StoreUnavailableError as error:
-        if scheme_of(uri) in WEB_SCHEMES:
-            raise VideoUnavailableError(error.message) from None
-        raise

@@ -1,8 +1,8 @@
 import pytest
 
-from flows.run import make_spec
+from flows.spec import make_spec
 from infra.errors import ConfigurationError
-from infra.settings import Settings
+from infra.settings import SamplingChoice, Settings
 from tasks.model.identity import TINY_MODEL, read_model_card
 
 
@@ -27,3 +27,19 @@ def test_settings_that_do_not_go_together_are_named(card, monkeypatch):
 
     with pytest.raises(ConfigurationError, match="the sampler keyframes takes no fps"):
         make_spec(card, Settings())
+
+
+def test_what_a_run_asks_for_wins_over_the_settings(card):
+    settings = Settings(sampling={"sampler": "dynamic", "fps": 1, "num_frames": 4, "drop_similar": 0.9})
+
+    same = make_spec(card, settings, choice=SamplingChoice(max_duration_s=9)).sampling
+    other = make_spec(card, settings, num_frames=8, choice=SamplingChoice(sampler="uniform")).sampling
+
+    assert (same.sampler, same.fps, same.max_duration_s, same.num_frames) == ("dynamic", 1, 9, 4)
+    assert (other.sampler, other.fps, other.num_frames, other.drop_similar) == ("uniform", None, 8, 0.9)
+
+
+def test_a_choice_of_nothing_is_the_spec_of_the_settings(card):
+    settings = Settings(sampling={"sampler": "dynamic", "max_duration_s": 9})
+
+    assert make_spec(card, settings, choice=SamplingChoice()).spec_id == make_spec(card, settings).spec_id

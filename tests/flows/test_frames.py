@@ -1,0 +1,63 @@
+"""`reelabel frames` shows what a run would see, and reads no more of a remote video than a run would."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from infra.embedded import export
+from infra.objects import ObjectStore
+from tasks.domain import Sampling
+from tasks.video.extract import extract_keyframes
+from tasks.video.limits import Limits
+from tests.clips import make_clip
+
+__all__ = ["make_clip"]
+
+
+@pytest.fixture
+def frames(services):
+    """Run the command; gives its JSON."""
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "flows.cli", "frames", "--json", *arguments]
+        ended = subprocess.run(
+            command, env=os.environ | export(services), capture_output=True, text=True, timeout=120, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout)
+
+    return run
+
+
+def test_a_samplers_frames_are_the_ones_that_it_picks(frames, make_clip):
+    clip = make_clip(frames=96, gop=24, b_frames=2)
+    sampling = Sampling(sampler="fps", fps=1.5, size_multiple_px=1)
+
+    shown = frames(str(clip), "--sampler", "fps", "--fps", "1.5")
+
+    expected = extract_keyframes(clip, sampling=sampling, limits=Limits())
+    assert [pick["pts"] for pick in shown["picks"]] == expected.pts[expected.picks].tolist()
+    assert len(shown["picks"]) == 12
+
+
+def test_similar_frames_are_dropped_and_counted(frames, make_clip):
+    clip = make_clip(frames=24, fps=12)
+
+    shown = frames(str(clip), "--sampler", "num_frames", "--num-frames", "24", "--drop-similar", "0.5")
+
+    assert shown["dropped_as_similar"] == 24 - shown["unique_frames"] > 0
+
+
+def test_of_a_remote_video_little_is_read(frames, make_clip, store_settings):
+    clip = make_clip(size=(320, 240), frames=480, gop=48, b_frames=2, qp="1")
+    uri = f"{store_settings.uri}/clip.mp4"
+    ObjectStore(store_settings).replace(uri, clip.read_bytes())
+
+    part, whole = frames(uri, "--num-frames", "2"), frames(uri, "--num-frames", "2", "--native")
+
+    assert part["picks"] == whole["picks"]
+    assert part["bytes_fetched"] < whole["bytes_fetched"] / 4
+    assert whole["bytes_fetched"] == part["size_bytes"] == clip.stat().st_size > 2 * 1024**2
