@@ -107,19 +107,16 @@ def _frames(
 
 def _packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream] | None]:
     """Read until the end or the first error, then ask with None for what the decoder holds back."""
-    is_at_end = False
-    while not is_at_end:
-        try:
-            for packet in container.demux(stream):
-                # FFmpeg's own tools pass over empty packets, too: a decoder would take one for the end.
-                if packet.size:
-                    yield packet
-        except IndexError:
-            # PyAV stumbles over a packet of a stream that appears on the way; reading goes on behind it.
-            continue
-        except MemoryError:
-            raise
-        except av.error.FFmpegError:
-            pass
-        is_at_end = True
+    try:
+        for packet in container.demux(stream):
+            # FFmpeg's own tools pass over empty packets, too: a decoder would take one for the end.
+            if packet.size:
+                yield packet
+    except IndexError:
+        # All is read: PyAV asks streams that appeared on the way for their last packet, and knows them not.
+        pass
+    except MemoryError:
+        raise
+    except av.error.FFmpegError:
+        pass
     yield None

@@ -9,7 +9,7 @@ import av.error
 from tasks.video.misled import MisledError
 from tasks.video.proof import require_keyframe
 from tasks.video.shots import Census, Sight, shoot
-from tasks.video.source import check_count, open_video
+from tasks.video.source import check_count, open_video, read_packets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,10 +69,9 @@ def list_packets(container: InputContainer, stream: VideoStream, limits: Limits)
         raise MisledError(f"seeks in {container.format.name} are not exact")
     try:
         listed = []
-        for packet in container.demux(stream):
-            if packet.size:
-                listed.append(_listed(packet, stream))
-                check_count(len(listed), limits)
+        for packet in read_packets(container, stream):
+            listed.append(_listed(packet, stream))
+            check_count(len(listed), limits)
     except av.error.FFmpegError:
         raise MisledError("the demuxer stopped at an error") from None
     return listed

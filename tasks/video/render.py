@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from av.video.reformatter import Interpolation
 
+from tasks.video.claims import check_frame_size
 from tasks.video.orientation import Orientation, orientation_of
 from tasks.video.size import fit_size
-from tasks.video.source import check_frame_size
 
 if TYPE_CHECKING:
     import numpy.typing as npt

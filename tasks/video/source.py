@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import av
@@ -16,6 +16,7 @@ from infra.errors import (
     VideoTooLargeError,
     VideoUnreadableError,
 )
+from tasks.video.claims import check_claim, check_frame_size, decoder_limits
 from tasks.video.ranges import SparseFile
 
 if TYPE_CHECKING:
@@ -67,21 +68,14 @@ def open_video(
         # One thread: processes run side by side, and threads would delay the first frame after a seek.
         stream.codec_context.thread_type = "NONE"
         stream.codec_context.thread_count = 1
-        if strictly:
-            stream.codec_context.options = {"err_detect": "explode"}
-        yield container, stream
-
-
-def check_frame_size(width_px: int, height_px: int, limits: Limits) -> None:
-    """Refuse frames of too many pixels.
-
-    Raises:
-        VideoTooLargeError: They exceed `limits.max_frame_pixels`.
-    """
-    if width_px * height_px > limits.max_frame_pixels:
-        raise VideoTooLargeError(
-            f"Frames of {width_px}x{height_px} exceed extract.max_frame_pixels ({limits.max_frame_pixels:,}).",
-        )
+        strictness = {"err_detect": "explode"} if strictly else {}
+        stream.codec_context.options = decoder_limits(limits) | strictness
+        try:
+            yield container, stream
+        except MemoryError:
+            # HEVC's decoder calls it so, too, when a picture exceeds the limit.
+            check_frame_size(stream.codec_context.width, stream.codec_context.height, limits)
+            raise
 
 
 def check_count(frames: int, limits: Limits) -> None:
@@ -114,7 +108,7 @@ def decode_all(
         A frame, and whether the packet that brought it out is flagged as a keyframe.
 
     Raises:
-        VideoTooLargeError: There are more frames than `limits.max_frames`.
+        VideoTooLargeError: There are more frames than `limits.max_frames`, or larger ones than allowed.
     """
     count = 0
     for packet in _packets(container, stream):
@@ -123,6 +117,7 @@ def decode_all(
         except MemoryError:
             raise
         except av.error.FFmpegError:
+            check_claim(stream.codec_context, packet, limits)
             continue
         count += len(frames)
         check_count(count, limits)
@@ -130,11 +125,21 @@ def decode_all(
             yield frame, packet is not None and packet.is_keyframe
 
 
+def read_packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+    """Read on from where the container stands; empty packets, which would end a decoder's work, are left out.
+
+    Raises:
+        av.error.FFmpegError: The demuxer stopped.
+    """
+    # At the end PyAV stumbles over streams that appeared on the way.
+    with suppress(IndexError):
+        yield from (packet for packet in container.demux(stream) if packet.size)
+
+
 def _packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream] | None]:
     """Read to the end or to the first error; None at last asks the decoder for what it holds back."""
     try:
-        # An empty packet would end the decoder's work in mid-stream.
-        yield from (packet for packet in container.demux(stream) if packet.size)
+        yield from read_packets(container, stream)
     except MemoryError:
         raise
     except av.error.FFmpegError:

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from dataclasses import replace
 from fractions import Fraction
 
 import av
@@ -9,6 +10,10 @@ import numpy as np
 import pytest
 from av.stream import Disposition
 
+from benchmarks.agreement import disagreements
+from benchmarks.linear import decode_linearly as decode_past_errors
+from benchmarks.media.matrix import Cell
+from benchmarks.media.recipe import make_clip as make_recipe
 from infra.errors import NoVideoStreamError, VideoMissingError, VideoUnreadableError
 from tasks.domain import Sampling
 from tasks.video.extract import extract_keyframes
@@ -133,6 +138,20 @@ def test_frames_that_change_their_size_cannot_be_native(make_clip, tmp_path):
     assert extract(path).images.shape[1:] == (56, 56, 3)
     with pytest.raises(VideoUnreadableError, match="change their size"):
         extract(path, native=True)
+
+
+def test_a_stream_that_appears_on_the_way_ends_nothing(tmp_path):
+    recipe = replace(Cell("ts", "h264").recipe, frames=100)
+    silent, sounding = make_recipe(recipe), make_recipe(replace(recipe, sound="mp2"))
+    path = tmp_path / "joined.ts"
+    path.write_bytes(silent * 5 + sounding + silent * 10)
+    with av.open(str(path)) as container, pytest.raises(IndexError):
+        list(container.demux(video=0))
+
+    got = extract(path, num_frames=2, native=True)
+
+    assert got.total_frames > 6 * 100
+    assert disagreements(got, decode_past_errors(path), num_frames=2) == []
 
 
 @pytest.mark.parametrize(
