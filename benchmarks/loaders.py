@@ -33,24 +33,25 @@ SAMPLING = Sampling(num_frames=16)
 
 
 class Stacker:
-    """Renders frames and stacks them, as the extraction does."""
+    """Renders frames into one array, as the extraction does."""
 
     def __init__(self, *, native: bool = False) -> None:
         """Begin with no frame; `native` ones keep their size."""
         self._native = native
-        self._images: list[npt.NDArray[np.uint8]] = []
+        self._count = 0
         self._renderer: Renderer | None = None
 
     def add(self, frame: VideoFrame) -> None:
         """Convert one frame to the model's size."""
-        self._renderer = self._renderer or Renderer.for_frames_like(
-            frame, sampling=SAMPLING, limits=Limits(), native=self._native
-        )
-        self._images.append(self._renderer.render(frame))
+        if self._renderer is None:
+            self._renderer = Renderer.for_frames_like(frame, sampling=SAMPLING, limits=Limits(), native=self._native)
+            self._images = np.empty((SAMPLING.num_frames, *self._renderer.shape), np.uint8)
+        self._renderer.draw(frame, self._images[self._count])
+        self._count += 1
 
     def stack(self) -> npt.NDArray[np.uint8]:
         """Give all frames; shape (N, H, W, 3)."""
-        return np.stack(self._images)
+        return self._images[: self._count]
 
 
 def uniform_with_opencv(path: Path) -> npt.NDArray[np.uint8]:

@@ -103,4 +103,7 @@ def _print(facts: dict[str, Any], *, is_local: bool) -> None:
     if facts["dropped_as_similar"]:
         say(f"Dropped {counted(facts['dropped_as_similar'], 'frame')} as similar.")
     for pick in facts["picks"]:
-        say(f"  frame {pick['frame_index']:>6}  {pick['time_s']:9.3f} s  pts {pick['pts']}")
+        index, pts = ("?" if pick[name] is None else pick[name] for name in ("frame_index", "pts"))
+        say(f"  frame {index:>6}  {pick['time_s']:9.3f} s  pts {pts}")
+    if facts["pixel_aspect"] != 1:
+        say(f"Players show pixels {facts['pixel_aspect']:.4g} times as wide as high; here they are as stored.")

@@ -19,6 +19,7 @@ import pyarrow as pa
 from infra.errors import FrameFileError
 from tasks.frames.key import ENCODING, SCHEMA_VERSION, decoder_versions
 from tasks.frames.seal import BLANK_SEAL, SEAL_KEY, check_seal, seal
+from tasks.video.keyframes import NO_PTS, UNKNOWN_POSITION
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,9 +36,9 @@ class FrameFile:
 
     Attributes:
         images: RGB pixels; shape (N, H, W, 3), uint8, read-only, backed by the file's bytes.
-        pts: Presentation times in the stream's time base; shape (N,), int64.
+        pts: Presentation times in the stream's time base, `NO_PTS` where there is none; shape (N,), int64.
         time_s: The same in seconds; shape (N,), float64.
-        frame_index: Positions in the linear decode, -1 where unknown; shape (N,), int64.
+        frame_index: Positions in the linear decode, `UNKNOWN_POSITION` where unknown; shape (N,), int64.
         is_keyframe: Whether each frame is a keyframe; shape (N,), bool.
         picks: Indices into `images` as shown to the model; shape (M,), int64.
         fps: Average frame rate of the source; 0.0 where unknown.
@@ -76,10 +77,12 @@ def encode_frame_file(keyframes: Keyframes, *, source_uri: str, fingerprint: str
         "height_px": height,
         "width_px": width,
         "picks": keyframes.picks.tolist(),
+        "deviation_s": None if keyframes.deviation_s is None else keyframes.deviation_s.tolist(),
         "fps": keyframes.fps,
         "duration_s": keyframes.duration_s,
         "total_frames": keyframes.total_frames,
         "keyframes_in_file": keyframes.keyframes_in_file,
+        "pixel_aspect": keyframes.pixel_aspect,
         "native_width_px": keyframes.native_width_px,
         "native_height_px": keyframes.native_height_px,
         "rotation_deg": keyframes.rotation_deg,
@@ -95,9 +98,9 @@ def encode_frame_file(keyframes: Keyframes, *, source_uri: str, fingerprint: str
     frame_bytes = height * width * 3
     columns = {
         "pixels": pa.FixedSizeBinaryArray.from_buffers(pa.binary(frame_bytes), count, [None, pa.py_buffer(pixels)]),
-        "pts": pa.array(keyframes.pts),
+        "pts": pa.array(keyframes.pts, mask=keyframes.pts == NO_PTS),
         "time_s": pa.array(keyframes.time_s),
-        "frame_index": pa.array(keyframes.frame_index),
+        "frame_index": pa.array(keyframes.frame_index, mask=keyframes.frame_index == UNKNOWN_POSITION),
         "is_keyframe": pa.array(keyframes.is_keyframe),
     }
     table = pa.table(columns).replace_schema_metadata(
@@ -124,9 +127,9 @@ def decode_frame_file(data: bytes) -> FrameFile:
         images = _images(table, metadata)
         return FrameFile(
             images=images,
-            pts=table["pts"].to_numpy(),
+            pts=table["pts"].fill_null(NO_PTS).to_numpy(),
             time_s=table["time_s"].to_numpy(),
-            frame_index=table["frame_index"].to_numpy(),
+            frame_index=table["frame_index"].fill_null(UNKNOWN_POSITION).to_numpy(),
             is_keyframe=table["is_keyframe"].to_numpy(),
             picks=np.array(metadata["picks"], np.int64),
             fps=metadata["fps"],

@@ -12,7 +12,7 @@ from tasks.domain.digest import digest_of
 if TYPE_CHECKING:
     from tasks.domain import Sampling
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 ENCODING = "rgb24"
 
 
@@ -38,7 +38,7 @@ def frame_key(
         segment_s: First and last instant in seconds.
 
     Returns:
-        A path below the cache's root: `v1/ab/abcdef....arrow`.
+        A path below the cache's root: `v2/ab/abcdef....arrow`.
     """
     digest = digest_of(
         {
@@ -58,7 +58,7 @@ def header_key(*, source_uri: str, fingerprint: str) -> str:
     """Derive the key of a video's header file; its bytes are the video's own, whoever decodes them.
 
     Returns:
-        A path below the cache's root: `v1/ab/abcdef....index`.
+        A path below the cache's root: `v2/ab/abcdef....index`.
     """
     digest = digest_of({"source_uri": source_uri, "fingerprint": fingerprint, "schema": SCHEMA_VERSION})
     return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.index"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageDraw
 
+from tasks.video.keyframes import NO_PTS, UNKNOWN_POSITION
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -21,8 +23,12 @@ _MOST_COLUMNS = 4
 def describe(keyframes: Keyframes) -> dict[str, Any]:
     """List the picks in the order shown, and the facts of their video, as JSON values."""
     height, width = keyframes.images.shape[1:3]
+    picks = [_describe_pick(keyframes, row) for row in keyframes.picks.tolist()]
+    if keyframes.deviation_s is not None:
+        deviations_s = keyframes.deviation_s.round(6).tolist()
+        picks = [pick | {"deviation_s": later_s} for pick, later_s in zip(picks, deviations_s, strict=True)]
     return {
-        "picks": [_describe_pick(keyframes, row) for row in keyframes.picks.tolist()],
+        "picks": picks,
         "unique_frames": len(keyframes.images),
         "keyframes_in_file": keyframes.keyframes_in_file,
         "total_frames": keyframes.total_frames,
@@ -30,6 +36,7 @@ def describe(keyframes: Keyframes) -> dict[str, Any]:
         "duration_s": keyframes.duration_s,
         "width_px": width,
         "height_px": height,
+        "pixel_aspect": keyframes.pixel_aspect,
         "native_width_px": keyframes.native_width_px,
         "native_height_px": keyframes.native_height_px,
         "rotation_deg": keyframes.rotation_deg,
@@ -76,8 +83,12 @@ def _draw_frame(
 def _describe_pick(keyframes: Keyframes, row: int) -> dict[str, Any]:
     return {
         "frame": row,
-        "pts": int(keyframes.pts[row]),
+        "pts": _known(keyframes.pts[row], NO_PTS),
         "time_s": float(keyframes.time_s[row]),
-        "frame_index": int(keyframes.frame_index[row]),
+        "frame_index": _known(keyframes.frame_index[row], UNKNOWN_POSITION),
         "is_keyframe": bool(keyframes.is_keyframe[row]),
     }
+
+
+def _known(value: np.int64, unknown: int) -> int | None:
+    return None if value == unknown else int(value)

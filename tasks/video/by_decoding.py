@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tasks.video.shots import Census, Sight, shoot
 from tasks.video.source import decode_all, open_video
+from tasks.video.stream import StreamFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +36,9 @@ def extract_by_decoding(request: Request) -> Keyframes:
     census = Census(keyframes=len(keyframes), frames=len(sights))
     with open_video(request.source, request.limits) as opened:
         frames = take(*opened, wanted, request.limits)
-        return shoot(request, opened, chosen=chosen, frames=frames, census=census, method="linear")
+        return shoot(
+            request, partial(StreamFacts.of, *opened), chosen=chosen, frames=frames, census=census, method="linear"
+        )
 
 
 def look_at_all(container: InputContainer, stream: VideoStream, limits: Limits) -> list[Sight]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from av.stream import Discard
@@ -14,6 +15,7 @@ from tasks.video.ranges import SparseFile
 from tasks.video.reader import KeyframeReader
 from tasks.video.shots import Census, shoot
 from tasks.video.source import open_video
+from tasks.video.stream import StreamFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +56,14 @@ def _extract(request: Request) -> Keyframes:
             request.source.header = request.source.extents
             request.source.prefetch(reader.spans(numbers))
         census = Census(keyframes=len(reader.index.keyframes), frames=reader.index.frames)
-        return shoot(request, opened, chosen=chosen, frames=reader.read(numbers), census=census, method="index")
+        return shoot(
+            request,
+            partial(StreamFacts.of, *opened),
+            chosen=chosen,
+            frames=reader.read(numbers),
+            census=census,
+            method="index",
+        )
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import av.error
@@ -10,6 +11,7 @@ from tasks.video.misled import MisledError
 from tasks.video.proof import require_keyframe
 from tasks.video.shots import Census, Sight, shoot
 from tasks.video.source import check_count, open_video, read_packets
+from tasks.video.stream import StreamFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +49,9 @@ def extract_by_seeking(request: Request) -> Keyframes:
     # Opened anew: demuxing to the end may have met what a decoder starting there would not.
     with open_video(request.source, request.limits, strictly=True) as opened:
         frames = ((sight, _frame_at(*opened, sight.pts)) for sight in sights)
-        return shoot(request, opened, chosen=chosen, frames=frames, census=census, method="seek")
+        return shoot(
+            request, partial(StreamFacts.of, *opened), chosen=chosen, frames=frames, census=census, method="seek"
+        )
 
 
 class Listed(NamedTuple):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import av.error
 import numpy as np
@@ -20,9 +21,10 @@ from tasks.video.by_decoding import look_at_all, take
 from tasks.video.by_seeking import arrange, list_packets
 from tasks.video.misled import MisledError
 from tasks.video.proof import require_keyframe
-from tasks.video.samplers import SourceFacts, choose_indices
+from tasks.video.samplers import SourceFacts, choose_indices, deviations_s
 from tasks.video.shots import Census, Sight, shoot
 from tasks.video.source import open_video
+from tasks.video.stream import StreamFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,13 +47,15 @@ def extract_by_gops(request: Request) -> Keyframes:
     """
     with open_video(request.source, request.limits) as (container, stream):
         times, keyframes = arrange(list_packets(container, stream, request.limits))
-        chosen = _choose(request, times, stream)
+        choice = _choose(request, times, stream)
     are_key = set(keyframes)
-    sights = [Sight(times[position], position, is_keyframe=position in are_key) for position in dict.fromkeys(chosen)]
+    unique = dict.fromkeys(choice.positions)
+    sights = [Sight(times[position], position, is_keyframe=position in are_key) for position in unique]
     census = Census(keyframes=len(keyframes), frames=len(times))
     with open_video(request.source, request.limits, strictly=True) as opened:
-        frames = _walk(*opened, sights, times, keyframes)
-        return shoot(request, opened, chosen=chosen, frames=frames, census=census, method="seek")
+        frames, describe = _walk(*opened, sights, times, keyframes), partial(StreamFacts.of, *opened)
+        got = shoot(request, describe, chosen=choice.positions, frames=frames, census=census, method="seek")
+    return choice.measured(got)
 
 
 def extract_all(request: Request) -> Keyframes:
@@ -65,20 +69,35 @@ def extract_all(request: Request) -> Keyframes:
     with open_video(request.source, request.limits) as (container, stream):
         announced = _announced(container, stream, request.limits)
         if announced is None:
-            chosen, replaced = _choose(request, [sight.pts for sight in shown], stream), 0
+            choice, replaced = _choose(request, [sight.pts for sight in shown], stream), 0
         else:
             wanted = _choose(request, announced, stream)
-            chosen, replaced = _nearest_shown(wanted, announced, [sight.pts or 0 for sight in shown])
-    sights = {position: shown[position] for position in chosen}
+            choice, replaced = _nearest_shown(wanted, announced, [sight.pts or 0 for sight in shown])
+    sights = {position: shown[position] for position in choice.positions}
     census = Census(keyframes=sum(sight.is_keyframe for sight in shown), frames=len(shown))
     with open_video(request.source, request.limits) as opened:
-        frames = take(*opened, sights, request.limits)
-        got = shoot(request, opened, chosen=chosen, frames=frames, census=census, method="linear")
-    return replace(got, reason=f"{replaced} broken frames were replaced by the next good ones" if replaced else "")
+        frames, describe = take(*opened, sights, request.limits), partial(StreamFacts.of, *opened)
+        got = shoot(request, describe, chosen=choice.positions, frames=frames, census=census, method="linear")
+    return replace(
+        choice.measured(got), reason=f"{replaced} broken frames were replaced by the next good ones" if replaced else ""
+    )
 
 
-def _choose(request: Request, times: Sequence[int | None], stream: VideoStream) -> list[int]:
-    """Choose positions, ascending and with repeats; the facts are OpenCV's, as vLLM's loaders have them."""
+class Choice(NamedTuple):
+    """Positions in the linear decode, ascending and with repeats; the instants they stand for, if they do."""
+
+    positions: list[int]
+    instants_s: list[float] | None
+
+    def measured(self, got: Keyframes) -> Keyframes:
+        """Add how far each pick is from its instant."""
+        if self.instants_s is None:
+            return got
+        return replace(got, deviation_s=got.time_s[got.picks] - np.array(self.instants_s))
+
+
+def _choose(request: Request, times: Sequence[int | None], stream: VideoStream) -> Choice:
+    """Choose frames; the facts are OpenCV's, as vLLM's loaders have them."""
     if not times:
         raise NoFramesError("No frame of the video can be decoded; is it damaged?")
     fps = float(stream.guessed_rate or stream.average_rate or 0)
@@ -91,7 +110,12 @@ def _choose(request: Request, times: Sequence[int | None], stream: VideoStream) 
         height_px=stream.codec_context.height,
         times_s=np.array(known, np.float64) * float(stream.time_base or 0) if len(known) == len(times) else None,
     )
-    return sorted(choose_indices(request.sampling, facts).tolist())
+    indices, deviations = choose_indices(request.sampling, facts), deviations_s(request.sampling, facts)
+    order = np.argsort(indices, kind="stable")
+    if deviations is None:
+        return Choice(indices[order].tolist(), None)
+    shown_s = facts.times_s if facts.times_s is not None else np.arange(facts.total_frames) / fps
+    return Choice(indices[order].tolist(), (shown_s[indices] - deviations)[order].tolist())
 
 
 def _walk(
@@ -154,20 +178,21 @@ def _announced(container: InputContainer, stream: VideoStream, limits: Limits) -
         return None
 
 
-def _nearest_shown(wanted: list[int], announced: list[int], shown: list[int]) -> tuple[list[int], int]:
+def _nearest_shown(wanted: Choice, announced: list[int], shown: list[int]) -> tuple[Choice, int]:
     """Map announced positions to shown ones; gives how many were replaced by a later frame.
 
     Raises:
         NoFramesError: None of them is shown, and no other in its place.
     """
-    chosen, replaced = [], 0
-    unique = list(dict.fromkeys(wanted))
+    chosen, instants_s, replaced = [], [], 0
+    unique = list(dict.fromkeys(wanted.positions))
     limits = dict(zip(unique, [announced[position] for position in unique[1:]] + [announced[-1] + 1], strict=True))
-    for position in wanted:
+    for row, position in enumerate(wanted.positions):
         found = bisect_left(shown, announced[position])
         if found < len(shown) and shown[found] < limits[position]:
             chosen.append(found)
+            instants_s += wanted.instants_s[row : row + 1] if wanted.instants_s else []
             replaced += shown[found] != announced[position]
     if not chosen:
         raise NoFramesError("None of the chosen frames can be decoded; is the video damaged?")
-    return chosen, replaced
+    return Choice(chosen, instants_s or None), replaced

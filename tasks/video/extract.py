@@ -149,10 +149,12 @@ def _thinned(keyframes: Keyframes, sampling: Sampling) -> Keyframes:
     kept = drop_similar(keyframes.images, threshold=sampling.drop_similar)
     row_of = {int(row): new for new, row in enumerate(kept)}
     columns = {name: getattr(keyframes, name)[kept] for name in ("images", "pts", "time_s", "frame_index")}
+    stays = np.isin(keyframes.picks, kept)
     return replace(
         keyframes,
         **columns,
         is_keyframe=keyframes.is_keyframe[kept],
-        picks=np.array([row_of[row] for row in keyframes.picks.tolist() if row in row_of], np.int64),
+        picks=np.array([row_of[row] for row in keyframes.picks[stays].tolist()], np.int64),
+        deviation_s=None if keyframes.deviation_s is None else keyframes.deviation_s[stays],
         dropped_as_similar=len(keyframes.images) - len(kept),
     )

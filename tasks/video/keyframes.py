@@ -10,21 +10,28 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
+NO_PTS = -(2**63)  # FFmpeg's own: -1 is a time like any other
+UNKNOWN_POSITION = -1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Keyframes:
     """Decoded frames, each once, and the order in which they are shown.
 
     Attributes:
         images: RGB pixels; shape (N, H, W, 3), uint8, N >= 1, in presentation order.
-        pts: Presentation times in the stream's time base; shape (N,), int64.
+        pts: Presentation times in the stream's time base, `NO_PTS` where the container gives none; shape (N,), int64.
         time_s: The same in seconds; shape (N,), float64.
-        frame_index: Positions in the full linear decode, -1 where unknown; shape (N,), int64.
+        frame_index: Positions in the full linear decode, `UNKNOWN_POSITION` where unknown; shape (N,), int64.
         is_keyframe: Whether each frame is a keyframe; shape (N,), bool.
         picks: Indices into `images` as shown to the model, with repeats; shape (M,), int64.
+        deviation_s: How much later than its instant each pick is shown; shape (M,), float64; None for
+            samplers that ask for no instants.
         keyframes_in_file: Keyframes of the video stream; with method `index`, those that the index lists.
         total_frames: Frames of the video stream; None where that cannot be told without decoding.
         fps: Average frame rate; 0.0 where the container gives none.
         duration_s: Length of the stream; 0.0 where unknown.
+        pixel_aspect: Width of a stored pixel over its height when shown; reported, not applied.
         native_width_px: Width as stored, before rotation and scaling.
         native_height_px: Height as stored.
         rotation_deg: Counter-clockwise rotation that the container asks for; applied unless native.
@@ -55,6 +62,8 @@ class Keyframes:
     fetch_ms: float = 0.0
     bytes_fetched: int = 0
     dropped_as_similar: int = 0
+    pixel_aspect: float = 1.0
+    deviation_s: npt.NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         """Check that all columns speak of the same frames."""
@@ -65,3 +74,5 @@ class Keyframes:
             raise ValueError(f"{len(self.images)} images, but columns of {[column.shape for column in columns]}")
         if self.picks.size == 0 or self.picks.min() < 0 or self.picks.max() >= len(self.images):
             raise ValueError(f"picks {self.picks.tolist()} are not indices of {len(self.images)} images")
+        if self.deviation_s is not None and self.deviation_s.shape != self.picks.shape:
+            raise ValueError(f"{self.picks.size} picks, but {self.deviation_s.size} deviations")

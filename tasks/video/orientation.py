@@ -18,15 +18,17 @@ class Orientation(NamedTuple):
         is_transposed: Rows become columns.
         is_mirrored: Left and right change places.
         is_flipped: Top and bottom change places.
+        rotation_deg: Counter-clockwise rotation that the container asks for: 0, 90, 180 or 270.
     """
 
     is_transposed: bool = False
     is_mirrored: bool = False
     is_flipped: bool = False
+    rotation_deg: int = 0
 
     def apply(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """Turn a picture of shape (H, W, 3)."""
-        turned = image.transpose(1, 0, 2) if self.is_transposed else image
+        """Turn a picture of shape (H, W, ...); gives a view."""
+        turned = image.swapaxes(0, 1) if self.is_transposed else image
         return turned[:: -1 if self.is_flipped else 1, :: -1 if self.is_mirrored else 1]
 
 
@@ -40,6 +42,7 @@ def orientation_of(frame: VideoFrame) -> Orientation:
     if matrix is None:
         return Orientation()
     a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()
+    rotation_deg = round(frame.rotation / 90) % 4 * 90
     if abs(b) + abs(c) > abs(a) + abs(d):
-        return Orientation(is_transposed=True, is_mirrored=c < 0, is_flipped=b < 0)
-    return Orientation(is_mirrored=a < 0, is_flipped=d < 0)
+        return Orientation(is_transposed=True, is_mirrored=c < 0, is_flipped=b < 0, rotation_deg=rotation_deg)
+    return Orientation(is_mirrored=a < 0, is_flipped=d < 0, rotation_deg=rotation_deg)

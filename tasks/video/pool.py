@@ -67,6 +67,7 @@ class DecodePool:
         self._memory_mib = memory_mib
         self._replacing = threading.Lock()
         self._is_closed = False
+        self._waited_for: set[ProcessFuture[Any]] = set()
         self._pool = self._make_pool()
 
     def __enter__(self) -> Self:
@@ -124,6 +125,8 @@ class DecodePool:
             self._end()
 
     def _end(self) -> None:
+        for future in tuple(self._waited_for):  # Pebble would leave their threads waiting for ever
+            future.cancel()  # type: ignore[no-untyped-call]
         self._pool.stop()  # type: ignore[no-untyped-call]
         self._pool.join()
 
@@ -171,7 +174,10 @@ class DecodePool:
                 self._end()
                 self._pool = self._make_pool()
             call = [function, self._cpu_s, *arguments]
-            return self._pool.schedule(_explained, args=call, kwargs=named, timeout=self._timeout_s)
+            future = self._pool.schedule(_explained, args=call, kwargs=named, timeout=self._timeout_s)
+            self._waited_for.add(future)
+            future.add_done_callback(self._waited_for.discard)
+            return future
 
     def _make_pool(self) -> ProcessPool:
         pool = ProcessPool(

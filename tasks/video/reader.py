@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import av.error
 
 from tasks.video.header import read_index
+from tasks.video.keyframes import UNKNOWN_POSITION
 from tasks.video.misled import MisledError
 from tasks.video.position import stands_after_all_before
 from tasks.video.proof import decode_alone
 from tasks.video.ranges import Span
-from tasks.video.shots import UNKNOWN_POSITION, Sight
+from tasks.video.shots import Sight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

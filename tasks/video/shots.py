@@ -5,29 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import av
 import numpy as np
 
-from infra.errors import NoFramesError, VideoUnreadableError
-from tasks.video.keyframes import Keyframes
+from infra.errors import NoFramesError
+from tasks.video.keyframes import NO_PTS, Keyframes
 from tasks.video.render import Renderer
 from tasks.video.sample import pick_evenly
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    import numpy.typing as npt
-    from av.container import InputContainer
     from av.video.frame import VideoFrame
-    from av.video.stream import VideoStream
 
     from tasks.domain import Sampling
     from tasks.video.limits import Limits
+    from tasks.video.orientation import Orientation
     from tasks.video.ranges import SparseFile
-
-UNKNOWN_POSITION = -1
-_UNKNOWN_PTS = -1
+    from tasks.video.stream import StreamFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +34,7 @@ class Request:
     limits: Limits
     native: bool = False
     every: bool = False
+    threads: int = 1
 
     def choose(self, candidates: int) -> list[int]:
         """Choose among the frames that may be picked, by number, ascending and with repeats.
@@ -75,63 +71,64 @@ class Census:
 
 def shoot(
     request: Request,
-    opened: tuple[InputContainer, VideoStream],
+    describe: Callable[[], StreamFacts],
     *,
     chosen: list[int],
     frames: Iterable[tuple[Sight, VideoFrame]],
     census: Census,
     method: Literal["index", "seek", "linear"],
+    orientation: Orientation | None = None,
 ) -> Keyframes:
     """Render frames as they come, and gather what is known of them.
 
     Args:
         request: What was asked for.
-        opened: The file, and the stream that the frames are of.
+        describe: Tells of the stream, once its frames were decoded.
         chosen: Numbers of the chosen frames, ascending and with repeats.
         frames: Each chosen frame once, in the same order.
         census: What the video holds.
         method: The way that was taken.
+        orientation: How pictures are to be turned, where the frames themselves do not say.
     """
-    container, stream = opened
-    sights, images, renderer = [], [], None
-    for sight, frame in frames:
-        renderer = renderer or Renderer.for_frames_like(
-            frame, sampling=request.sampling, limits=request.limits, native=request.native
-        )
-        sights.append(sight)
-        images.append(renderer.render(frame))
-    assert renderer is not None
-    time_base_s, fps = float(stream.time_base or 0), float(stream.average_rate or stream.guessed_rate or 0)
     row_of = {number: row for row, number in enumerate(dict.fromkeys(chosen))}
+    sights: list[Sight] = []
+    for sight, frame in frames:
+        if not sights:
+            renderer = Renderer.for_frames_like(
+                frame,
+                sampling=request.sampling,
+                limits=request.limits,
+                native=request.native,
+                orientation=orientation,
+            )
+            images = np.empty((len(row_of), *renderer.shape), np.uint8)
+            native_width_px, native_height_px = frame.width, frame.height
+        renderer.draw(frame, images[len(sights)])
+        sights.append(sight)
+    stream = describe()
     return Keyframes(
-        images=_stack(images),
-        pts=np.array([_UNKNOWN_PTS if sight.pts is None else sight.pts for sight in sights], np.int64),
-        time_s=np.array([_time_s(sight, time_base_s, fps) for sight in sights], np.float64),
+        images=images[: len(sights)],
+        pts=np.array([NO_PTS if sight.pts is None else sight.pts for sight in sights], np.int64),
+        time_s=np.array([_time_s(sight, stream) for sight in sights], np.float64),
         frame_index=np.array([sight.position for sight in sights], np.int64),
         is_keyframe=np.array([sight.is_keyframe for sight in sights], np.bool_),
         picks=np.array([row_of[number] for number in chosen], np.int64),
         keyframes_in_file=census.keyframes,
         total_frames=census.frames,
-        fps=fps,
-        duration_s=(stream.duration or 0) * time_base_s or (container.duration or 0) / av.time_base,
-        native_width_px=stream.codec_context.width,
-        native_height_px=stream.codec_context.height,
-        rotation_deg=renderer.rotation_deg,
+        fps=stream.fps,
+        duration_s=stream.duration_s,
+        pixel_aspect=stream.pixel_aspect,
+        native_width_px=native_width_px,
+        native_height_px=native_height_px,
+        rotation_deg=renderer.orientation.rotation_deg,
         method=method,
         reason="",
         decode_ms=0.0,
     )
 
 
-def _time_s(sight: Sight, time_base_s: float, fps: float) -> float:
+def _time_s(sight: Sight, stream: StreamFacts) -> float:
     if sight.pts is not None:
-        return sight.pts * time_base_s
+        return sight.pts * float(stream.time_base)
     # A container without times, such as a raw stream, has nothing but its rate.
-    return sight.position / fps if fps else 0.0
-
-
-def _stack(images: list[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
-    shapes = {image.shape for image in images}
-    if len(shapes) > 1:
-        raise VideoUnreadableError(f"The video's frames change their size ({sorted(shapes)}); do not ask for native.")
-    return np.stack(images)
+    return sight.position / stream.fps if stream.fps else 0.0

@@ -17,6 +17,7 @@ from benchmarks.media.recipe import make_clip as make_recipe
 from infra.errors import NoVideoStreamError, VideoMissingError, VideoUnreadableError
 from tasks.domain import Sampling
 from tasks.video.extract import extract_keyframes
+from tasks.video.keyframes import NO_PTS
 from tasks.video.limits import Limits
 
 
@@ -114,7 +115,7 @@ def test_a_raw_stream_without_times_is_timed_by_its_rate(make_clip):
 
     got = extract(path, num_frames=4)
 
-    assert got.pts.tolist() == [-1] * 4
+    assert got.pts.tolist() == [NO_PTS] * 4
     assert got.time_s.tolist() == pytest.approx([0.0, 0.48, 0.96, 1.44])
 
 

@@ -1,0 +1,42 @@
+"""What a container tells of its video stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import av
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.video.stream import VideoStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamFacts:
+    """One video stream.
+
+    Attributes:
+        time_base: Seconds of one unit of its times; 0 where unknown.
+        fps: Average frame rate; 0.0 where the container gives none.
+        duration_s: Length; 0.0 where unknown.
+        pixel_aspect: Width of a stored pixel over its height when shown; 1.0 where the file does not say.
+    """
+
+    time_base: Fraction
+    fps: float
+    duration_s: float
+    pixel_aspect: float
+
+    @classmethod
+    def of(cls, container: InputContainer, stream: VideoStream) -> StreamFacts:
+        """Read them; after the first frame, for some codecs tell the pixels' aspect there alone."""
+        time_base = stream.time_base or Fraction(0)
+        aspect = stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio
+        return cls(
+            time_base=time_base,
+            fps=float(stream.average_rate or stream.guessed_rate or 0),
+            duration_s=float((stream.duration or 0) * time_base) or (container.duration or 0) / av.time_base,
+            pixel_aspect=float(aspect or 1),
+        )
