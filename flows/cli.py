@@ -389,10 +389,41 @@ def bench_fetch(
     fetch(_lengths_s(lengths), folder, rounds=rounds, as_json=json, plot=plot)
 
 
+@bench_app.command("similar")
+@example("reelabel bench similar --threshold 0.9")
+def bench_similar(
+    threshold: Annotated[float, typer.Option(min=0.01, max=0.99, help="Similarity above which frames go.")] = 0.95,
+    folder: Annotated[Path, typer.Option("--folder", help="Where scenes are filmed once.")] = _BENCH_CLIPS,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Count the frames that drop_similar leaves of static scenes, and of moving ones."""
+    from flows.commands.measure_frames import similar  # noqa: PLC0415
+
+    similar(folder, threshold=threshold, as_json=json)
+
+
+@bench_app.command("cache")
+@example("reelabel bench cache --entries 1000,10000")
+def bench_cache(
+    entries: Annotated[str, typer.Option(help="Numbers of files, ascending, with commas between.")] = "10000,100000",
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Measure time and memory of cache ls and cache gc by the number of files, on the store that is set."""
+    from flows.commands.measure_frames import cache  # noqa: PLC0415
+
+    cache(_numbers(entries, "--entries"), as_json=json)
+
+
 def _lengths_s(text: str) -> tuple[int, ...]:
+    return _numbers(text, "--lengths")
+
+
+def _numbers(text: str, option: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) >= 1 for part in parts):
-        raise typer.BadParameter(f"{text!r} is no list of seconds; write for example 30,600.", param_hint="--lengths")
+        raise typer.BadParameter(f"{text!r} is no list of whole numbers; write for example 30,600.", param_hint=option)
     return tuple(map(int, parts))
 
 

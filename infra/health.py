@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 
 from infra import database, embedded
 from infra.errors import ConfigurationError, ReelabelError
+from infra.ffmpeg_holes import CHECKED, holes_in, parse_release
 from infra.objects import ObjectStore
 from infra.uri import show_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
     from infra.settings import Settings, StoreSettings
@@ -38,7 +39,7 @@ class Check:
         name: What.
         ok: Whether it is as it should be.
         detail: What was found.
-        advice: What to do; empty if `ok`.
+        advice: What to do; with `ok`, a warning; empty where there is nothing.
     """
 
     name: str
@@ -98,13 +99,29 @@ def check_import(module: str) -> Check:
 
 
 def check_ffmpeg() -> Check:
-    """Look at the FFmpeg libraries that came with PyAV."""
+    """Look at the FFmpeg that came with PyAV, its libraries and its known holes."""
     try:
         import av  # noqa: PLC0415 - the check is whether this works
     except ImportError as error:
         return Check(name="ffmpeg", ok=False, detail=str(error), advice="Run pip install --force-reinstall av.")
-    versions = {library: ".".join(map(str, version)) for library, version in av.library_versions.items()}
-    return Check(name="ffmpeg", ok=True, detail=", ".join(f"{library} {v}" for library, v in versions.items()))
+    libraries = ", ".join(f"{name} {'.'.join(map(str, version))}" for name, version in av.library_versions.items())
+    detail, advice = _holes(av.ffmpeg_version_info, parts=av.codecs_available | av.formats_available)
+    return Check(name="ffmpeg", ok=True, detail=f"{av.ffmpeg_version_info} ({libraries}); {detail}", advice=advice)
+
+
+def _holes(version: str, *, parts: Collection[str]) -> tuple[str, str]:
+    """Say which known holes a version of FFmpeg has, in what was built into it; and what to do."""
+    release = parse_release(version)
+    if release is None:
+        return "no release's name", "Its known holes cannot be told; install an av from its wheel."
+    found = [f"{hole.cve} ({hole.part} {hole.what})" for hole in holes_in(release) if hole.part in parts]
+    if not found:
+        return f"no known hole as of {CHECKED}", ""
+    advice = (
+        "Install an av with a newer FFmpeg when there is one; until then decode strangers' videos "
+        "only where a captured process could do no harm."
+    )
+    return f"known holes as of {CHECKED}: {', '.join(found)}.", advice
 
 
 def check_disk(home: Path) -> Check:

@@ -19,6 +19,7 @@ from tasks.model.health import check_engine
 if TYPE_CHECKING:
     from infra.settings import Settings
 
+_WELL, _WARNING, _FAULT = ("ok   ", "green"), ("warn ", "yellow"), ("fault", "red")
 _PASSWORD = re.compile(r"(://[^/@:]*:)[^@/]*@")
 
 
@@ -70,8 +71,8 @@ def print_checks(settings: Settings) -> int:
     faults = 0
     for check in (*examine(attached(settings)), *check_engine(settings)):
         faults += not check.ok
-        mark = ("ok   ", "green") if check.ok else ("fault", "red")
-        advice = f" {check.advice}" if check.advice and not check.ok else ""
+        mark = _FAULT if not check.ok else _WARNING if check.advice else _WELL
+        advice = f" {check.advice}" if check.advice else ""
         say(mark, f" {check.name}: {check.detail}{advice}")
     return 2 if faults else 0
 
