@@ -260,6 +260,7 @@ def _preparer(settings: Settings, pool: DecodePool, spec: RunSpec) -> Preparer:
         pool=pool,
         sampling=spec.sampling,
         limits=video_limits(settings),
+        lossless=settings.store.encoding,
         allow_roots=settings.extract.allow_roots,
     )
 

@@ -59,5 +59,5 @@ def _chosen(settings: SamplingSettings, choice: SamplingChoice) -> dict[str, Any
     """Lay a choice over the settings; options that are set for the usual sampler are not for another one."""
     usual = settings.model_dump()
     if choice.sampler not in {None, settings.sampler}:
-        usual |= dict.fromkeys(type(choice).model_fields.keys() - {"drop_similar"})
+        usual |= dict.fromkeys(type(choice).model_fields.keys() - {"drop_similar", "jpeg_quality"})
     return usual | choice.model_dump(exclude_none=True)

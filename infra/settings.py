@@ -69,6 +69,10 @@ class StoreSettings(_Section):
             description="s3://bucket/prefix or file:///folder; empty starts the embedded S3 server.",
         ),
     ] = None
+    encoding: Annotated[
+        Literal["raw", "lz4", "zstd"],
+        Field(description="How frame files hold their pixels, each one exact; labels do not depend on it."),
+    ] = "zstd"
     endpoint_url: Annotated[str | None, Field(description="S3 endpoint, if it is not Amazon's.")] = None
     region: Annotated[str, Field(description="S3 region.")] = "us-east-1"
     access_key_id: Annotated[SecretStr | None, Field(description="S3 key; empty uses the AWS credential chain.")] = None
@@ -179,6 +183,15 @@ class SamplingChoice(_Section):
             gt=0,
             lt=1,
             description="Drop a frame that is more similar than this to the last one kept, such as 0.95; empty is off.",
+        ),
+    ] = None
+    jpeg_quality: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=100,
+            description="Store frames as JPEG of this quality, such as 90, and show the model those: lossy; "
+            "empty keeps every pixel.",
         ),
     ] = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from infra.objects import ObjectStore
 from infra.uri import scheme_of
 from infra.wording import counted
 from tasks.frames.fetch import Fetcher
+from tasks.frames.pixels import as_jpeg_shows
 from tasks.frames.prepare import look_at_video
 from tasks.frames.show import contact_sheet, describe, save_npz
 from tasks.model.identity import read_model_card
@@ -65,11 +66,14 @@ def show_frames(video: str, view: View, *, num_frames: int | None, sampling: Sam
         card = read_model_card(settings.model.name, revision=settings.model.revision)
         asked = make_spec(card, settings, num_frames=num_frames, choice=sampling).sampling
         fetched, size_bytes = _fetch(video, view, settings, asked)
+    keyframes = fetched.keyframes
+    if asked.jpeg_quality and not view.native:
+        keyframes = replace(keyframes, images=as_jpeg_shows(keyframes.images, quality=asked.jpeg_quality))
     if view.npz:
-        save_npz(fetched.keyframes, Path(view.npz))
+        save_npz(keyframes, Path(view.npz))
     if view.sheet:
-        contact_sheet(fetched.keyframes, Path(view.sheet))
-    facts = describe(fetched.keyframes) | {"bytes_fetched": fetched.bytes_fetched, "size_bytes": size_bytes}
+        contact_sheet(keyframes, Path(view.sheet))
+    facts = describe(keyframes) | {"bytes_fetched": fetched.bytes_fetched, "size_bytes": size_bytes}
     if view.as_json:
         print(json.dumps(facts, indent=2))  # noqa: T201 - for programs, not for a terminal's width
     else:

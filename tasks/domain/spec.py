@@ -105,6 +105,16 @@ class Sampling(BaseModel):
             description="Drop a frame that is more similar than this to the last one kept, such as 0.95; empty is off.",
         ),
     ] = None
+    jpeg_quality: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=100,
+            exclude_if=_is_unset,
+            description="Store frames as JPEG of this quality, such as 90, and show the model those: lossy; "
+            "empty keeps every pixel.",
+        ),
+    ] = None
 
     @model_validator(mode="after")
     def _refuse_what_has_no_effect(self) -> Self:

@@ -1,23 +1,25 @@
 """The frame file: one Arrow IPC file, one row per unique frame.
 
-Columns: `pixels` (fixed-size binary, H*W*3 bytes of RGB, uncompressed so that reading copies
-nothing), `pts`, `time_s`, `frame_index`, `is_keyframe`. The schema's metadata holds everything else
-as JSON under `reelabel`: picks, sizes, rates, where the frames came from, what made them; and under
-`seal` a checksum of the whole file.
+Columns: `pixels`, `pts`, `time_s`, `frame_index`, `is_keyframe`. The schema's metadata holds
+everything else as JSON under `reelabel`: how pixels are stored, picks, sizes, rates, where the frames
+came from, what made them; and under `seal` a checksum of the whole file.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from infra.errors import FrameFileError
-from tasks.frames.key import ENCODING, SCHEMA_VERSION, decoder_versions
+from tasks.frames.key import SCHEMA_VERSION, decoder_versions
+from tasks.frames.pixels import Encoding, Lossless, decode_pixels, encode_pixels, write_options
 from tasks.frames.seal import BLANK_SEAL, SEAL_KEY, check_seal, seal
 from tasks.video.keyframes import NO_PTS, UNKNOWN_POSITION
 
@@ -28,14 +30,18 @@ if TYPE_CHECKING:
     from tasks.video.keyframes import Keyframes
 
 _METADATA_KEY = b"reelabel"
+_ALL_BUT_PIXELS = [1, 2, 3, 4]
+_DAMAGE = (pa.ArrowException, OSError, KeyError, ValueError, IndexError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class FrameFile:
-    """A frame file that was read and found whole.
+    """A frame file that was found whole; its pixels are read when they are first asked for.
 
     Attributes:
-        images: RGB pixels; shape (N, H, W, 3), uint8, read-only, backed by the file's bytes.
+        data: The file's bytes.
+        encoding: How the pixels are stored.
+        shape: Of `images`: (N, H, W, 3).
         pts: Presentation times in the stream's time base, `NO_PTS` where there is none; shape (N,), int64.
         time_s: The same in seconds; shape (N,), float64.
         frame_index: Positions in the linear decode, `UNKNOWN_POSITION` where unknown; shape (N,), int64.
@@ -51,7 +57,9 @@ class FrameFile:
         reason: Why not by the shortest way; empty otherwise.
     """
 
-    images: npt.NDArray[np.uint8]
+    data: bytes = field(repr=False)
+    encoding: Encoding
+    shape: tuple[int, int, int, int]
     pts: npt.NDArray[np.int64]
     time_s: npt.NDArray[np.float64]
     frame_index: npt.NDArray[np.int64]
@@ -66,14 +74,50 @@ class FrameFile:
     method: str
     reason: str
 
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of `images`, whatever they take in the file."""
+        return prod(self.shape)
 
-def encode_frame_file(keyframes: Keyframes, *, source_uri: str, fingerprint: str, sampling: Sampling) -> bytes:
-    """Write extracted frames as Arrow IPC."""
-    count, height, width, _ = keyframes.images.shape
-    pixels = np.ascontiguousarray(keyframes.images)
+    @cached_property
+    def images(self) -> npt.NDArray[np.uint8]:
+        """RGB pixels; shape (N, H, W, 3), uint8, read-only; where stored raw, backed by `data`.
+
+        Raises:
+            FrameFileError: The pixels are not what the metadata tell.
+        """
+        try:
+            column = _open(self.data)["pixels"].chunk(0)
+            return decode_pixels(column, self.encoding, self.shape)
+        except _DAMAGE as error:
+            raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
+
+
+def encode_frame_file(
+    keyframes: Keyframes,
+    *,
+    source_uri: str,
+    fingerprint: str,
+    sampling: Sampling,
+    lossless: Lossless = "zstd",
+) -> bytes:
+    """Write extracted frames as Arrow IPC.
+
+    Args:
+        keyframes: The frames.
+        source_uri: The video.
+        fingerprint: Which version of it.
+        sampling: How the frames were chosen; with a `jpeg_quality` they are stored so.
+        lossless: How they are stored without one.
+
+    Raises:
+        VideoTooLargeError: JPEG was asked for, and a frame is too long for it.
+    """
+    encoding: Encoding = "jpeg" if sampling.jpeg_quality else lossless
+    _, height, width, _ = keyframes.images.shape
     metadata = {
         "schema": SCHEMA_VERSION,
-        "encoding": ENCODING,
+        "encoding": encoding,
         "height_px": height,
         "width_px": width,
         "picks": keyframes.picks.tolist(),
@@ -95,9 +139,8 @@ def encode_frame_file(keyframes: Keyframes, *, source_uri: str, fingerprint: str
         "sampling": sampling.model_dump(mode="json"),
         "made_by": {"reelabel": version("reelabel"), **decoder_versions()},
     }
-    frame_bytes = height * width * 3
     columns = {
-        "pixels": pa.FixedSizeBinaryArray.from_buffers(pa.binary(frame_bytes), count, [None, pa.py_buffer(pixels)]),
+        "pixels": encode_pixels(keyframes.images, encoding, jpeg_quality=sampling.jpeg_quality),
         "pts": pa.array(keyframes.pts, mask=keyframes.pts == NO_PTS),
         "time_s": pa.array(keyframes.time_s),
         "frame_index": pa.array(keyframes.frame_index, mask=keyframes.frame_index == UNKNOWN_POSITION),
@@ -107,26 +150,27 @@ def encode_frame_file(keyframes: Keyframes, *, source_uri: str, fingerprint: str
         {_METADATA_KEY: json.dumps(metadata).encode(), SEAL_KEY: BLANK_SEAL},
     )
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
+    with pa.ipc.new_file(sink, table.schema, options=write_options(encoding)) as writer:
         writer.write_table(table)
     return seal(sink.getvalue().to_pybytes())
 
 
 def decode_frame_file(data: bytes) -> FrameFile:
-    """Read a frame file without copying its pixels.
+    """Check a frame file, and read everything but its pixels.
 
     Raises:
         FrameFileError: The bytes are not a frame file of this version, or are damaged.
     """
     check_seal(data)
     try:
-        table = pa.ipc.open_file(pa.py_buffer(data)).read_all().combine_chunks()
+        table = _open(data, columns=_ALL_BUT_PIXELS).combine_chunks()
         metadata: dict[str, Any] = json.loads((table.schema.metadata or {})[_METADATA_KEY])
         if metadata["schema"] != SCHEMA_VERSION:
             raise FrameFileError(f"The frame file has schema {metadata['schema']}, not {SCHEMA_VERSION}.")
-        images = _images(table, metadata)
         return FrameFile(
-            images=images,
+            data=data,
+            encoding=metadata["encoding"],
+            shape=(table.num_rows, metadata["height_px"], metadata["width_px"], 3),
             pts=table["pts"].fill_null(NO_PTS).to_numpy(),
             time_s=table["time_s"].to_numpy(),
             frame_index=table["frame_index"].fill_null(UNKNOWN_POSITION).to_numpy(),
@@ -141,12 +185,11 @@ def decode_frame_file(data: bytes) -> FrameFile:
             method=metadata["method"],
             reason=metadata["reason"],
         )
-    except (pa.ArrowException, OSError, KeyError, ValueError, IndexError) as error:
+    except _DAMAGE as error:
         raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
 
 
-def _images(table: pa.Table, metadata: dict[str, Any]) -> npt.NDArray[np.uint8]:
-    column = table["pixels"].chunk(0)
-    shape = (table.num_rows, metadata["height_px"], metadata["width_px"], 3)
-    flat: npt.NDArray[np.uint8] = np.frombuffer(column.buffers()[1], np.uint8, count=int(np.prod(shape)))
-    return flat.reshape(shape)
+def _open(data: bytes, *, columns: list[int] | None = None) -> pa.Table:
+    """Read all columns where they stand, or copies of some; the others are not decompressed."""
+    options = pa.ipc.IpcReadOptions(included_fields=columns)
+    return pa.ipc.open_file(pa.py_buffer(data), options=options).read_all()

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from tasks.domain import Sampling
 
 SCHEMA_VERSION = 2
-ENCODING = "rgb24"
 
 
 def decoder_versions() -> dict[str, str]:
@@ -29,7 +28,9 @@ def frame_key(
     sampling: Sampling,
     segment_s: tuple[float | None, float | None] = (None, None),
 ) -> str:
-    """Derive a key from everything that decides on the file's content, and from no job.
+    """Derive a key from everything that decides on the file's frames, and from no job.
+
+    How frames are stored without loss is no part of it: such files stand for each other.
 
     Args:
         source_uri: The video.
@@ -46,9 +47,9 @@ def frame_key(
             "fingerprint": fingerprint,
             "segment_s": list(segment_s),
             "sampling": sampling.model_dump(mode="json"),
-            "encoding": ENCODING,
             "schema": SCHEMA_VERSION,
             "decoder": decoder_versions(),
+            "jpeg": version("pillow") if sampling.jpeg_quality else None,
         },
     )
     return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.arrow"

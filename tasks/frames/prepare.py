@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tasks.domain import Sampling
     from tasks.frames.cache import FrameCache
     from tasks.frames.fetch import Fetched
+    from tasks.frames.pixels import Lossless
     from tasks.video.limits import Limits
     from tasks.video.pool import DecodePool
 
@@ -45,6 +46,7 @@ class PreparedVideo:
         keyframes_in_file: Keyframes of the video.
         frames_used: Unique frames that the model sees.
         frame_bytes: Their pixels.
+        cache_write_ms: Compressing the frames and writing the file.
         bytes_fetched: Bytes read from the store.
         decode_method: How the frames were reached.
         decode_note: Why not by the shortest way; empty otherwise.
@@ -74,6 +76,7 @@ class Preparer:
     pool: DecodePool
     sampling: Sampling
     limits: Limits
+    lossless: Lossless = "zstd"
     allow_roots: tuple[Path, ...] = ()
     parts_from_bytes: int = PARTS_FROM_BYTES
 
@@ -99,8 +102,8 @@ class Preparer:
             key=key,
             was_cached=True,
             keyframes_in_file=found.keyframes_in_file,
-            frames_used=len(found.images),
-            frame_bytes=found.images.nbytes,
+            frames_used=len(found.pts),
+            frame_bytes=found.image_bytes,
             decode_method=found.method,
             decode_note=found.reason,
         )
@@ -108,13 +111,14 @@ class Preparer:
     def _extract(self, info: ObjectInfo, key: str) -> PreparedVideo:
         fetched = self._fetch(info)
         keyframes = fetched.keyframes
+        started = time.perf_counter()
         data = encode_frame_file(
             keyframes,
             source_uri=show_uri(info.uri),  # the file must not carry an embedded video or a signed query
             fingerprint=info.fingerprint,
             sampling=self.sampling,
+            lossless=self.lossless,
         )
-        encoded = time.perf_counter()
         self.cache.write(key, data)
         return PreparedVideo(
             uri=info.uri,
@@ -126,7 +130,7 @@ class Preparer:
             frame_bytes=keyframes.images.nbytes,
             fetch_ms=fetched.fetch_ms,
             decode_ms=keyframes.decode_ms,
-            cache_write_ms=(time.perf_counter() - encoded) * 1e3,
+            cache_write_ms=(time.perf_counter() - started) * 1e3,
             bytes_fetched=fetched.bytes_fetched,
             decode_method=keyframes.method,
             decode_note=keyframes.reason,

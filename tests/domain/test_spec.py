@@ -28,6 +28,16 @@ def test_an_option_changes_the_identity():
     assert Sampling.model_validate_json(sampling.model_dump_json()) == sampling
 
 
+def test_frames_seen_through_jpeg_make_another_spec_which_says_so():
+    sampling = Sampling(jpeg_quality=90)
+
+    assert sampling.model_dump(mode="json")["jpeg_quality"] == 90
+    assert (
+        RunSpec(model=ModelIdentity(name="m"), sampling=sampling).spec_id
+        != RunSpec(model=ModelIdentity(name="m")).spec_id
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

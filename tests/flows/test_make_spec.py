@@ -30,16 +30,26 @@ def test_settings_that_do_not_go_together_are_named(card, monkeypatch):
 
 
 def test_what_a_run_asks_for_wins_over_the_settings(card):
-    settings = Settings(sampling={"sampler": "dynamic", "fps": 1, "num_frames": 4, "drop_similar": 0.9})
+    settings = Settings(
+        sampling={"sampler": "dynamic", "fps": 1, "num_frames": 4, "drop_similar": 0.9, "jpeg_quality": 90}
+    )
 
     same = make_spec(card, settings, choice=SamplingChoice(max_duration_s=9)).sampling
     other = make_spec(card, settings, num_frames=8, choice=SamplingChoice(sampler="uniform")).sampling
 
     assert (same.sampler, same.fps, same.max_duration_s, same.num_frames) == ("dynamic", 1, 9, 4)
     assert (other.sampler, other.fps, other.num_frames, other.drop_similar) == ("uniform", None, 8, 0.9)
+    assert other.jpeg_quality == 90
 
 
 def test_a_choice_of_nothing_is_the_spec_of_the_settings(card):
     settings = Settings(sampling={"sampler": "dynamic", "max_duration_s": 9})
 
     assert make_spec(card, settings, choice=SamplingChoice()).spec_id == make_spec(card, settings).spec_id
+
+
+def test_frames_stored_otherwise_without_loss_are_asked_no_new_questions(card, monkeypatch):
+    by_default = make_spec(card, Settings())
+    monkeypatch.setenv("REELABEL_STORE_ENCODING", "raw")
+
+    assert make_spec(card, Settings()).spec_id == by_default.spec_id

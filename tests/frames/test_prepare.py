@@ -20,6 +20,7 @@ from tasks.frames.key import frame_key
 from tasks.frames.prepare import Preparer
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
+from tests.frames.rewrite import rewrite
 from tests.infra.web_server import serving
 
 
@@ -69,6 +70,28 @@ def test_a_damaged_frame_file_is_made_again(preparer, make_clip):
     again = preparer.prepare(uri)
 
     assert not again.was_cached
+    assert preparer.cache.find(key) is not None
+
+
+@pytest.mark.parametrize("lossless", ["raw", "lz4"])
+def test_a_file_stored_otherwise_without_loss_is_used_as_it_stands(preparer, make_clip, lossless):
+    uri = str(make_clip())
+    first = preparer.prepare(uri)
+
+    second = replace(preparer, lossless=lossless).prepare(uri)
+
+    assert second.was_cached
+    assert second.key == first.key
+    assert preparer.cache.find(second.key).encoding == "zstd"
+
+
+def test_a_file_of_another_version_under_the_same_key_is_made_again(preparer, make_clip):
+    uri = str(make_clip())
+    key = preparer.prepare(uri).key
+    path = Path(preparer.cache.uri_of(key).removeprefix("file://"))
+    path.write_bytes(rewrite(path.read_bytes(), schema=1))
+
+    assert not preparer.prepare(uri).was_cached
     assert preparer.cache.find(key) is not None
 
 
@@ -161,8 +184,9 @@ def test_keys_depend_on_what_decides_on_pixels():
         frame_key(**common | {"fingerprint": "e2"}),
         frame_key(**common | {"source_uri": "s3://b/w.mp4"}),
         frame_key(**common | {"sampling": Sampling(num_frames=8)}),
+        frame_key(**common | {"sampling": Sampling(jpeg_quality=90)}),
         frame_key(**common | {"segment_s": (1.0, 2.0)}),
     }
 
-    assert len(keys) == 5
+    assert len(keys) == 6
     assert frame_key(**common) == frame_key(**common)

@@ -1,0 +1,18 @@
+"""Frame files that are whole and say something else."""
+
+import json
+
+import pyarrow as pa
+
+from tasks.frames.seal import BLANK_SEAL, SEAL_KEY, seal
+
+
+def rewrite(data, **facts):
+    """Change metadata of a frame file, and seal it again."""
+    table = pa.ipc.open_file(data).read_all()
+    metadata = json.loads(table.schema.metadata[b"reelabel"]) | facts
+    schema = table.schema.with_metadata({b"reelabel": json.dumps(metadata).encode(), SEAL_KEY: BLANK_SEAL})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_table(table.cast(schema))
+    return seal(sink.getvalue().to_pybytes())
