@@ -22,16 +22,23 @@ _MINUTE_S = 60
 _BITS_A_SECOND = {640: 320_000, 1920: 1_200_000}
 _OCTAVES = (4, 8, 16, 32, 64)
 _PAN_PX = 2
+_GRAIN = 8  # standard deviation, of 255
+_GRAIN_BITS = 10  # times as many: less would leave no grain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchClip:
-    """One clip: H.264 with B-frames in MP4, its index at the end."""
+    """One clip: H.264 with B-frames in MP4, its index at the end.
+
+    Attributes:
+        has_grain: Film grain over the pictures: the hardest content to compress.
+    """
 
     width_px: int
     height_px: int
     gop: int
     length_s: int
+    has_grain: bool = False
 
     @property
     def name(self) -> str:
@@ -41,7 +48,7 @@ class BenchClip:
     @property
     def family(self) -> str:
         """Give the name that it shares with clips of other lengths: `640x360-gop60`."""
-        return f"{self.width_px}x{self.height_px}-gop{self.gop}"
+        return f"{self.width_px}x{self.height_px}{'-grain' * self.has_grain}-gop{self.gop}"
 
     def make(self, folder: Path) -> Path:
         """Make it below `folder`, unless it is there."""
@@ -62,9 +69,10 @@ class BenchClip:
         with av.open(str(path), "w") as container:
             stream = container.add_stream("libx264", rate=FPS, options=options)
             stream.width, stream.height, stream.pix_fmt = self.width_px, self.height_px, "yuv420p"
-            stream.bit_rate = _BITS_A_SECOND[self.width_px]
+            stream.bit_rate = _BITS_A_SECOND[self.width_px] * (_GRAIN_BITS if self.has_grain else 1)
             stream.codec_context.max_b_frames = 2
-            for image in _pictures(self.width_px, self.height_px):
+            pictures = _pictures(self.width_px, self.height_px)
+            for image in _with_grain(pictures) if self.has_grain else pictures:
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
             container.mux(stream.encode())
 
@@ -86,6 +94,15 @@ def bench_clips(lengths_s: tuple[int, ...]) -> list[BenchClip]:
         for width, height in ((640, 360), (1920, 1080))
         for gop in (60, 250)
         for length_s in lengths_s
+    ]
+
+
+def store_clips(length_s: int) -> list[BenchClip]:
+    """List the clips whose frames are stored: two sizes, and grain."""
+    return [
+        BenchClip(width_px=640, height_px=360, gop=60, length_s=length_s),
+        BenchClip(width_px=640, height_px=360, gop=60, length_s=length_s, has_grain=True),
+        BenchClip(width_px=1920, height_px=1080, gop=60, length_s=length_s),
     ]
 
 
@@ -116,3 +133,11 @@ def _pictures(width_px: int, height_px: int) -> Iterator[npt.NDArray[np.uint8]]:
         square = number * 7 % (width_px - 80)
         picture[40:120, square : square + 80] = (number % 256, 255 - number % 256, 128)
         yield picture
+
+
+def _with_grain(pictures: Iterator[npt.NDArray[np.uint8]]) -> Iterator[npt.NDArray[np.uint8]]:
+    """Add noise that is the same in red, green and blue, as grain is."""
+    rng = np.random.default_rng(1)
+    for picture in pictures:
+        grain = rng.normal(0, _GRAIN, (*picture.shape[:2], 1))
+        yield np.clip(picture + grain, 0, 255).astype(np.uint8)

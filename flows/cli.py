@@ -416,6 +416,21 @@ def bench_cache(
     cache(_numbers(entries, "--entries"), as_json=json)
 
 
+@bench_app.command("store")
+@example("reelabel bench store --json")
+def bench_store(
+    length: Annotated[int, typer.Option(min=1, max=3600, help="Length of the clips in seconds.")] = 60,
+    folder: ClipFolder = _BENCH_CLIPS,
+    rounds: Rounds = 7,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Measure bytes and milliseconds of storing frames, on the S3 server and off it."""
+    from flows.commands.measure import store  # noqa: PLC0415
+
+    store(length, folder, rounds=rounds, as_json=json)
+
+
 def _lengths_s(text: str) -> tuple[int, ...]:
     return _numbers(text, "--lengths")
 

@@ -1,30 +1,34 @@
-"""`reelabel bench decode` and `reelabel bench fetch`."""
+"""`reelabel bench decode`, `reelabel bench fetch` and `reelabel bench store`."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.clips import bench_clips
+from benchmarks.clips import bench_clips, store_clips
 from benchmarks.decode import DEMUX, INDEXED, LIMIT, NATIVE, OURS, ROWS, measure_decode
 from benchmarks.fetch import measure_fetch
 from benchmarks.loaders import torchcodec_loads
 from benchmarks.plot import Panel, draw
+from benchmarks.store import measure_store
 from flows.commands.opened import services
 from infra.embedded import ServiceName
 from infra.objects import ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from benchmarks.decode import DecodeRow
     from benchmarks.fetch import FetchRow
+    from benchmarks.store import StoreRow
 
 _CONSOLE = Console()
 
@@ -57,6 +61,19 @@ def fetch(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, as_json: boo
         _CONSOLE.print(_fetch_table(rows))
 
 
+def store(length_s: int, folder: Path, *, rounds: int, as_json: bool) -> None:
+    """Measure storing frames on the S3 server and print a table, or JSON."""
+    with services(ServiceName.S3) as settings:
+        objects, root_uri = ObjectStore(settings.store, settings.web), f"{settings.store.uri}/bench"
+        clips = store_clips(length_s)
+        rows = list(measure_store(clips, folder, objects=objects, root_uri=root_uri, rounds=rounds))
+    if as_json:
+        _print_json([asdict(row) for row in rows])
+    else:
+        for name, group in groupby(rows, lambda row: row.clip.name):
+            _CONSOLE.print(_store_table(f"{name}, milliseconds (medians)", group))
+
+
 def _decode_table(rows: Sequence[DecodeRow]) -> Table:
     table = Table("Milliseconds (medians)", *(row.clip.name for row in rows))
     for way in ROWS:
@@ -86,6 +103,19 @@ def _fetch_table(rows: Sequence[FetchRow]) -> Table:
         ("the same, header cached, ms", [f"{row.cached_ms:,.1f}" for row in rows]),
     ):
         table.add_row(title, *values)
+    return table
+
+
+def _store_table(title: str, rows: Iterable[StoreRow]) -> Table:
+    table = Table("", "bytes", "of raw", "encode", "put", "get", "decode", "pixels", title=title, box=SIMPLE)
+    for row in rows:
+        table.add_row(
+            row.way,
+            f"{row.stored_bytes:,}",
+            f"{row.stored_bytes / row.raw_bytes:.1%}",
+            *(f"{ms:,.1f}" for ms in (row.encode_ms, row.put_ms, row.get_ms, row.decode_ms)),
+            "exact" if row.psnr_db is None else f"{row.psnr_db:.1f} dB",
+        )
     return table
 
 

@@ -1,4 +1,4 @@
-"""The benchmarks of decoding and fetching, on the smallest clip."""
+"""The benchmarks of decoding, fetching and storing, on the smallest clip."""
 
 import itertools
 import xml.etree.ElementTree as ET
@@ -10,6 +10,7 @@ from benchmarks.clips import BenchClip
 from benchmarks.decode import INDEXED, LIMIT, OURS, PASSING, measure_decode
 from benchmarks.fetch import measure_fetch
 from benchmarks.plot import Panel, draw
+from benchmarks.store import PACKETS, measure_store
 
 CLIP = BenchClip(width_px=640, height_px=360, gop=60, length_s=30)
 
@@ -39,6 +40,14 @@ def test_less_is_fetched_than_the_file_and_a_known_header_is_not_fetched_again(f
 
     assert row.cached_bytes < row.parts_bytes < row.file_bytes
     assert row.parts_bytes <= 1.25 * row.needed_bytes
+
+
+def test_every_way_of_storing_is_measured_and_all_but_jpeg_are_exact(folder, objects, store_settings):
+    rows = list(measure_store([CLIP], folder, objects=objects, root_uri=store_settings.uri, rounds=1))
+
+    stored_bytes = {row.way: row.stored_bytes for row in rows}
+    assert {row.way for row in rows if row.psnr_db is not None} == {"jpeg 85", "jpeg 95"}
+    assert stored_bytes[PACKETS] < stored_bytes["zstd"] < stored_bytes["lz4"] < stored_bytes["raw"]
 
 
 def test_a_plot_is_well_formed():
