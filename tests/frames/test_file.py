@@ -44,7 +44,7 @@ def test_what_is_written_without_loss_is_read_back(keyframes, lossless):
 
 
 @given(st.integers(1, 3), st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32 - 1))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("lossless", LOSSLESS)
 def test_frames_of_any_size_are_read_back(keyframes, lossless, count, height, width, seed):
     images = np.random.default_rng(seed).integers(0, 256, (count, height, width, 3), np.uint8)
@@ -85,14 +85,14 @@ def test_pixels_cannot_be_written_to(data):
 
 
 @given(st.floats(0, 1, exclude_max=True))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_truncated_file_is_damaged(data, at):
     with pytest.raises(FrameFileError):
         decode_frame_file(data[: int(at * len(data))])
 
 
 @given(at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_one_flipped_bit_anywhere_is_noticed_before_arrow_reads_it(data, at, bit):
     damaged = bytearray(data)
     damaged[int(at * len(data))] ^= 1 << bit
