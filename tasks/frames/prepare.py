@@ -171,10 +171,12 @@ def look_at_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ..
         path = objects.local_path(uri)
         if path is not None:
             require_within(allow_roots, path)
+            if path.is_dir():
+                raise VideoMissingError(f"{uri} is a folder; name a video in it.")
         with own_fault(uri):
             return objects.stat(uri)
     except ObjectMissingError:
-        raise VideoMissingError(f"There is no video at {show_uri(uri)}; check the manifest's video_uri.") from None
+        raise VideoMissingError(f"There is no video at {show_uri(uri)}; check the path or URI.") from None
     except ObjectTooLargeError as error:
         raise VideoTooLargeError(f"{error.message} See web.max_unsized_bytes.") from None
     except (ConfigurationError, ValueError) as error:

@@ -35,6 +35,7 @@ _REFUSED_FORMATS = frozenset({"concat", "dash", "hls", "image2", "imf", "lavfi",
 _FORMATS = ",".join(sorted(av.formats_available - _REFUSED_FORMATS))
 # FFmpeg reads on rather than seeks where a place is less than this and 32 KiB ahead. It concerns remote files alone.
 _BUFFER_BYTES = 8 * 1024
+_HEAD_BYTES = 1024
 _QUICKLY = {"skip_frame": "all", "probesize": "32", "max_ts_probe": "0", "fpsprobesize": "0"}
 
 
@@ -165,10 +166,21 @@ def _open_container(source: Path | SparseFile, limits: Limits, probing: dict[str
     except FileNotFoundError:
         raise VideoMissingError(f"There is no video at {source}; check the path.") from None
     except (av.error.FFmpegError, OSError, ValueError) as error:
+        if _is_playlist(source):
+            raise VideoUnreadableError("This is a playlist, which names other files; give the video itself.") from None
         raise VideoUnreadableError(
             f"FFmpeg cannot open the video ({_reason(error)}); is it a whole video file?"
         ) from None
     return container
+
+
+def _is_playlist(source: Path | SparseFile) -> bool:
+    if isinstance(source, SparseFile):
+        return False  # a large remote file
+    with suppress(OSError), source.open("rb") as file:
+        head = file.read(_HEAD_BYTES).lstrip(b"\xef\xbb\xbf \r\n")
+        return head.startswith((b"#EXTM3U", b"ffconcat version")) or b"<MPD" in head
+    return False
 
 
 def _reason(error: Exception) -> str:

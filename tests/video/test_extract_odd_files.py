@@ -156,19 +156,20 @@ def test_a_stream_that_appears_on_the_way_ends_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "text", "said"),
     [
-        ("film.txt", "letters\n" * 100),
-        ("list.mp4", "ffconcat version 1.0\nfile clip.mp4\n"),
-        ("list.m3u8", "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\nclip.mp4\n#EXT-X-ENDLIST\n"),
+        ("film.txt", "letters\n" * 100, "is it a whole video file"),
+        ("list.mp4", "ffconcat version 1.0\nfile clip.mp4\n", "a playlist, which names other files"),
+        ("list.m3u8", "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\nclip.mp4\n#EXT-X-ENDLIST\n", "a playlist"),
+        ("list.mpd", '<?xml version="1.0"?>\n<MPD><Period/></MPD>\n', "a playlist"),
     ],
 )
-def test_text_and_playlists_are_no_videos(make_clip, tmp_path, name, text):
+def test_text_and_playlists_are_no_videos(make_clip, tmp_path, name, text, said):
     make_clip("clip.mp4")
     path = tmp_path / name
     path.write_text(text)
 
-    with pytest.raises(VideoUnreadableError):
+    with pytest.raises(VideoUnreadableError, match=said):
         extract(path)
 
 
