@@ -37,11 +37,12 @@ TORCHCODEC = "uniform 16, torchcodec (approximate)"
 PYAV = "uniform 16, PyAV"
 DEMUX = "keyframes, demux and seek"
 NATIVE = "keyframes, ours"
+THREADED = "the same, two threads"
 OURS = "keyframes, ours, at the model's size"
-INDEXED = "the same, header cached"
+INDEXED = "the same, index cached"
 LIMIT = "the same, picked packets alone (limit)"
 PASSING = "passing frames out of a child"
-ROWS = (OPENCV, TORCHCODEC, PYAV, DEMUX, NATIVE, OURS, INDEXED, LIMIT, PASSING)
+ROWS = (OPENCV, TORCHCODEC, PYAV, DEMUX, NATIVE, THREADED, OURS, INDEXED, LIMIT, PASSING)
 
 _UNIFORM = (OPENCV, TORCHCODEC, PYAV)
 _UNIFORM_ONCE_FROM_S = 600
@@ -89,10 +90,8 @@ def measure_decode(clips: Sequence[BenchClip], folder: Path, *, rounds: int) -> 
 
 def _ways(path: Path, pool: DecodePool) -> dict[str, Callable[[], object]]:
     source = FileParts(path)
-    _, header = extract_by_ranges(source, sampling=SAMPLING, limits=Limits())
+    _, index = extract_by_ranges(source, sampling=SAMPLING, limits=Limits())
     limit = Limit(path)
-    # The packets in memory, as the limit has them: how long they take to come is the other benchmark's.
-    known = (*header, *(extent for extent in limit.extents if extent.start >= header[0].end))
     ways: dict[str, Callable[[], object]] = {}
     if find_spec("cv2"):
         ways[OPENCV] = lambda: uniform_with_opencv(path)
@@ -102,8 +101,9 @@ def _ways(path: Path, pool: DecodePool) -> dict[str, Callable[[], object]]:
         PYAV: lambda: uniform_with_pyav(path),
         DEMUX: lambda: demux_and_seek(path),
         NATIVE: lambda: extract_keyframes(path, sampling=SAMPLING, limits=Limits(), native=True),
+        THREADED: lambda: extract_keyframes(path, sampling=SAMPLING, limits=Limits(), native=True, threads=2),
         OURS: lambda: extract_keyframes(path, sampling=SAMPLING, limits=Limits()),
-        INDEXED: lambda: extract_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=known),
+        INDEXED: lambda: extract_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=index),
         LIMIT: limit,
         PASSING: lambda: pool.extract(path, sampling=SAMPLING, limits=Limits()),
     }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from benchmarks.clips import BenchClip
     from infra.objects import ObjectInfo, ObjectStore
-    from tasks.video.ranges import Extent
+    from tasks.video.table import KnownIndex
 
 _BOX_HEAD_BYTES = 16
 
@@ -32,7 +32,7 @@ class FetchRow:
         file_bytes: Length of the clip.
         needed_bytes: Header, index and picked keyframes.
         parts_bytes: Bytes read in parts.
-        cached_bytes: Bytes read in parts, the header known.
+        cached_bytes: Bytes read in parts, the index known.
     """
 
     clip: BenchClip
@@ -81,17 +81,17 @@ def measure_fetch(
 
 def _measure(clip: BenchClip, path: Path, objects: ObjectStore, info: ObjectInfo, rounds: int) -> FetchRow:
     source, copy = RemoteVideo(objects, info), path.with_suffix(".download")
-    keyframes, header = extract_by_ranges(source, sampling=SAMPLING, limits=Limits())
-    again, _ = extract_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=header)
+    keyframes, index = extract_by_ranges(source, sampling=SAMPLING, limits=Limits())
+    again, _ = extract_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=index)
 
     def fetch_whole() -> None:
         objects.download(info.uri, copy, fingerprint=info.fingerprint)
         extract_keyframes(copy, sampling=SAMPLING, limits=Limits())
 
-    def fetch_parts(known: tuple[Extent, ...] = ()) -> None:
+    def fetch_parts(known: KnownIndex = ()) -> None:
         extract_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=known)
 
-    ways = (fetch_whole, fetch_parts, lambda: fetch_parts(header))
+    ways = (fetch_whole, fetch_parts, lambda: fetch_parts(index))
     times = [[_time_ms(way) for way in ways] for _ in range(rounds)]
     copy.unlink()
     whole_ms, parts_ms, cached_ms = map(median, zip(*times, strict=True))

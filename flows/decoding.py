@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from tasks.video.limits import Limits
@@ -11,14 +12,18 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 
+_MOST_THREADS = 8  # for sixteen frames, more are not worth their memory
+
+
 def decode_pool(settings: Settings, *, processes: int) -> DecodePool:
-    """Start a pool."""
+    """Start a pool; where there are more cores than processes, each decodes by several threads."""
     extract = settings.extract
     return DecodePool(
         processes=processes,
         timeout_s=extract.timeout_s,
         memory_mib=extract.memory_mib,
         cpu_s=extract.max_cpu_s,
+        threads=max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0)) // processes)),
     )
 
 

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 from infra.errors import FrameFileError, ObjectMissingError
 from tasks.frames.file import FrameFile, decode_frame_file
-from tasks.frames.header_file import decode_header, encode_header
+from tasks.frames.index_file import decode_index, encode_index
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from infra.objects import ObjectStore
-    from tasks.video.ranges import Extent
+    from tasks.video.table import KnownIndex
 
 
 class FrameCache:
@@ -48,15 +46,15 @@ class FrameCache:
         if not self._objects.write_new(uri, data) and self.find(key) is None:
             self._objects.replace(uri, data)
 
-    def find_header(self, key: str) -> tuple[Extent, ...]:
-        """Look a header file up; nothing where it is absent or damaged."""
+    def find_index(self, key: str) -> KnownIndex:
+        """Look an index file up; nothing where it is absent or damaged."""
         try:
-            return decode_header(self.read(key))
+            return decode_index(self.read(key))
         except (ObjectMissingError, FrameFileError):
             return ()
 
-    def write_header(self, key: str, extents: Sequence[Extent]) -> None:
-        """Write a header file once; a damaged one in its place is replaced, a whole one kept."""
-        uri, data = self.uri_of(key), encode_header(extents)
-        if not self._objects.write_new(uri, data) and not self.find_header(key):
+    def write_index(self, key: str, index: KnownIndex) -> None:
+        """Write an index file once; a damaged one in its place is replaced, a whole one kept."""
+        uri, data = self.uri_of(key), encode_index(index)
+        if not self._objects.write_new(uri, data) and not self.find_index(key):
             self._objects.replace(uri, data)

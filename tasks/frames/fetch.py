@@ -22,7 +22,7 @@ from infra.errors import (
     VideoUnavailableError,
 )
 from infra.uri import WEB_SCHEMES, scheme_of, show_uri
-from tasks.frames.key import header_key
+from tasks.frames.key import index_key
 from tasks.frames.remote import RemoteVideo
 from tasks.video.misled import MisledError
 
@@ -60,7 +60,7 @@ class Fetcher:
     """Gets keyframes; safe to call from many threads.
 
     Attributes:
-        cache: Where headers are kept for the next time; None keeps none.
+        cache: Where indexes are kept for the next time; None keeps none.
         native: Frames unscaled and unrotated; reads the whole video.
         every: All keyframes instead of picks; reads the whole video.
     """
@@ -105,13 +105,13 @@ class Fetcher:
             )
 
     def _fetch_parts(self, info: ObjectInfo) -> Fetched:
-        key = header_key(source_uri=info.uri, fingerprint=info.fingerprint)
-        known = self.cache.find_header(key) if self.cache else ()
-        keyframes, header = self.pool.extract_by_ranges(
+        key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
+        known = self.cache.find_index(key) if self.cache else ()
+        keyframes, index = self.pool.extract_by_ranges(
             RemoteVideo(self.objects, info), sampling=self.sampling, limits=self.limits, known=known
         )
         if self.cache and not known:
-            self.cache.write_header(key, header)
+            self.cache.write_index(key, index)
         return Fetched(keyframes=keyframes, fetch_ms=keyframes.fetch_ms, bytes_fetched=keyframes.bytes_fetched)
 
     def _fetch_whole(self, info: ObjectInfo, wasted_bytes: int) -> Fetched:

@@ -55,8 +55,8 @@ def frame_key(
     return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.arrow"
 
 
-def header_key(*, source_uri: str, fingerprint: str) -> str:
-    """Derive the key of a video's header file; its bytes are the video's own, whoever decodes them.
+def index_key(*, source_uri: str, fingerprint: str) -> str:
+    """Derive the key of a video's index file, which is the same whoever decodes the video.
 
     Returns:
         A path below the cache's root: `v2/ab/abcdef....index`.

@@ -49,3 +49,30 @@ def _read(file: BinaryIO | SparseFile, size: int) -> bytes:
     while data.tell() < size and (piece := file.read(size - data.tell())):
         data.write(piece)
     return data.getvalue()
+
+
+def read_box(file: BinaryIO | SparseFile, box: Box) -> memoryview:
+    """Read what stands inside a box."""
+    file.seek(box.span.start)
+    data = memoryview(_read(file, box.span.size))
+    return data[_head_bytes(data) :]
+
+
+def inner_boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    """List the boxes inside a box, until the first that cannot be one: their kinds and their insides."""
+    start = 0
+    for _ in range(_MOST_BOXES):
+        rest = data[start:]
+        if len(rest) < _SHORT:
+            return
+        size, kind = struct.unpack_from(">I4s", rest)
+        if size == 1 and len(rest) >= _LONG:
+            size = struct.unpack_from(">Q", rest, _SHORT)[0]
+        if not _SHORT <= size <= len(rest):
+            return
+        yield kind, rest[_head_bytes(rest) : size]
+        start += size
+
+
+def _head_bytes(data: memoryview) -> int:
+    return _LONG if bytes(data[:4]) == b"\0\0\0\1" else _SHORT

@@ -16,6 +16,7 @@ from tasks.video.reader import KeyframeReader
 from tasks.video.shots import Census, shoot
 from tasks.video.source import open_video
 from tasks.video.stream import StreamFacts
+from tasks.video.tabulate import tabulate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,18 +53,17 @@ def _extract(request: Request) -> Keyframes:
         reader = KeyframeReader(container, stream, size_bytes)
         chosen = request.choose(len(reader.index.keyframes))
         numbers = list(dict.fromkeys(chosen))
-        if isinstance(request.source, SparseFile):
-            request.source.header = request.source.extents
-            request.source.prefetch(reader.spans(numbers))
+        remote = request.source if isinstance(request.source, SparseFile) else None
+        if remote:
+            remote.index = remote.extents
+            remote.prefetch(reader.spans(numbers))
         census = Census(keyframes=len(reader.index.keyframes), frames=reader.index.frames)
-        return shoot(
-            request,
-            partial(StreamFacts.of, *opened),
-            chosen=chosen,
-            frames=reader.read(numbers),
-            census=census,
-            method="index",
-        )
+        frames = reader.read(numbers, limits=request.limits, threads=request.threads)
+        describe = partial(StreamFacts.of, *opened)
+        got = shoot(request, describe, chosen=chosen, frames=frames, census=census, method="index")
+        if remote and is_quick:
+            remote.index = tabulate(reader, got, stream=describe(), file=remote) or remote.index
+        return got
 
 
 @contextmanager

@@ -21,16 +21,18 @@ from tasks.video.misled import KeyframeDamagedError, MisledError
 from tasks.video.ranges import SparseFile
 from tasks.video.shots import Request
 from tasks.video.similar import drop_similar
+from tasks.video.table import KeyframeTable, extract_by_table
 from tasks.video.wholeness import missing_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from pathlib import Path
 
     from tasks.domain import Sampling
     from tasks.video.keyframes import Keyframes
     from tasks.video.limits import Limits
-    from tasks.video.ranges import ByteSource, Extent
+    from tasks.video.ranges import ByteSource
+    from tasks.video.table import KnownIndex
 
     _Way = Callable[[Request], Keyframes]
 
@@ -42,6 +44,7 @@ def extract_keyframes(
     limits: Limits,
     native: bool = False,
     every: bool = False,
+    threads: int = 1,
 ) -> Keyframes:
     """Decode the frames of a video that the model sees: keyframes, or those of another sampler.
 
@@ -53,6 +56,7 @@ def extract_keyframes(
         limits: What the video may cost.
         native: Keep frames unscaled and unrotated, as `to_ndarray(format="rgb24")` gives them.
         every: Take every keyframe once instead of `sampling.num_frames` picks.
+        threads: Frames decoded at once, where each can be decoded alone.
 
     Raises:
         VideoMissingError: There is no file.
@@ -64,7 +68,7 @@ def extract_keyframes(
         VideoTooLargeError: The file or a frame exceeds the limits.
     """
     started = time.perf_counter()
-    request = Request(source=path, sampling=sampling, limits=limits, native=native, every=every)
+    request = Request(source=path, sampling=sampling, limits=limits, native=native, every=every, threads=threads)
     keyframes = _thinned(_by_shortest_way(request), sampling)
     with path.open("rb") as file:
         keyframes = _judged(keyframes, missing_bytes(file, path.stat().st_size))
@@ -76,18 +80,20 @@ def extract_by_ranges(
     *,
     sampling: Sampling,
     limits: Limits,
-    known: Iterable[Extent] = (),
-) -> tuple[Keyframes, tuple[Extent, ...]]:
+    known: KnownIndex = (),
+    threads: int = 1,
+) -> tuple[Keyframes, KnownIndex]:
     """Decode the keyframes of a remote video that the model sees, reading little more than them.
 
     Args:
         source: The video's bytes.
         sampling: How many frames, and how large.
         limits: What the video may cost.
-        known: Extents that an earlier call gave back, of the same bytes.
+        known: The index that an earlier call gave back, of the same bytes.
+        threads: Frames decoded at once.
 
     Returns:
-        The keyframes, and the extents that hold the container's header and index.
+        The keyframes, and what tells where the others are.
 
     Raises:
         MisledError: Parts are not enough; get the whole file and call `extract_keyframes`.
@@ -97,10 +103,15 @@ def extract_by_ranges(
     if sampling.sampler != "keyframes":
         raise MisledError("frames between keyframes were asked for")
     started = time.perf_counter()
-    file = SparseFile(source, known)
+    table = known if isinstance(known, KeyframeTable) else None
+    file = SparseFile(source, known if isinstance(known, tuple) else ())
+    request = Request(source=file, sampling=sampling, limits=limits, threads=threads)
     try:
-        keyframes = extract_by_index(Request(source=file, sampling=sampling, limits=limits))
-        keyframes = _judged(keyframes, missing_bytes(file, source.size_bytes))
+        if table:
+            keyframes = _judged(extract_by_table(request, file, table), table.missing_bytes)
+        else:
+            keyframes = extract_by_index(request)
+            keyframes = _judged(keyframes, missing_bytes(file, source.size_bytes))
     except Exception as error:  # noqa: BLE001 - whatever the source raised
         cause = file.failure or error  # FFmpeg may have taken a failure for the end of the file
         if isinstance(cause, MisledError):
@@ -109,7 +120,7 @@ def extract_by_ranges(
     decode_ms = (time.perf_counter() - started - file.wait_s) * 1e3
     return replace(
         _thinned(keyframes, sampling), decode_ms=decode_ms, fetch_ms=file.wait_s * 1e3, bytes_fetched=file.bytes_fetched
-    ), file.header
+    ), table or file.index
 
 
 def _by_shortest_way(request: Request) -> Keyframes:

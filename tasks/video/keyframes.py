@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from tasks.video.orientation import Orientation
+
 
 NO_PTS = -(2**63)  # FFmpeg's own: -1 is a time like any other
 UNKNOWN_POSITION = -1
@@ -34,7 +36,7 @@ class Keyframes:
         pixel_aspect: Width of a stored pixel over its height when shown; reported, not applied.
         native_width_px: Width as stored, before rotation and scaling.
         native_height_px: Height as stored.
-        rotation_deg: Counter-clockwise rotation that the container asks for; applied unless native.
+        orientation: How stored pictures are turned to be shown; applied unless native.
         method: How frames were reached: by the container's `index`, by `seek`, or by a `linear` decode.
         reason: Why not by a shorter way, and whether the file is cut short; empty where all is well.
         decode_ms: Milliseconds from opening to the last frame, without those of `fetch_ms`.
@@ -55,7 +57,7 @@ class Keyframes:
     duration_s: float
     native_width_px: int
     native_height_px: int
-    rotation_deg: int
+    orientation: Orientation
     method: Literal["index", "seek", "linear"]
     reason: str
     decode_ms: float
@@ -64,6 +66,11 @@ class Keyframes:
     dropped_as_similar: int = 0
     pixel_aspect: float = 1.0
     deviation_s: npt.NDArray[np.float64] | None = None
+
+    @property
+    def rotation_deg(self) -> int:
+        """Counter-clockwise rotation that the container asks for: 0, 90, 180 or 270."""
+        return self.orientation.rotation_deg
 
     def __post_init__(self) -> None:
         """Check that all columns speak of the same frames."""

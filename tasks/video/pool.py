@@ -24,6 +24,7 @@ from infra.errors import (
     VideoUnreadableError,
 )
 from tasks.video.extract import extract_by_ranges, extract_keyframes
+from tasks.video.handover import pack, unpack
 from tasks.video.misled import MisledError
 
 if TYPE_CHECKING:
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
     from pebble import ProcessFuture
 
     from tasks.domain import Sampling
+    from tasks.video.handover import Parcel
     from tasks.video.keyframes import Keyframes
     from tasks.video.limits import Limits
-    from tasks.video.ranges import ByteSource, Extent
+    from tasks.video.ranges import ByteSource
+    from tasks.video.table import KnownIndex
 
 T = TypeVar("T")
 
@@ -52,7 +55,9 @@ class DecodePool:
     died is tried once more.
     """
 
-    def __init__(self, *, processes: int, timeout_s: float, memory_mib: int, cpu_s: int = 120) -> None:
+    def __init__(
+        self, *, processes: int, timeout_s: float, memory_mib: int, cpu_s: int = 120, threads: int = 1
+    ) -> None:
         """Start the processes.
 
         Args:
@@ -60,7 +65,9 @@ class DecodePool:
             timeout_s: Seconds one video may take.
             memory_mib: Address space of one child, in MiB.
             cpu_s: Seconds of a processor that one video may take, whatever the clock says.
+            threads: Keyframes of one video decoded at once.
         """
+        self._threads = threads
         self._cpu_s = cpu_s
         self._timeout_s = timeout_s
         self._processes = processes
@@ -98,7 +105,8 @@ class DecodePool:
             VideoError: As `extract_keyframes` does; also DecoderCrashedError and DecoderTimeoutError.
             DecodersLostError: Children are killed faster than they can be started.
         """
-        return self._run(extract_keyframes, path, sampling=sampling, limits=limits, native=native, every=every)
+        wanted: dict[str, Any] = {"sampling": sampling, "limits": limits, "native": native, "every": every}
+        return unpack(self._run(_extract, path, **wanted, threads=self._threads))
 
     def extract_by_ranges(
         self,
@@ -106,8 +114,8 @@ class DecodePool:
         *,
         sampling: Sampling,
         limits: Limits,
-        known: tuple[Extent, ...] = (),
-    ) -> tuple[Keyframes, tuple[Extent, ...]]:
+        known: KnownIndex = (),
+    ) -> tuple[Keyframes, KnownIndex]:
         """Run `extract_by_ranges` in a child, which reads `source` itself.
 
         Raises:
@@ -116,7 +124,9 @@ class DecodePool:
             DecodersLostError: As for `extract`.
             ReelabelError: What `source.read` raises.
         """
-        return self._run(extract_by_ranges, source, sampling=sampling, limits=limits, known=known)
+        wanted: dict[str, Any] = {"sampling": sampling, "limits": limits, "known": known}
+        keyframes, index = self._run(_extract_by_ranges, source, **wanted, threads=self._threads)
+        return unpack(keyframes), index
 
     def close(self) -> None:
         """End every child, at work or not; threads that come later get a RuntimeError, and start none anew."""
@@ -195,6 +205,15 @@ class DecodePool:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return pool
+
+
+def _extract(path: Path, **wanted: Any) -> Parcel | Keyframes:  # noqa: ANN401
+    return pack(extract_keyframes(path, **wanted))
+
+
+def _extract_by_ranges(source: ByteSource, **wanted: Any) -> tuple[Parcel | Keyframes, KnownIndex]:  # noqa: ANN401
+    keyframes, index = extract_by_ranges(source, **wanted)
+    return pack(keyframes), index
 
 
 def _explained(function: Callable[..., T], cpu_s: int, /, *arguments: Any, **named: Any) -> T:  # noqa: ANN401

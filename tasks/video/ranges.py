@@ -13,6 +13,8 @@ from tasks.video.misled import MisledError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from tasks.video.table import KnownIndex
+
 BLOCK_BYTES = 16 * 1024
 _MOST_BLOCK_BYTES = 1024 * 1024
 _REQUESTS_AT_ONCE = 8
@@ -66,7 +68,7 @@ class SparseFile:
         bytes_fetched: Bytes that came from the source.
         wait_s: Seconds spent waiting for them.
         failure: What the source raised; FFmpeg may have taken it for the end of the file.
-        header: What was fetched to learn where the keyframes are; set by who learns it.
+        index: What tells where the keyframes are; set by who learns it.
     """
 
     def __init__(self, source: ByteSource, known: Iterable[Extent] = ()) -> None:
@@ -75,7 +77,7 @@ class SparseFile:
         self.bytes_fetched = 0
         self.wait_s = 0.0
         self.failure: Exception | None = None
-        self.header: tuple[Extent, ...] = ()
+        self.index: KnownIndex = ()
         self._source = source
         self._extents = sorted(known)
         self._position = 0
@@ -95,6 +97,14 @@ class SparseFile:
         data = extent.data[offset:] if size < 0 else extent.data[offset : offset + size]
         self._position += len(data)
         return data
+
+    def read_span(self, span: Span) -> bytes:
+        """Read a part whole, as far as the file goes."""
+        self.seek(span.start)
+        pieces = io.BytesIO()
+        while pieces.tell() < span.size and (piece := self.read(span.size - pieces.tell())):
+            pieces.write(piece)
+        return pieces.getvalue()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move to a position, as files do."""

@@ -8,10 +8,12 @@ against its entry; and each frame is held against its packet.
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import av.error
 
+from tasks.video.codec import CodecFacts, decode_each
 from tasks.video.header import read_index
 from tasks.video.keyframes import UNKNOWN_POSITION
 from tasks.video.misled import MisledError
@@ -25,10 +27,12 @@ if TYPE_CHECKING:
 
     from av.container import InputContainer
     from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
     from tasks.video.header import Entry
+    from tasks.video.limits import Limits
 
 _GUESS_BYTES = 64 * 1024  # of a keyframe whose size is not listed
 _PRIMINGS = 2
@@ -39,6 +43,9 @@ class KeyframeReader:
 
     Attributes:
         index: What the container lists.
+        codec: What another decoder of these keyframes must know; None where one will not do.
+        shift_of_first: Presentation time of the first packet less its time in the index.
+        demuxed: Presentation times of those keyframes that were read, by their numbers.
     """
 
     def __init__(self, container: InputContainer, stream: VideoStream, size_bytes: int) -> None:
@@ -50,9 +57,11 @@ class KeyframeReader:
         self._container = container
         self._stream = stream
         self._is_mp4 = container.format.name != "matroska,webm"
+        self.codec = CodecFacts.of(stream.codec_context)
         self._first = self._first_packet()
         self.index = read_index(container, stream, size_bytes)
-        self._shift = self._compare_with_index(self._first)
+        self.shift_of_first = self._shift = self._compare_with_index(self._first)
+        self.demuxed: dict[int, int] = {}
         # What comes before a stream's first whole picture may or may not be shown.
         self._are_positions_known = self._first.is_keyframe and stands_after_all_before(
             self._first, stream.codec_context
@@ -62,17 +71,46 @@ class KeyframeReader:
         """Say which parts of the file hold some keyframes."""
         return [Span(self.index.keyframes[number].pos, self._size_bytes(number)) for number in numbers]
 
-    def read(self, numbers: Sequence[int]) -> Iterator[tuple[Sight, VideoFrame]]:
+    @property
+    def samples(self) -> int:
+        """Packets that the index lists."""
+        return len(self._stream.index_entries)
+
+    @property
+    def track_id(self) -> int:
+        """The container's own number of the stream."""
+        return self._stream.id
+
+    @property
+    def hidden_before(self) -> int | None:
+        """Frames before the first keyframe that are not shown; None where positions cannot be told."""
+        return self.index.hidden_before if self._are_positions_known else None
+
+    def read(self, numbers: Sequence[int], *, limits: Limits, threads: int = 1) -> Iterator[tuple[Sight, VideoFrame]]:
         """Decode keyframes, by their numbers in the index, each from its packet alone."""
         self._prime()
-        before: int | None = None
-        for number in numbers:
-            packet = self._packet(number)
-            frame = decode_alone(self._stream.codec_context, packet)
-            if before is not None and packet.pts is not None and packet.pts <= before:
-                raise MisledError("keyframes are not shown in the order of the index")
-            before = packet.pts
-            yield Sight(packet.pts, self._position(number, packet), is_keyframe=True), frame
+        packets = [self._packet(number) for number in numbers]
+        times = [packet.pts for packet in packets if packet.pts is not None]
+        if any(after <= before for before, after in pairwise(times)):
+            raise MisledError("keyframes are not shown in the order of the index")
+        self.demuxed = dict(zip(numbers, times, strict=True))
+        sights = (
+            Sight(packet.pts, self._position(number, packet), is_keyframe=True)
+            for number, packet in zip(numbers, packets, strict=True)
+        )
+        return zip(sights, decode_each(packets, self._decoders(packets, limits, threads)), strict=True)
+
+    def _decoders(
+        self,
+        packets: Sequence[Packet[VideoStream]],
+        limits: Limits,
+        threads: int,
+    ) -> list[VideoCodecContext]:
+        """Give the stream's own decoder, and more where several threads may share the work."""
+        # Side data, such as another configuration, would reach one decoder alone.
+        if self.codec is None or any(any(packet.iter_sidedata()) for packet in packets):
+            threads = 1
+        return [self._stream.codec_context, *(self.codec.open(limits) for _ in range(threads - 1) if self.codec)]
 
     def _prime(self) -> None:
         """Have MPEG-4's decoder make up its mind about the encoder.
@@ -144,7 +182,7 @@ class KeyframeReader:
 
     def _position(self, number: int, packet: Packet[VideoStream]) -> int:
         """Count the frames shown before a keyframe, where all that come before it are shown before it."""
-        hidden = self.index.hidden_before if self._are_positions_known else None
+        hidden = self.hidden_before
         if hidden is None or not stands_after_all_before(packet, self._stream.codec_context):
             return UNKNOWN_POSITION
         return self.index.keyframes[number].number - hidden

@@ -120,7 +120,7 @@ def shoot(
         pixel_aspect=stream.pixel_aspect,
         native_width_px=native_width_px,
         native_height_px=native_height_px,
-        rotation_deg=renderer.orientation.rotation_deg,
+        orientation=renderer.orientation,
         method=method,
         reason="",
         decode_ms=0.0,

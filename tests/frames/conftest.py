@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tasks.video.keyframes import Keyframes
+from tasks.video.orientation import Orientation
 from tests.clips import make_clip
 
 __all__ = ["keyframes", "make_clip"]
@@ -26,7 +27,7 @@ def keyframes():
         duration_s=3.0,
         native_width_px=640,
         native_height_px=360,
-        rotation_deg=0,
+        orientation=Orientation(),
         method="seek",
         reason="",
         decode_ms=1.5,

@@ -7,8 +7,8 @@ from infra.errors import VideoChangedError
 from tasks.domain import Sampling
 from tasks.frames.cache import FrameCache
 from tasks.frames.fetch import Fetcher
-from tasks.frames.header_file import decode_header
-from tasks.frames.key import header_key
+from tasks.frames.index_file import decode_index
+from tasks.frames.key import index_key
 from tasks.video.extract import extract_keyframes
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
@@ -70,16 +70,16 @@ def test_the_second_sampler_reads_no_header(fetcher, put, clip):
     assert again.bytes_fetched < first.bytes_fetched
 
 
-def test_a_damaged_header_file_is_replaced(fetcher, put, clip, objects):
+def test_a_damaged_index_file_is_replaced(fetcher, put, clip, objects):
     info = put(clip)
     first = fetcher.fetch(info)
-    uri = fetcher.cache.uri_of(header_key(source_uri=info.uri, fingerprint=info.fingerprint))
+    uri = fetcher.cache.uri_of(index_key(source_uri=info.uri, fingerprint=info.fingerprint))
     objects.replace(uri, objects.read(uri)[:-9])
 
     again = fetcher.fetch(info)
 
     assert again.bytes_fetched == first.bytes_fetched
-    assert decode_header(objects.read(uri))
+    assert decode_index(objects.read(uri))
 
 
 def test_a_video_without_an_index_is_downloaded(fetcher, put, make_clip):

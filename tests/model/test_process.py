@@ -18,6 +18,7 @@ from tasks.model.process import EngineProcess
 from tasks.model.prompt import question_text
 from tasks.model.questions import Batch, EngineConfig, Question
 from tasks.video.keyframes import Keyframes
+from tasks.video.orientation import Orientation
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def frame_file(seed):
         duration_s=4.0,
         native_width_px=56,
         native_height_px=56,
-        rotation_deg=0,
+        orientation=Orientation(),
         method="seek",
         reason="",
         decode_ms=1.0,

@@ -1,0 +1,87 @@
+"""The index file: what tells where a remote video's keyframes are.
+
+One Arrow IPC file, compressed. Of an MP4, one row per keyframe: `pts`, `pos`, `size`,
+`frames_before`, and under `stream` in the schema's metadata what a decoder must know, as JSON. Of
+others, those bytes of the file that tell: one row per extent, `start` and `data`. With it, another
+sampler or another number of frames reads nothing but the frames themselves.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from infra.errors import FrameFileError
+from tasks.frames.seal import BLANK_SEAL, SEAL_KEY, check_seal, seal
+from tasks.video.codec import CodecFacts
+from tasks.video.orientation import Orientation
+from tasks.video.ranges import Extent
+from tasks.video.stream import StreamFacts
+from tasks.video.table import KeyframeTable
+
+if TYPE_CHECKING:
+    from tasks.video.table import KnownIndex
+
+_STREAM_KEY = b"stream"
+_COLUMNS = ("pts", "pos", "size", "frames_before")
+
+
+def encode_index(index: KnownIndex) -> bytes:
+    """Write a keyframe table, or extents, as Arrow IPC."""
+    if isinstance(index, KeyframeTable):
+        columns = {name: pa.array(getattr(index, name)) for name in _COLUMNS}
+        metadata = {_STREAM_KEY: json.dumps(_describe(index)).encode()}
+    else:
+        columns = {
+            "start": pa.array([extent.start for extent in index], pa.int64()),
+            "data": pa.array([extent.data for extent in index], pa.large_binary()),
+        }
+        metadata = {}
+    table = pa.table(columns).replace_schema_metadata(metadata | {SEAL_KEY: BLANK_SEAL})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    return seal(sink.getvalue().to_pybytes())
+
+
+def decode_index(data: bytes) -> KnownIndex:
+    """Read what `encode_index` wrote.
+
+    Raises:
+        FrameFileError: The bytes are not an index file, or are damaged.
+    """
+    check_seal(data)
+    try:
+        table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+        metadata = table.schema.metadata or {}
+        if _STREAM_KEY not in metadata:
+            return tuple(map(Extent, table["start"].to_pylist(), table["data"].to_pylist()))
+        columns = {name: table[name].to_numpy() for name in _COLUMNS}
+        return KeyframeTable(**columns, **_facts(json.loads(metadata[_STREAM_KEY])))
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
+        raise FrameFileError(f"The index file is damaged ({type(error).__name__}).") from None
+
+
+def _describe(table: KeyframeTable) -> dict[str, Any]:
+    return {
+        "codec": asdict(table.codec) | {"extradata": base64.b64encode(table.codec.extradata).decode()},
+        "stream": asdict(table.stream) | {"time_base": str(table.stream.time_base)},
+        "orientation": list(table.orientation),
+        "frames": table.frames,
+        "missing_bytes": table.missing_bytes,
+    }
+
+
+def _facts(described: dict[str, Any]) -> dict[str, Any]:
+    """Turn the metadata into a table's other arguments."""
+    codec, stream = described["codec"], described["stream"]
+    return described | {
+        "codec": CodecFacts(**codec | {"extradata": base64.b64decode(codec["extradata"])}),
+        "stream": StreamFacts(**stream | {"time_base": Fraction(stream["time_base"])}),
+        "orientation": Orientation(*described["orientation"]),
+    }

@@ -1,0 +1,117 @@
+"""Decoders for lone packets, made from what a container says of its codec."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+import av
+
+from tasks.video.claims import decoder_limits
+from tasks.video.proof import decode_alone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+    from tasks.video.limits import Limits
+
+# Of these, a keyframe's packet and what stands here give the whole picture; MPEG-4's decoder, for
+# one, also goes by what it has seen before.
+_SELF_CONTAINED = frozenset({"h264", "hevc", "vp8", "vp9", "av1"})
+_WAITING_PER_THREAD = 2
+_STRICTLY = {"err_detect": "explode"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodecFacts:
+    """What a decoder needs to know before its first packet; names and numbers are FFmpeg's."""
+
+    name: str
+    extradata: bytes
+    tag: str
+    width: int
+    height: int
+    pix_fmt: str | None
+    bits_per_coded_sample: int
+    color_range: int
+    color_primaries: int
+    color_trc: int
+    colorspace: int
+    field_order: int
+
+    @classmethod
+    def of(cls, codec: VideoCodecContext) -> CodecFacts | None:
+        """Read them; None where they would not be enough."""
+        if codec.codec.canonical_name not in _SELF_CONTAINED:
+            return None
+        return cls(
+            name=codec.codec.name,
+            extradata=codec.extradata or b"",
+            tag=codec.codec_tag,
+            width=codec.width,
+            height=codec.height,
+            pix_fmt=codec.pix_fmt,
+            bits_per_coded_sample=codec.bits_per_coded_sample,
+            color_range=int(codec.color_range),
+            color_primaries=int(codec.color_primaries),
+            color_trc=int(codec.color_trc),
+            colorspace=int(codec.colorspace),
+            field_order=int(codec.field_order),
+        )
+
+    def open(self, limits: Limits) -> VideoCodecContext:
+        """Make a decoder that ends at damage, as `open_video(..., strictly=True)` does."""
+        codec: VideoCodecContext = av.CodecContext.create(self.name, "r")  # type: ignore[assignment]
+        codec.extradata = self.extradata or None
+        codec.codec_tag = self.tag
+        codec.width, codec.height = self.width, self.height
+        if self.pix_fmt is not None:
+            codec.pix_fmt = self.pix_fmt
+        codec.bits_per_coded_sample = self.bits_per_coded_sample
+        codec.color_range, codec.colorspace = self.color_range, self.colorspace
+        codec.color_primaries, codec.color_trc = self.color_primaries, self.color_trc
+        codec.field_order = self.field_order
+        codec.thread_type, codec.thread_count = "NONE", 1
+        codec.options = decoder_limits(limits) | _STRICTLY
+        return codec
+
+
+def decode_each(
+    packets: Sequence[Packet[VideoStream]],
+    codecs: Sequence[VideoCodecContext],
+) -> Iterator[VideoFrame]:
+    """Decode lone keyframes in their order, by as many threads as there are decoders.
+
+    Raises:
+        MisledError: As `decode_alone` does.
+    """
+    if len(codecs) == 1:
+        yield from (decode_alone(codecs[0], packet) for packet in packets)
+        return
+    idle: SimpleQueue[VideoCodecContext] = SimpleQueue()
+    for codec in codecs:
+        idle.put(codec)
+
+    def decode(packet: Packet[VideoStream]) -> VideoFrame:
+        codec = idle.get()
+        try:
+            return decode_alone(codec, packet)
+        finally:
+            idle.put(codec)
+
+    waiting: deque[Future[VideoFrame]] = deque()
+    with ThreadPoolExecutor(len(codecs)) as threads:
+        for packet in packets:
+            waiting.append(threads.submit(decode, packet))
+            if len(waiting) > _WAITING_PER_THREAD * len(codecs):  # decoded frames are large
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -1,0 +1,105 @@
+"""Where a video's keyframes stand and when they are shown, so that its header need not be read again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import av
+
+from tasks.video.claims import check_frame_size
+from tasks.video.codec import decode_each
+from tasks.video.keyframes import UNKNOWN_POSITION
+from tasks.video.misled import MisledError
+from tasks.video.position import stands_after_all_before
+from tasks.video.ranges import Extent, Span
+from tasks.video.shots import Census, Sight, shoot
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.stream import VideoStream
+
+    from tasks.video.codec import CodecFacts
+    from tasks.video.keyframes import Keyframes
+    from tasks.video.orientation import Orientation
+    from tasks.video.ranges import SparseFile
+    from tasks.video.shots import Request
+    from tasks.video.stream import StreamFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KeyframeTable:
+    """The keyframes of one MP4, in the order in which they are shown.
+
+    Attributes:
+        codec: What their decoder must know.
+        stream: What the container tells of their stream.
+        orientation: How pictures are turned to be shown.
+        pts: Presentation times in the stream's time base; shape (K,), int64, ascending.
+        pos: Where each packet begins in the file; shape (K,), int64.
+        size: Bytes of each packet; shape (K,), int64.
+        frames_before: Frames decoded and shown before each, where all those before it are; shape (K,),
+            int64; `UNKNOWN_POSITION` where the container does not tell.
+        frames: Frames of the stream that are shown; None where the container does not tell.
+        missing_bytes: Bytes that the file lacks at its end.
+    """
+
+    codec: CodecFacts
+    stream: StreamFacts
+    orientation: Orientation
+    pts: npt.NDArray[np.int64]
+    pos: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int64]
+    frames_before: npt.NDArray[np.int64]
+    frames: int | None
+    missing_bytes: int
+
+
+# What tells where keyframes are: a table of them, or those parts of the file that FFmpeg must read.
+KnownIndex: TypeAlias = KeyframeTable | tuple[Extent, ...]
+
+
+def extract_by_table(request: Request, file: SparseFile, table: KeyframeTable) -> Keyframes:
+    """Read nothing but the picked keyframes' packets.
+
+    Raises:
+        MisledError: A packet does not decode to a keyframe.
+        VideoError: As `extract_keyframes` does.
+    """
+    if request.every or request.native:
+        raise MisledError("a table serves picks at the model's size alone")
+    check_frame_size(table.codec.width, table.codec.height, request.limits)
+    chosen = request.choose(len(table.pts))
+    numbers = list(dict.fromkeys(chosen))
+    spans = [Span(int(table.pos[number]), int(table.size[number])) for number in numbers]
+    file.prefetch(spans)
+    packets = [_packet(table, number, file.read_span(span)) for number, span in zip(numbers, spans, strict=True)]
+    codecs = [table.codec.open(request.limits) for _ in range(request.threads)]
+    frames = decode_each(packets, codecs)
+    sights = (_sight(table, number, packet, codecs[0]) for number, packet in zip(numbers, packets, strict=True))
+    return shoot(
+        request,
+        lambda: table.stream,
+        chosen=chosen,
+        frames=zip(sights, frames, strict=True),
+        census=Census(keyframes=len(table.pts), frames=table.frames),
+        method="index",
+        orientation=table.orientation,
+    )
+
+
+def _sight(table: KeyframeTable, number: int, packet: Packet[VideoStream], codec: VideoCodecContext) -> Sight:
+    is_told = stands_after_all_before(packet, codec)
+    position = int(table.frames_before[number]) if is_told else UNKNOWN_POSITION
+    return Sight(packet.pts, position, is_keyframe=True)
+
+
+def _packet(table: KeyframeTable, number: int, data: bytes) -> Packet[VideoStream]:
+    packet: Packet[VideoStream] = av.Packet(data)  # type: ignore[assignment]
+    packet.pts = int(table.pts[number])
+    packet.time_base = table.stream.time_base
+    packet.is_keyframe = True
+    return packet

@@ -1,0 +1,59 @@
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tasks.domain import Sampling
+from tasks.video import handover
+from tasks.video.extract import extract_keyframes
+from tasks.video.handover import Parcel, pack, unpack
+from tasks.video.limits import Limits
+from tasks.video.pool import DecodePool
+
+
+@pytest.fixture
+def keyframes(make_clip):
+    return extract_keyframes(make_clip(), sampling=Sampling(num_frames=4), limits=Limits())
+
+
+def segments(pid):
+    return list(Path("/dev/shm").glob(f"reelabel-{pid}-*"))
+
+
+def test_frames_arrive_whole_and_leave_nothing_behind(keyframes):
+    large = replace(keyframes, images=np.repeat(keyframes.images, 8, axis=1))
+
+    sent = pack(large)
+
+    assert isinstance(sent, Parcel)
+    assert len(segments(os.getpid())) == 1
+    got = unpack(sent)
+    assert segments(os.getpid()) == []
+    np.testing.assert_array_equal(got.images, large.images)
+    assert got.picks.tolist() == keyframes.picks.tolist()
+
+
+def test_small_frames_go_through_the_pipe(keyframes):
+    small = replace(keyframes, images=keyframes.images[:, :8, :8])
+
+    assert pack(small) is small
+    assert unpack(small) is small
+
+
+def test_frames_go_through_the_pipe_where_there_is_no_room_for_them(keyframes, monkeypatch, tmp_path):
+    monkeypatch.setattr(handover, "_FOLDER", tmp_path / "missing")
+    large = replace(keyframes, images=np.repeat(keyframes.images, 8, axis=1))
+
+    assert pack(large) is large
+
+
+def test_a_pool_hands_over_what_its_child_decoded(make_clip):
+    path, sampling = make_clip(size=(320, 240)), Sampling(num_frames=4)
+
+    with DecodePool(processes=1, timeout_s=30, memory_mib=2048, threads=2) as pool:
+        got = pool.extract(path, sampling=sampling, limits=Limits())
+
+    np.testing.assert_array_equal(got.images, extract_keyframes(path, sampling=sampling, limits=Limits()).images)
+    assert list(Path("/dev/shm").glob("reelabel-*")) == []
