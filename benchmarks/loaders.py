@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.clips import FPS
 from tasks.domain import Sampling
 from tasks.video.limits import Limits
+from tasks.video.ranges import Extent
 from tasks.video.render import Renderer
 from tasks.video.sample import pick_evenly
 
@@ -156,6 +157,11 @@ class Limit:
     def size_bytes(self) -> int:
         """Bytes of the picked packets."""
         return sum(packet.size for packet in self._packets)
+
+    @property
+    def extents(self) -> tuple[Extent, ...]:
+        """The picked packets, and where they stand in the file."""
+        return tuple(Extent(packet.pos or 0, bytes(packet)) for packet in self._packets)
 
     def __call__(self) -> npt.NDArray[np.uint8]:
         """Decode them."""
