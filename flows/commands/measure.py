@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.clips import bench_clips, store_clips
-from benchmarks.decode import DEMUX, INDEXED, LIMIT, NATIVE, OURS, ROWS, measure_decode
+from benchmarks.decode import DEMUX, INDEXED, LIMIT, NATIVE, OURS, ROWS, THREADED, measure_decode
 from benchmarks.fetch import measure_fetch
 from benchmarks.loaders import torchcodec_loads
 from benchmarks.plot import Panel, draw
@@ -82,8 +82,9 @@ def _decode_table(rows: Sequence[DecodeRow]) -> Table:
     table.add_section()
     for title, way, to in (
         ("demux and seek / ours", DEMUX, NATIVE),
+        ("demux and seek / ours, two threads", DEMUX, THREADED),
         ("ours / limit", OURS, LIMIT),
-        ("header cached / limit", INDEXED, LIMIT),
+        ("index cached / limit", INDEXED, LIMIT),
     ):
         table.add_row(title, *(f"{row.ratio(way, to):.2f}x" for row in rows))
     return table
@@ -95,12 +96,12 @@ def _fetch_table(rows: Sequence[FetchRow]) -> Table:
         ("file, bytes", [f"{row.file_bytes:,}" for row in rows]),
         ("header, index and picks, bytes", [f"{row.needed_bytes:,}" for row in rows]),
         ("read in parts, bytes", [f"{row.parts_bytes:,}" for row in rows]),
-        ("the same, header cached", [f"{row.cached_bytes:,}" for row in rows]),
+        ("the same, index cached", [f"{row.cached_bytes:,}" for row in rows]),
         ("read / needed", [f"{row.overhead:.2f}x" for row in rows]),
         ("read / file", [f"{row.share:.2%}" for row in rows]),
         ("download and decode, ms", [f"{row.whole_ms:,.1f}" for row in rows]),
         ("parts and decode, ms", [f"{row.parts_ms:,.1f}" for row in rows]),
-        ("the same, header cached, ms", [f"{row.cached_ms:,.1f}" for row in rows]),
+        ("the same, index cached, ms", [f"{row.cached_ms:,.1f}" for row in rows]),
     ):
         table.add_row(title, *values)
     return table
@@ -133,7 +134,7 @@ def _fetch_lines(rows: Sequence[FetchRow]) -> dict[str, dict[str, list[tuple[flo
         here = lines[row.clip.family]
         here["whole file"].append((row.clip.length_s, row.file_bytes))
         here["read in parts"].append((row.clip.length_s, row.parts_bytes))
-        here["header cached"].append((row.clip.length_s, row.cached_bytes))
+        here["index cached"].append((row.clip.length_s, row.cached_bytes))
         here["needed"].append((row.clip.length_s, row.needed_bytes))
     return lines
 
