@@ -16,7 +16,7 @@ import av.error
 
 from benchmarks.agreement import disagreements
 from benchmarks.linear import LinearDecode, decode_linearly
-from benchmarks.media.matrix import Cell
+from benchmarks.media.matrix import Cell, matrix
 from benchmarks.mutate import mutate
 from infra.errors import VideoError
 from tasks.domain import Sampling
@@ -127,6 +127,11 @@ class FuzzReport:
         return not self.faults and self.share >= ENOUGH_SHARE
 
 
+def bases_like(prefix: str) -> Sequence[Cell]:
+    """List the files of the whole matrix whose names begin so: `avi`, or `avi/mpeg4`."""
+    return [cell for cell in matrix() if cell.name.startswith(prefix)] if prefix else BASES
+
+
 class _Processes(DecodePool):
     """Disposable processes that decode natively, by either way."""
 
@@ -139,12 +144,13 @@ class _Processes(DecodePool):
         return self._run(_decode_or_nothing, path, in_fresh_memory=in_fresh_memory)
 
 
-def run(count: int, seed: int, *, processes: int = 2) -> FuzzReport:
+def run(count: int, seed: int, *, bases: Sequence[Cell] = BASES, processes: int = 2) -> FuzzReport:
     """Extract and judge mutants of every container.
 
     Args:
         count: Number of mutants.
         seed: The same seed makes the same mutants.
+        bases: What is damaged, in turn.
         processes: Mutants at work at once.
     """
     started = time.perf_counter()
@@ -154,24 +160,24 @@ def run(count: int, seed: int, *, processes: int = 2) -> FuzzReport:
         _Processes(processes=processes, timeout_s=TIMEOUT_S, memory_mib=_MEMORY_MIB) as reference,
         ThreadPoolExecutor(processes) as threads,
     ):
-        mutants = make_mutants(range(count), seed)
+        mutants = make_mutants(range(count), seed, bases)
         judged = threads.map(lambda mutant: _judge(mutant, Path(folder), ours, reference), mutants)
         outcomes = list(judged)
     return FuzzReport(outcomes=outcomes, wall_s=time.perf_counter() - started)
 
 
-def make_mutants(numbers: Iterable[int], seed: int) -> list[Mutant]:
+def make_mutants(numbers: Iterable[int], seed: int, bases: Sequence[Cell] = BASES) -> list[Mutant]:
     """Make the mutants of these numbers, the same in whatever company."""
-    bases = [cell.make() for cell in BASES]
-    return [_make_mutant(number, seed, bases) for number in numbers]
+    files = [cell.make() for cell in bases]
+    in_turn = [(number, number % len(bases)) for number in numbers]
+    return [_make_mutant(number, seed, bases[place], files[place]) for number, place in in_turn]
 
 
-def _make_mutant(number: int, seed: int, bases: Sequence[bytes]) -> Mutant:
+def _make_mutant(number: int, seed: int, base: Cell, whole: bytes) -> Mutant:
     random = Random(f"{seed}:{number}")  # noqa: S311 - damage, not secrets
-    base = number % len(BASES)
-    data, steps = mutate(bases[base], random)
+    data, steps = mutate(whole, random)
     num_frames = random.choice((16, 4, 1, None))
-    return Mutant(seed=seed, number=number, base=BASES[base], data=data, steps=steps, num_frames=num_frames)
+    return Mutant(seed=seed, number=number, base=base, data=data, steps=steps, num_frames=num_frames)
 
 
 def _judge(mutant: Mutant, folder: Path, ours: _Processes, reference: _Processes) -> Outcome:

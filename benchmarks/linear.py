@@ -74,8 +74,9 @@ def decode_linearly(path: Path, *, in_fresh_memory: bool = False) -> LinearDecod
         streams = [stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic]
         if not streams or streams[0].codec_context is None:
             raise ValueError("there is no video stream that can be decoded")
-        # Slice threads switch FFmpeg's error concealment off: damage would look different each time.
-        streams[0].codec_context.thread_type = "NONE"
+        # Slice threads switch FFmpeg's error concealment off: damage would look different each time. And
+        # dav1d, which has threads of its own, shows less of a damaged stream with more of them.
+        streams[0].codec_context.thread_type, streams[0].codec_context.thread_count = "NONE", 1
         kept: list[VideoFrame] | None = [] if in_fresh_memory else None
         frames = tuple(_frames(container, streams[0], kept))
         return LinearDecode(frames, float(streams[0].time_base or 0))

@@ -342,13 +342,14 @@ def bench_fuzz(
     count: Annotated[int, typer.Option(min=1, max=1_000_000, help="Damaged files to make.")] = 300,
     seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same files.")] = 0,
     *,
+    only: Annotated[str, typer.Option(help="Damage such files alone, as `avi` or `avi/mpeg4`.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     keep: Annotated[str | None, typer.Option(help="Folder for the files that went wrong.")] = None,
 ) -> None:
     """Damage files of every container, and compare what is extracted with a linear decode; exit 1 where it differs."""
     from flows.commands.bench import fuzz  # noqa: PLC0415
 
-    raise typer.Exit(fuzz(count, seed=seed, as_json=json, keep=keep))
+    raise typer.Exit(fuzz(count, seed=seed, only=only, as_json=json, keep=keep))
 
 
 Lengths = Annotated[str, typer.Option("--lengths", help="Lengths of clips in seconds, with commas between.")]

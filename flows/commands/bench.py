@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.fuzz import ENOUGH_SHARE, run
+from benchmarks.fuzz import ENOUGH_SHARE, bases_like, run
 
 if TYPE_CHECKING:
     from benchmarks.fuzz import FuzzReport, Outcome
@@ -17,13 +18,21 @@ if TYPE_CHECKING:
 _CONSOLE = Console()
 
 
-def fuzz(count: int, *, seed: int, as_json: bool, keep: str | None) -> int:
+def fuzz(count: int, *, seed: int, only: str, as_json: bool, keep: str | None) -> int:
     """Fuzz the extraction, print the report, and keep the mutants that went wrong.
 
     Returns:
         Exit code: 0 where every mutant ended as it must, else 1.
+
+    Raises:
+        typer.BadParameter: No file begins with `only`.
     """
-    report = run(count, seed)
+    bases = bases_like(only)
+    if not bases:
+        raise typer.BadParameter(
+            f"No file of the matrix begins with {only!r}; write for example avi or avi/mpeg4.", param_hint="--only"
+        )
+    report = run(count, seed, bases=bases)
     if keep:
         _keep(report, Path(keep))
     if as_json:

@@ -30,7 +30,7 @@ def walk_boxes(file: BinaryIO | SparseFile, size_bytes: int) -> Iterator[Box]:
     start = 0
     for _ in range(_MOST_BOXES):
         file.seek(start)
-        head = _read(file, _LONG)
+        head = read_up_to(file, _LONG)
         if len(head) < _SHORT:
             return
         size, kind = struct.unpack(">I4s", head[:_SHORT])
@@ -44,7 +44,8 @@ def walk_boxes(file: BinaryIO | SparseFile, size_bytes: int) -> Iterator[Box]:
         start += size
 
 
-def _read(file: BinaryIO | SparseFile, size: int) -> bytes:
+def read_up_to(file: BinaryIO | SparseFile, size: int) -> bytes:
+    """Read `size` bytes from where a file stands, fewer at its end: raw files may give them piece by piece."""
     data = io.BytesIO()
     while data.tell() < size and (piece := file.read(size - data.tell())):
         data.write(piece)
@@ -54,7 +55,7 @@ def _read(file: BinaryIO | SparseFile, size: int) -> bytes:
 def read_box(file: BinaryIO | SparseFile, box: Box) -> memoryview:
     """Read what stands inside a box."""
     file.seek(box.span.start)
-    data = memoryview(_read(file, box.span.size))
+    data = memoryview(read_up_to(file, box.span.size))
     return data[_head_bytes(data) :]
 
 

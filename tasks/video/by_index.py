@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from av.stream import Discard
 
 from infra.errors import VideoUnreadableError
+from tasks.video.by_avi_index import extract_by_avi_index
 from tasks.video.header import is_mp4
 from tasks.video.misled import MisledError
 from tasks.video.ranges import SparseFile
 from tasks.video.reader import KeyframeReader
+from tasks.video.riff import is_avi
 from tasks.video.shots import Census, shoot
 from tasks.video.source import open_video
 from tasks.video.stream import StreamFacts
@@ -44,6 +46,8 @@ def extract_by_index(request: Request) -> Keyframes:
 
 def _extract(request: Request) -> Keyframes:
     with _reading(request.source) as (file, size_bytes):
+        if is_avi(file):
+            return extract_by_avi_index(request, file, size_bytes)
         is_quick = is_mp4(file, size_bytes)
     with open_video(request.source, request.limits, quickly=is_quick, strictly=True) as opened:
         container, stream = opened

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import av.error
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
+_PRIMINGS = 2
+
 
 def require_keyframe(frame: VideoFrame) -> None:
     """Check that a frame was decoded from nothing but its own packet.
@@ -27,6 +30,18 @@ def require_keyframe(frame: VideoFrame) -> None:
         raise MisledError("a packet is flagged as a keyframe, its frame is not")
     if frame.is_corrupt:
         raise KeyframeDamagedError
+
+
+def prime(codec: VideoCodecContext, first: Packet[VideoStream]) -> None:
+    """Have MPEG-4's decoder make up its mind about the encoder.
+
+    It takes missing padding for an encoder's habit until whole pictures tell it otherwise
+    (`padding_bug_score` in FFmpeg), and until then takes some damage for that habit.
+    """
+    if codec.name == "mpeg4":
+        for _ in range(_PRIMINGS):
+            with suppress(MisledError):
+                decode_alone(codec, first)
 
 
 def decode_alone(codec: VideoCodecContext, packet: Packet[VideoStream]) -> VideoFrame:

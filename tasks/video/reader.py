@@ -7,7 +7,6 @@ against its entry; and each frame is held against its packet.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from tasks.video.header import read_index
 from tasks.video.keyframes import UNKNOWN_POSITION
 from tasks.video.misled import MisledError
 from tasks.video.position import stands_after_all_before
-from tasks.video.proof import decode_alone
+from tasks.video.proof import prime
 from tasks.video.ranges import Span
 from tasks.video.shots import Sight
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from tasks.video.limits import Limits
 
 _GUESS_BYTES = 64 * 1024  # of a keyframe whose size is not listed
-_PRIMINGS = 2
 
 
 class KeyframeReader:
@@ -88,7 +86,7 @@ class KeyframeReader:
 
     def read(self, numbers: Sequence[int], *, limits: Limits, threads: int = 1) -> Iterator[tuple[Sight, VideoFrame]]:
         """Decode keyframes, by their numbers in the index, each from its packet alone."""
-        self._prime()
+        prime(self._stream.codec_context, self._first)
         packets = [self._packet(number) for number in numbers]
         times = [packet.pts for packet in packets if packet.pts is not None]
         if any(after <= before for before, after in pairwise(times)):
@@ -111,17 +109,6 @@ class KeyframeReader:
         if self.codec is None or any(any(packet.iter_sidedata()) for packet in packets):
             threads = 1
         return [self._stream.codec_context, *(self.codec.open(limits) for _ in range(threads - 1) if self.codec)]
-
-    def _prime(self) -> None:
-        """Have MPEG-4's decoder make up its mind about the encoder.
-
-        It takes missing padding for an encoder's habit until whole pictures tell it otherwise
-        (`padding_bug_score` in FFmpeg), and until then takes some damage for that habit.
-        """
-        if self._stream.codec_context.name == "mpeg4":
-            for _ in range(_PRIMINGS):
-                with suppress(MisledError):
-                    decode_alone(self._stream.codec_context, self._first)
 
     def _packet(self, number: int) -> Packet[VideoStream]:
         """Seek to a keyframe and demux its packet."""

@@ -17,6 +17,7 @@ from infra.errors import (
     VideoUnreadableError,
 )
 from tasks.video.claims import check_claim, check_frame_size, decoder_limits
+from tasks.video.misled import MisledError
 from tasks.video.ranges import SparseFile
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _FORMATS = ",".join(sorted(av.formats_available - _REFUSED_FORMATS))
 # FFmpeg reads on rather than seeks where a place is less than this and 32 KiB ahead. It concerns remote files alone.
 _BUFFER_BYTES = 8 * 1024
 _HEAD_BYTES = 1024
+_SILENT_PATCHERS = frozenset({"ffv1"})
 _QUICKLY = {"skip_frame": "all", "probesize": "32", "max_ts_probe": "0", "fpsprobesize": "0"}
 
 
@@ -53,7 +55,7 @@ def open_video(
         source: The file.
         limits: What the video may cost.
         quickly: Decode nothing to learn of the streams; for containers whose header says enough.
-        strictly: End at damage in a picture, which some decoders patch from earlier ones without a word.
+        strictly: End at damage in a picture, which decoders else patch from earlier ones.
 
     Raises:
         VideoMissingError: There is no file.
@@ -61,6 +63,7 @@ def open_video(
         VideoUnreadableError: FFmpeg cannot open it.
         NoVideoStreamError: There is no video stream in it.
         VideoTooLargeError: The file or its frames exceed the limits.
+        MisledError: Strictness was asked for, and the decoder knows none.
     """
     with _open_container(source, limits, _QUICKLY if quickly else {}) as container:
         stream = _video_stream(container)
@@ -69,6 +72,8 @@ def open_video(
         # One thread: processes run side by side, and threads would delay the first frame after a seek.
         stream.codec_context.thread_type = "NONE"
         stream.codec_context.thread_count = 1
+        if strictly and stream.codec_context.name in _SILENT_PATCHERS:
+            raise MisledError("its decoder patches damage without a word")
         strictness = {"err_detect": "explode"} if strictly else {}
         stream.codec_context.options = decoder_limits(limits) | strictness
         try:

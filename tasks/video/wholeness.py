@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tasks.video.ranges import SparseFile
 
 _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
+_OPEN_RIFF = 0xFFFFFFFF  # where a muxer could not go back
 _HEAD_BYTES = 4096
 
 
@@ -25,7 +26,8 @@ def missing_bytes(file: BinaryIO | SparseFile, size_bytes: int) -> int:
     if head.startswith(_EBML):
         end = _segment_end(head)
     elif head.startswith(b"RIFF"):
-        end = int.from_bytes(head[4:8], "little") + 8
+        size = int.from_bytes(head[4:8], "little")
+        end = 0 if size == _OPEN_RIFF else size + 8
     elif head[4:8] == b"ftyp":
         end = max((box.span.start + box.span.size for box in walk_boxes(file, size_bytes)), default=0)
     else:

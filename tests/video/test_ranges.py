@@ -1,4 +1,5 @@
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,15 +38,16 @@ def noise(size_bytes):
     return random.Random(3).randbytes(size_bytes)
 
 
-@pytest.fixture(params=["clip.mp4", "clip.mov", "clip.mkv", "clip.webm"])
+CODECS = {
+    ".webm": ("libvpx-vp9", {"crf": "4", "b": "0", "deadline": "realtime", "cpu-used": "8"}),
+    ".avi": ("mpeg4", {"qmin": "1", "qmax": "1"}),
+}
+
+
+@pytest.fixture(params=["clip.mp4", "clip.mov", "clip.mkv", "clip.webm", "clip.avi"])
 def clip(request, make_clip):
-    """Bytes of a clip whose keyframes are a small part of it."""
-    codec = "libvpx-vp9" if request.param.endswith("webm") else "libx264"
-    options = (
-        {"b_frames": 2, "qp": "2"}
-        if codec == "libx264"
-        else {"crf": "4", "b": "0", "deadline": "realtime", "cpu-used": "8"}
-    )
+    """Make a clip whose keyframes are a small part of it."""
+    codec, options = CODECS.get(Path(request.param).suffix, ("libx264", {"b_frames": 2, "qp": "2"}))
     return make_clip(request.param, codec=codec, size=(320, 240), frames=240, gop=24, **options)
 
 
