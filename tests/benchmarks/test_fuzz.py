@@ -3,7 +3,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.fuzz import run
+from benchmarks.fuzz import bases_like, make_mutants, run
 from flows.cli import app
 
 MUTANTS = 300
@@ -35,3 +35,16 @@ def test_the_command_prints_its_counts():
     facts = json.loads(result.stdout)
     assert sum(facts["verdicts"].values()) == 24
     assert result.exit_code == (1 if facts["faults"] else 0)
+
+
+def test_the_command_damages_files_of_one_kind_on_request():
+    mutants = make_mutants(range(4), 1, bases_like("avi/m"))
+
+    assert {mutant.base.container for mutant in mutants} == {"avi"}
+
+
+def test_the_command_refuses_a_kind_that_is_not_there():
+    result = CliRunner().invoke(app, ["bench", "fuzz", "--only", "betamax"])
+
+    assert result.exit_code == 2
+    assert "betamax" in result.stderr
