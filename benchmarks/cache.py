@@ -100,14 +100,7 @@ def _time_s(call: Callable[[], None]) -> float:
 
 
 def _peak_bytes(call: Callable[[], None]) -> int:
-    """Trace a call's memory, in passes of their own: tracing slows it down.
-
-    The lesser of two: now and then one meets a growth of the interpreter's own tables.
-    """
-    return min(_trace(call), _trace(call))
-
-
-def _trace(call: Callable[[], None]) -> int:
+    """Trace a call's memory, in a pass of its own: tracing slows it down."""
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()

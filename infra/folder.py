@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from infra.errors import ConfigurationError, ObjectMissingError, ReelabelError, StoreUnavailableError
 from infra.object_info import ObjectInfo, changed
@@ -86,11 +86,13 @@ class Folder:
     def list(self, uri: str) -> Iterator[ObjectInfo]:
         """Walk through all files below a folder."""
         root = self.path(uri)
+        is_uri = uri.startswith(_SCHEME)
         with _explained(uri):
-            for path in _files_below(root) if root.is_dir() else ():
-                name = path.absolute().as_uri() if uri.startswith(_SCHEME) else str(path)
+            for file in _files_below(root.absolute() if is_uri else root) if root.is_dir() else ():
+                # No Path: the interpreter keeps every part of every one in a table that grows with them.
+                name = _SCHEME + quote(os.fsencode(file.path)) if is_uri else file.path
                 with contextlib.suppress(FileNotFoundError):  # removed since: no longer part of the list
-                    yield _describe(name, path.stat())
+                    yield _describe(name, file.stat())
 
     def remove(self, uri: str) -> None:
         """Remove one file."""
@@ -111,13 +113,13 @@ class Folder:
             yield file
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
+def _files_below(folder: Path | str) -> Iterator[os.DirEntry[str]]:
     """Walk through all files, one folder's names in memory at a time, in the order of whole paths."""
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name + "/" * entry.is_dir()):
         if entry.is_dir():
-            yield from _files_below(Path(entry.path))
+            yield from _files_below(entry.path)
         elif entry.is_file() and not entry.name.endswith(_UNFINISHED):
-            yield Path(entry.path)
+            yield entry
 
 
 def _without_waiting(path: str, flags: int) -> int:
