@@ -29,6 +29,10 @@ def test_deploying_twice_leaves_three_deployments_with_forms(environment):
     fields = found["on-demand"].parameter_openapi_schema["properties"]
     assert "Parquet file of jobs" in fields["manifest"]["description"]
     assert any(kind.get("maximum") == 512 for kind in fields["num_frames"]["anyOf"])
+    for name in ("on-demand", "by-ids"):
+        sampling = found[name].parameter_openapi_schema["definitions"]["SamplingChoice"]["properties"]
+        assert {"keyframes", "qwen2_vl"} <= set(sampling["sampler"]["anyOf"][0]["enum"])
+        assert "such as 0.95" in sampling["drop_similar"]["description"]
 
 
 def test_every_command_has_help_with_an_example():
