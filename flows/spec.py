@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from flows.parameters import AS_SET
 from infra.errors import ConfigurationError
-from tasks.domain import RunSpec, Sampling
+from tasks.domain import SAMPLER_OPTIONS, RunSpec, Sampling
 
 if TYPE_CHECKING:
     from infra.settings import SamplingChoice, SamplingSettings, Settings
@@ -59,5 +59,5 @@ def _chosen(settings: SamplingSettings, choice: SamplingChoice) -> dict[str, Any
     """Lay a choice over the settings; options that are set for the usual sampler are not for another one."""
     usual = settings.model_dump()
     if choice.sampler not in {None, settings.sampler}:
-        usual |= dict.fromkeys(type(choice).model_fields.keys() - {"drop_similar", "jpeg_quality"})
+        usual |= dict.fromkeys(SAMPLER_OPTIONS)
     return usual | choice.model_dump(exclude_none=True)

@@ -2,9 +2,10 @@
 
 from tasks.domain.job import Job, Shard
 from tasks.domain.outcome import Answer, Failure, JobResult, Stage
-from tasks.domain.spec import ModelIdentity, RunSpec, SamplerName, Sampling
+from tasks.domain.spec import SAMPLER_OPTIONS, ModelIdentity, RunSpec, SamplerName, Sampling
 
 __all__ = [
+    "SAMPLER_OPTIONS",
     "Answer",
     "Failure",
     "Job",

@@ -37,7 +37,7 @@ _OPTIONS_OF: dict[SamplerName, frozenset[str]] = {
     "fps": frozenset({"fps", "max_frames"}),
     "num_frames": frozenset(),
 }
-_OPTIONS = frozenset.union(*_OPTIONS_OF.values())
+SAMPLER_OPTIONS = frozenset.union(*_OPTIONS_OF.values())
 
 
 def _is_unset(value: object) -> bool:
@@ -119,7 +119,7 @@ class Sampling(BaseModel):
     @model_validator(mode="after")
     def _refuse_what_has_no_effect(self) -> Self:
         """Keep two specs that mean the same from looking different."""
-        stray = sorted((_OPTIONS - _OPTIONS_OF[self.sampler]) & self.model_dump().keys())
+        stray = sorted((SAMPLER_OPTIONS - _OPTIONS_OF[self.sampler]) & self.model_dump().keys())
         if stray:
             takers = [name for name, options in _OPTIONS_OF.items() if options.issuperset(stray)]
             hint = f", or choose the sampler {' or '.join(takers)}" if takers else ""
