@@ -23,7 +23,7 @@ from tasks.video.misled import MisledError
 from tasks.video.proof import require_keyframe
 from tasks.video.samplers import SourceFacts, choose_indices, deviations_s
 from tasks.video.shots import Census, Sight, shoot
-from tasks.video.source import open_video
+from tasks.video.source import open_video, read_packets
 from tasks.video.stream import StreamFacts
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tasks.video.keyframes import Keyframes
     from tasks.video.limits import Limits
     from tasks.video.shots import Request
+
+_MOST_RUN_UPS = 3  # GOPs
 
 
 def extract_by_gops(request: Request) -> Keyframes:
@@ -129,18 +131,30 @@ def _walk(
     gop: Iterator[tuple[int, VideoFrame]] = iter(())
     reached = -2
     for sight in sights:
-        start = keyframes[bisect_right(keyframes, sight.position) - 1]
-        if start > reached + 1:
-            gop = _decode_from(container, stream, start, times)
-        for position, frame in gop:
-            reached = position
-            if position == sight.position:
-                yield sight, frame
+        number = bisect_right(keyframes, sight.position) - 1
+        if keyframes[number] > reached + 1:
+            gop = _decode_from(container, stream, keyframes[number], times)
+        for earlier in (*reversed(keyframes[max(0, number - _MOST_RUN_UPS) : number]), None):
+            try:
+                frame = _find(gop, sight.position)
+            except MisledError:
+                # A frame of an open GOP may let go of frames that only the GOP before has.
+                if earlier is None:
+                    raise
+                gop = _decode_from(container, stream, earlier, times)
+            else:
                 break
-            if position > sight.position:
-                raise MisledError("a frame that the packets announce is not shown")
-        else:
-            raise MisledError("a GOP ends before a frame that the packets announce")
+        reached = sight.position
+        yield sight, frame
+
+
+def _find(gop: Iterator[tuple[int, VideoFrame]], wanted: int) -> VideoFrame:
+    for position, frame in gop:
+        if position == wanted:
+            return frame
+        if position > wanted:
+            raise MisledError("a frame that the packets announce is not shown")
+    raise MisledError("a GOP ends before a frame that the packets announce")
 
 
 def _decode_from(
@@ -153,7 +167,7 @@ def _decode_from(
     container.seek(times[start], stream=stream, backward=True)
     begun = False
     try:
-        for frame in container.decode(stream):
+        for frame in _frames_from(container, stream, times[start]):
             position = bisect_left(times, frame.pts) if frame.pts is not None else len(times)
             if not begun and position < start:
                 continue  # a leading frame, of the GOP before
@@ -169,6 +183,23 @@ def _decode_from(
         raise
     except av.error.FFmpegError:
         raise MisledError("a GOP does not decode") from None
+
+
+def _frames_from(container: InputContainer, stream: VideoStream, pts: int) -> Iterator[VideoFrame]:
+    """Decode from a keyframe on, without the frames of an open GOP that are shown before it.
+
+    They need the GOP before. No frame that is shown after the keyframe needs them (H.264, D.2.8:
+    recovery point; HEVC, 7.4.2.2: RASL).
+    """
+    codec = stream.codec_context
+    packets = read_packets(container, stream)
+    landing = next(packets)
+    yield from codec.decode(landing)
+    is_open = codec.codec.reorder and landing.pts == pts
+    for packet in packets:
+        if not is_open or packet.pts is None or packet.pts > pts:
+            yield from codec.decode(packet)
+    yield from codec.decode(None)
 
 
 def _announced(container: InputContainer, stream: VideoStream, limits: Limits) -> list[int] | None:
