@@ -57,10 +57,13 @@ def show_frames(video: str, view: View, *, num_frames: int | None, sampling: Sam
     """Extract a video's frames as a run would, and show or save them.
 
     Raises:
+        ConfigurationError: The options do not go together, or a file cannot be written.
         VideoError: The video cannot be used.
     """
     if not video:
         raise ConfigurationError("The video's name is empty; give a path or a URI.")
+    if view.every and (num_frames or sampling.sampler):
+        raise ConfigurationError("--all takes every keyframe; leave out --num-frames and --sampler.")
     view.require_targets()
     with services(*([ServiceName.S3] if video.startswith("s3://") else [])) as settings:
         card = read_model_card(settings.model.name, revision=settings.model.revision)

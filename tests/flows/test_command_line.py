@@ -84,6 +84,7 @@ def test_a_wrong_password(environment, manifest):
         (["frames", __file__, "--npz", "/no/folder/x.npz"], 2, "There is no folder /no/folder"),
         (["frames", __file__, "--sheet", "x.foo"], 2, "ends in no picture format"),
         (["frames", __file__, "--sampler", "unifrom"], 2, "There is no sampler unifrom; did you mean uniform?"),
+        (["frames", __file__, "--all", "--sampler", "uniform"], 2, "--all takes every keyframe; leave out"),
         (["frames", __file__, "--fps", "2"], 2, "the sampler keyframes takes no fps; leave it out, or choose"),
         (["classify", "{manifest}", "--fps", "2"], 2, "the sampler keyframes takes no fps"),
         (["backfill", "--failed", "--drop-similar", "2"], 2, "--drop-similar 2.0: Input should be less than 1"),
