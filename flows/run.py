@@ -16,7 +16,6 @@ from prefect.runtime import flow_run
 from prefect.utilities.annotations import quote
 
 from flows.artifacts import ProgressArtifact, publish_results
-from flows.decoding import decode_pool, video_limits
 from flows.parameters import AS_SET
 from flows.shards import Answering, ExtractedShard, ShardReport, extract_shard, infer_shard
 from flows.spec import make_spec
@@ -24,6 +23,7 @@ from infra.database import connect
 from infra.errors import ConfigurationError, NotReconciledError, ReelabelError, VideoError
 from infra.objects import ObjectStore
 from tasks.frames.cache import FrameCache
+from tasks.frames.decoding import decode_pool, video_limits
 from tasks.frames.key import decoder_versions
 from tasks.frames.prepare import Preparer, look_at_video
 from tasks.manifest.read import dataset_name, read_jobs

@@ -12,13 +12,13 @@ from PIL.Image import registered_extensions
 from flows.commands.opened import services
 from flows.commands.target import require_folder
 from flows.commands.terminal import say
-from flows.decoding import decode_pool, video_limits
 from flows.spec import make_spec
 from infra.embedded import ServiceName
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
 from infra.uri import scheme_of
 from infra.wording import counted
+from tasks.frames.decoding import decode_pool, video_limits
 from tasks.frames.fetch import Fetcher
 from tasks.frames.pixels import as_jpeg_shows
 from tasks.frames.prepare import look_at_video
