@@ -133,7 +133,8 @@ def partial_file(path: Path) -> Iterator[BinaryIO]:
         with path.open("wb") as file:
             yield file
     except BaseException:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # also of a file that has no name, and goes with its last reader
+            path.unlink()
         raise
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from infra.errors import (
@@ -21,13 +19,15 @@ from infra.errors import (
     VideoTooLargeError,
     VideoUnavailableError,
 )
-from infra.uri import WEB_SCHEMES, scheme_of, show_uri
+from infra.uri import INLINE_SCHEME, WEB_SCHEMES, scheme_of, show_uri
+from tasks.frames.copies import Copies
 from tasks.frames.key import index_key
 from tasks.frames.remote import RemoteVideo
 from tasks.video.misled import MisledError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from infra.objects import ObjectInfo, ObjectStore
     from tasks.domain import Sampling
@@ -63,6 +63,7 @@ class Fetcher:
         cache: Where indexes are kept for the next time; None keeps none.
         native: Frames unscaled and unrotated; reads the whole video.
         every: All keyframes instead of picks; reads the whole video.
+        copies: Where whole copies stand.
     """
 
     objects: ObjectStore
@@ -73,6 +74,7 @@ class Fetcher:
     parts_from_bytes: int = PARTS_FROM_BYTES
     native: bool = False
     every: bool = False
+    copies: Copies = field(default_factory=Copies)
 
     def fetch(self, info: ObjectInfo) -> Fetched:
         """Decode the keyframes of one version of a video.
@@ -85,9 +87,11 @@ class Fetcher:
         local = self.objects.local_path(info.uri)
         with own_fault(info.uri), _explained():
             if local is not None:
-                return self._decode(local, bytes_fetched=info.size_bytes)
+                fetched = self._decode(local, bytes_fetched=info.size_bytes)
+                self.objects.stat(info.uri).require(fingerprint=info.fingerprint, max_bytes=None)
+                return fetched
             wasted_bytes = 0
-            if info.size_bytes >= self.parts_from_bytes and not (self.native or self.every):
+            if self._is_worth_parts(info):
                 try:
                     return self._fetch_parts(info)
                 except MisledError as error:
@@ -104,6 +108,10 @@ class Fetcher:
                 f"{show_uri(info.uri)} has {info.size_bytes:,} bytes, more than extract.max_video_bytes."
             )
 
+    def _is_worth_parts(self, info: ObjectInfo) -> bool:
+        is_whole = self.native or self.every or scheme_of(info.uri) == INLINE_SCHEME
+        return info.size_bytes >= self.parts_from_bytes and not is_whole
+
     def _fetch_parts(self, info: ObjectInfo) -> Fetched:
         key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
         known = self.cache.find_index(key) if self.cache else ()
@@ -116,13 +124,9 @@ class Fetcher:
 
     def _fetch_whole(self, info: ObjectInfo, wasted_bytes: int) -> Fetched:
         started = time.perf_counter()
-        with TemporaryDirectory(prefix="reelabel-") as folder:
-            path = Path(folder) / "video"
-            size_bytes = self.objects.download(
-                info.uri, path, fingerprint=info.fingerprint, max_bytes=self.limits.max_video_bytes
-            )
+        with self.copies.hold(self.objects, info, max_bytes=self.limits.max_video_bytes) as copy:
             fetch_ms = (time.perf_counter() - started) * 1e3
-            return self._decode(path, fetch_ms=fetch_ms, bytes_fetched=wasted_bytes + size_bytes)
+            return self._decode(copy.path, fetch_ms=fetch_ms, bytes_fetched=wasted_bytes + copy.bytes_fetched)
 
     def _decode(self, path: Path, *, fetch_ms: float = 0.0, bytes_fetched: int) -> Fetched:
         keyframes = self.pool.extract(

@@ -10,7 +10,6 @@ from infra.errors import (
     ConfigurationError,
     ObjectMissingError,
     ObjectTooLargeError,
-    VideoChangedError,
     VideoError,
     VideoMissingError,
     VideoRefusedError,
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from infra.objects import ObjectInfo, ObjectStore
     from tasks.domain import Sampling
     from tasks.frames.cache import FrameCache
-    from tasks.frames.fetch import Fetched
     from tasks.frames.pixels import Lossless
     from tasks.video.limits import Limits
     from tasks.video.pool import DecodePool
@@ -109,7 +107,15 @@ class Preparer:
         )
 
     def _extract(self, info: ObjectInfo, key: str) -> PreparedVideo:
-        fetched = self._fetch(info)
+        fetcher = Fetcher(
+            objects=self.objects,
+            cache=self.cache,
+            pool=self.pool,
+            sampling=self.sampling,
+            limits=self.limits,
+            parts_from_bytes=self.parts_from_bytes,
+        )
+        fetched = fetcher.fetch(info)
         keyframes = fetched.keyframes
         started = time.perf_counter()
         data = encode_frame_file(
@@ -135,22 +141,6 @@ class Preparer:
             decode_method=keyframes.method,
             decode_note=keyframes.reason,
         )
-
-    def _fetch(self, info: ObjectInfo) -> Fetched:
-        fetcher = Fetcher(
-            objects=self.objects,
-            cache=self.cache,
-            pool=self.pool,
-            sampling=self.sampling,
-            limits=self.limits,
-            parts_from_bytes=self.parts_from_bytes,
-        )
-        fetched = fetcher.fetch(info)
-        if self.objects.local_path(info.uri) is not None:
-            after = look_at_video(self.objects, info.uri, allow_roots=self.allow_roots)
-            if after.fingerprint != info.fingerprint:
-                raise VideoChangedError(f"{info.uri} was replaced while it was being decoded; run again.")
-        return fetched
 
 
 def look_at_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:
