@@ -50,7 +50,7 @@ LOCK := uv pip compile pyproject.toml --extra cpu --extra embedded --universal -
 	--no-header --no-annotate --quiet
 lock:
 	$(LOCK) | grep -vE "sys_platform == '(never|win32|emscripten)'$$" > requirements/cpu.txt
-	$(LOCK) --group dev | grep -vE "sys_platform == '(never|win32|emscripten)'$$" > requirements/dev.txt
+	$(LOCK) --extra ray --group dev | grep -vE "sys_platform == '(never|win32|emscripten)'$$" > requirements/dev.txt
 
 wheel: .venv/installed
 	rm -rf dist
