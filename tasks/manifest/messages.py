@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from tasks.manifest.fault import Fault, fault_of_rows
@@ -59,8 +60,15 @@ def read_messages(messages: object) -> ChatQuestion:
 
 def messages_as_json(column: pl.Series) -> pl.Series:
     """Write messages that stand in lists of structs as JSON; fields that a part does not have are left out."""
-    texts = [None if value is None else json.dumps(_without_nulls(value)) for value in column.to_list()]
+    texts = [None if value is None else json.dumps(without_nulls(value)) for value in column.to_list()]
     return pl.Series(column.name, texts, dtype=pl.String)
+
+
+def without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value, or what Arrow makes of one
+    """Undo what columns do to JSON: arrays for lists, and a null for every field that an object does not have."""
+    if isinstance(value, dict):
+        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list | np.ndarray) else value
 
 
 def resolve_messages(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
@@ -134,9 +142,3 @@ def _part(part: dict[str, Any]) -> tuple[str, str]:
     if not isinstance(value, str):
         raise ValueError(f"a part of type {name!r} without its {'URL' if kind == 'video' else 'text'}")  # noqa: TRY004
     return kind, value
-
-
-def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    if isinstance(value, dict):
-        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
-    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
