@@ -100,6 +100,11 @@ def test_a_missing_video_is_named(preparer, tmp_path):
         preparer.prepare(str(tmp_path / "gone.mp4"))
 
 
+def test_a_name_that_is_too_long_names_no_video(preparer):
+    with pytest.raises(VideoMissingError):
+        preparer.prepare(f"/{'x' * 300}.mp4")
+
+
 def test_an_empty_video_is_named(preparer, tmp_path):
     (tmp_path / "empty.mp4").touch()
     with pytest.raises(VideoEmptyError):
