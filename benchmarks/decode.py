@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.loaders import (
     SAMPLING,
+    UNIFORM,
     FileParts,
     Limit,
     demux_and_seek,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 OPENCV = "uniform 16, OpenCV"
 TORCHCODEC = "uniform 16, torchcodec (approximate)"
 PYAV = "uniform 16, PyAV"
+LOSSLESS = "uniform 16, ours"
 DEMUX = "keyframes, demux and seek"
 NATIVE = "keyframes, ours"
 THREADED = "the same, two threads"
@@ -42,9 +44,9 @@ OURS = "keyframes, ours, at the model's size"
 INDEXED = "the same, index cached"
 LIMIT = "the same, picked packets alone (limit)"
 PASSING = "passing frames out of a child"
-ROWS = (OPENCV, TORCHCODEC, PYAV, DEMUX, NATIVE, THREADED, OURS, INDEXED, LIMIT, PASSING)
+ROWS = (OPENCV, TORCHCODEC, PYAV, LOSSLESS, DEMUX, NATIVE, THREADED, OURS, INDEXED, LIMIT, PASSING)
 
-_UNIFORM = (OPENCV, TORCHCODEC, PYAV)
+_UNIFORM = (OPENCV, TORCHCODEC, PYAV, LOSSLESS)
 _UNIFORM_ONCE_FROM_S = 600
 _LONGEST_UNIFORM_S = 600
 _POOL_TIMEOUT_S = 300
@@ -99,6 +101,7 @@ def _ways(path: Path, pool: DecodePool) -> dict[str, Callable[[], object]]:
         ways[TORCHCODEC] = lambda: uniform_with_torchcodec(path)
     return ways | {
         PYAV: lambda: uniform_with_pyav(path),
+        LOSSLESS: lambda: extract_keyframes(path, sampling=UNIFORM, limits=Limits(), native=True),
         DEMUX: lambda: demux_and_seek(path),
         NATIVE: lambda: extract_keyframes(path, sampling=SAMPLING, limits=Limits(), native=True),
         THREADED: lambda: extract_keyframes(path, sampling=SAMPLING, limits=Limits(), native=True, threads=2),

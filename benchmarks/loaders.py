@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 SAMPLING = Sampling(num_frames=16)
+UNIFORM = Sampling(sampler="uniform", num_frames=16)
 
 
 class Stacker:

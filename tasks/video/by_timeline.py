@@ -1,63 +1,38 @@
 """Frames chosen on the timeline, keyframes or not, by one of `tasks.video.samplers`.
 
-Two ways. By GOPs: list the packets, then decode those GOPs that hold a chosen frame, each once, from
-its keyframe on. By decoding: everything, where the packets do not tell enough or a GOP does not come
-out as they announce it; there a chosen frame that is never shown is replaced by the next one that is,
-if that comes before the next chosen frame, as vLLM's loaders do.
+Two ways. `tasks.video.by_gops` decodes what the chosen frames need. Here everything is decoded, where
+the packets do not tell enough or a GOP does not come out as they announce it: a chosen frame that is
+never shown is replaced by the next one that is, if that comes before the next chosen frame, as vLLM's
+loaders do.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import av.error
 import numpy as np
 
 from infra.errors import NoFramesError
 from tasks.video.by_decoding import look_at_all, take
 from tasks.video.by_seeking import arrange, list_packets
 from tasks.video.misled import MisledError
-from tasks.video.proof import require_keyframe
 from tasks.video.samplers import SourceFacts, choose_indices, deviations_s
-from tasks.video.shots import Census, Sight, shoot
-from tasks.video.source import open_video, read_packets
+from tasks.video.shots import Census, shoot
+from tasks.video.source import open_video
 from tasks.video.stream import StreamFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from av.container import InputContainer
-    from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
     from tasks.video.keyframes import Keyframes
     from tasks.video.limits import Limits
     from tasks.video.shots import Request
-
-_MOST_RUN_UPS = 3  # GOPs
-
-
-def extract_by_gops(request: Request) -> Keyframes:
-    """Decode the GOPs that hold a chosen frame, each once.
-
-    Raises:
-        MisledError: The packets do not tell enough, or a GOP does not show what they announce.
-        VideoError: As `extract_keyframes` does.
-    """
-    with open_video(request.source, request.limits) as (container, stream):
-        times, keyframes = arrange(list_packets(container, stream, request.limits))
-        choice = _choose(request, times, stream)
-    are_key = set(keyframes)
-    unique = dict.fromkeys(choice.positions)
-    sights = [Sight(times[position], position, is_keyframe=position in are_key) for position in unique]
-    census = Census(keyframes=len(keyframes), frames=len(times))
-    with open_video(request.source, request.limits, strictly=True) as opened:
-        frames, describe = _walk(*opened, sights, times, keyframes), partial(StreamFacts.of, *opened)
-        got = shoot(request, describe, chosen=choice.positions, frames=frames, census=census, method="seek")
-    return choice.measured(got)
 
 
 def extract_all(request: Request) -> Keyframes:
@@ -71,9 +46,9 @@ def extract_all(request: Request) -> Keyframes:
     with open_video(request.source, request.limits) as (container, stream):
         announced = _announced(container, stream, request.limits)
         if announced is None:
-            choice, replaced = _choose(request, [sight.pts for sight in shown], stream), 0
+            choice, replaced = choose(request, [sight.pts for sight in shown], stream), 0
         else:
-            wanted = _choose(request, announced, stream)
+            wanted = choose(request, announced, stream)
             choice, replaced = _nearest_shown(wanted, announced, [sight.pts or 0 for sight in shown])
     sights = {position: shown[position] for position in choice.positions}
     census = Census(keyframes=sum(sight.is_keyframe for sight in shown), frames=len(shown))
@@ -98,7 +73,7 @@ class Choice(NamedTuple):
         return replace(got, deviation_s=got.time_s[got.picks] - np.array(self.instants_s))
 
 
-def _choose(request: Request, times: Sequence[int | None], stream: VideoStream) -> Choice:
+def choose(request: Request, times: Sequence[int | None], stream: VideoStream) -> Choice:
     """Choose frames; the facts are OpenCV's, as vLLM's loaders have them."""
     if not times:
         raise NoFramesError("No frame of the video can be decoded; is it damaged?")
@@ -118,88 +93,6 @@ def _choose(request: Request, times: Sequence[int | None], stream: VideoStream) 
         return Choice(indices[order].tolist(), None)
     shown_s = facts.times_s if facts.times_s is not None else np.arange(facts.total_frames) / fps
     return Choice(indices[order].tolist(), (shown_s[indices] - deviations)[order].tolist())
-
-
-def _walk(
-    container: InputContainer,
-    stream: VideoStream,
-    sights: list[Sight],
-    times: list[int],
-    keyframes: list[int],
-) -> Iterator[tuple[Sight, VideoFrame]]:
-    """Decode from keyframe to chosen frame; go on where the next one follows, and jump where it does not."""
-    gop: Iterator[tuple[int, VideoFrame]] = iter(())
-    reached = -2
-    for sight in sights:
-        number = bisect_right(keyframes, sight.position) - 1
-        if keyframes[number] > reached + 1:
-            gop = _decode_from(container, stream, keyframes[number], times)
-        for earlier in (*reversed(keyframes[max(0, number - _MOST_RUN_UPS) : number]), None):
-            try:
-                frame = _find(gop, sight.position)
-            except MisledError:
-                # A frame of an open GOP may let go of frames that only the GOP before has.
-                if earlier is None:
-                    raise
-                gop = _decode_from(container, stream, earlier, times)
-            else:
-                break
-        reached = sight.position
-        yield sight, frame
-
-
-def _find(gop: Iterator[tuple[int, VideoFrame]], wanted: int) -> VideoFrame:
-    for position, frame in gop:
-        if position == wanted:
-            return frame
-        if position > wanted:
-            raise MisledError("a frame that the packets announce is not shown")
-    raise MisledError("a GOP ends before a frame that the packets announce")
-
-
-def _decode_from(
-    container: InputContainer,
-    stream: VideoStream,
-    start: int,
-    times: list[int],
-) -> Iterator[tuple[int, VideoFrame]]:
-    """Give positions and frames from a keyframe on; what a decoder shows before it is not whole."""
-    container.seek(times[start], stream=stream, backward=True)
-    begun = False
-    try:
-        for frame in _frames_from(container, stream, times[start]):
-            position = bisect_left(times, frame.pts) if frame.pts is not None else len(times)
-            if not begun and position < start:
-                continue  # a leading frame, of the GOP before
-            if position == len(times) or times[position] != frame.pts or frame.is_corrupt:
-                raise MisledError("a frame is damaged, or has a time that no packet announces")
-            if not begun and position > start:
-                raise MisledError("a seek landed elsewhere")
-            if not begun:
-                require_keyframe(frame)
-            begun = True
-            yield position, frame
-    except MemoryError:
-        raise
-    except av.error.FFmpegError:
-        raise MisledError("a GOP does not decode") from None
-
-
-def _frames_from(container: InputContainer, stream: VideoStream, pts: int) -> Iterator[VideoFrame]:
-    """Decode from a keyframe on, without the frames of an open GOP that are shown before it.
-
-    They need the GOP before. No frame that is shown after the keyframe needs them (H.264, D.2.8:
-    recovery point; HEVC, 7.4.2.2: RASL).
-    """
-    codec = stream.codec_context
-    packets = read_packets(container, stream)
-    landing = next(packets)
-    yield from codec.decode(landing)
-    is_open = codec.codec.reorder and landing.pts == pts
-    for packet in packets:
-        if not is_open or packet.pts is None or packet.pts > pts:
-            yield from codec.decode(packet)
-    yield from codec.decode(None)
 
 
 def _announced(container: InputContainer, stream: VideoStream, limits: Limits) -> list[int] | None:

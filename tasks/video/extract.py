@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tasks.video.by_decoding import extract_by_decoding
+from tasks.video.by_gops import extract_by_gops
 from tasks.video.by_index import extract_by_index
 from tasks.video.by_seeking import extract_by_seeking
-from tasks.video.by_timeline import extract_all, extract_by_gops
+from tasks.video.by_timeline import extract_all
 from tasks.video.misled import KeyframeDamagedError, MisledError
 from tasks.video.ranges import SparseFile
 from tasks.video.shots import Request

@@ -6,7 +6,7 @@ import pytest
 
 from infra.errors import SamplingRefusedError
 from tasks.domain import Sampling
-from tasks.video import by_timeline
+from tasks.video import by_gops
 from tasks.video.extract import extract_keyframes
 from tasks.video.limits import Limits
 from tasks.video.samplers import SourceFacts, choose_indices
@@ -55,11 +55,11 @@ def test_frames_are_those_that_the_sampler_chose(make_clip, decode_linearly, sam
 def test_a_gop_without_a_chosen_frame_is_not_decoded_and_none_is_twice(make_clip, monkeypatch):
     path = make_clip(frames=120, gop=12, b_frames=2)
     starts = []
-    decode_from = by_timeline._decode_from
+    decode_from = by_gops._decode_from
     monkeypatch.setattr(
-        by_timeline,
+        by_gops,
         "_decode_from",
-        lambda *arguments: (starts.append(arguments[2]), decode_from(*arguments))[1],
+        lambda *arguments, **named: (starts.append(arguments[2]), decode_from(*arguments, **named))[1],
     )
 
     extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=3), limits=LIMITS)
