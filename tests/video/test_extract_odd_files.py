@@ -146,9 +146,8 @@ def test_a_stream_that_appears_on_the_way_ends_nothing(tmp_path):
     silent, sounding = make_recipe(recipe), make_recipe(replace(recipe, sound="mp2"))
     path = tmp_path / "joined.ts"
     path.write_bytes(silent * 5 + sounding + silent * 10)
-    with av.open(str(path)) as container, pytest.raises(IndexError):
-        list(container.demux(video=0))
 
+    # PyAV raises an IndexError at its end, or not, by what lay in a byte of memory that it never set.
     got = extract(path, num_frames=2, native=True)
 
     assert got.total_frames > 6 * 100
