@@ -86,12 +86,15 @@ def bench_similar(
 def bench_cache(
     entries: Annotated[str, typer.Option(help="Numbers of files, ascending, with commas between.")] = "10000,100000",
     *,
+    store: Annotated[
+        bool, typer.Option("--store", help="On the store that is set, not in a folder; filling S3 may take an hour.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Measure time and memory of cache ls and cache gc by the number of files, on the store that is set."""
+    """Measure time and memory of cache ls and cache gc by the number of files."""
     from flows.commands.measure_frames import cache  # noqa: PLC0415
 
-    cache(_numbers(entries, "--entries"), as_json=json)
+    cache(_numbers(entries, "--entries"), on_store=store, as_json=json)
 
 
 @bench_app.command("store")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -17,7 +19,6 @@ from infra.objects import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from benchmarks.cache import CacheRow
     from benchmarks.similar import SimilarRow
@@ -43,15 +44,17 @@ def similar(folder: Path, *, threshold: float, as_json: bool) -> None:
     _CONSOLE.print(f"Static scenes together: {static:.1f} times fewer frames; moving ones: {moving:.1f}.")
 
 
-def cache(counts: Sequence[int], *, as_json: bool) -> None:
-    """Measure listing and planning on the store that is set, and print a table, or JSON."""
-    with services(ServiceName.S3) as settings, Console(stderr=True).status("Filling the cache, and measuring"):
-        objects, root_uri = ObjectStore(settings.store, settings.web), f"{settings.store.uri}/bench/cache"
-        rows = list(measure_cache(objects, root_uri, counts))
+def cache(counts: Sequence[int], *, on_store: bool, as_json: bool) -> None:
+    """Measure listing and planning in a folder, or on the store that is set, and print a table, or JSON."""
+    needed = [ServiceName.S3] if on_store else []
+    with services(*needed) as settings, TemporaryDirectory(prefix="reelabel-") as folder:
+        root_uri = f"{settings.store.uri}/bench/cache" if on_store else Path(folder).as_uri()
+        with Console(stderr=True).status("Filling a cache, and measuring"):
+            rows = list(measure_cache(ObjectStore(settings.store, settings.web), root_uri, counts))
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=2))  # noqa: T201 - for programs
     else:
-        _CONSOLE.print(_cache_table(rows, root_uri))
+        _CONSOLE.print(_cache_table(rows, "on the store" if on_store else "in a folder"))
 
 
 def _similar_table(rows: Sequence[SimilarRow], threshold: float) -> Table:
@@ -63,8 +66,8 @@ def _similar_table(rows: Sequence[SimilarRow], threshold: float) -> Table:
     return table
 
 
-def _cache_table(rows: Sequence[CacheRow], root_uri: str) -> Table:
-    table = Table("", *(f"{row.files:,} files" for row in rows), title=root_uri, title_justify="left")
+def _cache_table(rows: Sequence[CacheRow], where: str) -> Table:
+    table = Table("", *(f"{row.files:,} files" for row in rows), title=f"A cache {where}", title_justify="left")
     for title, values in (
         ("cache ls, s", [f"{row.list_s:.2f}" for row in rows]),
         ("peak of Python's memory, KiB", [f"{row.list_peak_bytes / 1024:,.0f}" for row in rows]),
