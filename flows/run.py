@@ -28,6 +28,7 @@ from tasks.frames.key import decoder_versions
 from tasks.frames.prepare import Preparer, look_at_video
 from tasks.manifest.read import dataset_name, read_jobs
 from tasks.manifest.shard import plan_shards
+from tasks.model.ambiguity import find_ambiguous, read_encoder
 from tasks.model.identity import ModelCard, read_model_card
 from tasks.model.process import EngineProcess, engine_environment
 from tasks.model.questions import EngineConfig
@@ -139,6 +140,7 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
             "shards_total": len(shards),
             "host": run.host,
             "versions": run.versions,
+            "message": _forewarn(wanted, card, spec),
         }
         open_run(database, run_id=run.run_id, spec=spec, facts=facts)
         get_run_logger().info(
@@ -167,6 +169,15 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
         return report
     finally:
         database.dispose()
+
+
+def _forewarn(jobs: Sequence[Job], card: ModelCard, spec: RunSpec) -> str:
+    """Say before the first shard which jobs will fail for their choices; empty where none will."""
+    encode = read_encoder(card) if jobs else None
+    found = find_ambiguous(jobs, scoring=spec.choice_scoring, encode=encode) if encode else None
+    if found:
+        get_run_logger().warning("%s", found)
+    return str(found or "")
 
 
 def find_pending(

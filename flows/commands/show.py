@@ -43,7 +43,7 @@ def print_results(run: str, *, form: str) -> None:
         labels, failures = read_results(engine, **key), read_failures(engine, **key)
     if form == "table":
         _print_table(row, labels, failures)
-        if row["state"] != "done" and row["message"]:
+        if row["state"] not in {"done", "running"} and row["message"]:
             say(f"This run {row['state']}: {row['message']}")
         return
     both = pl.concat([labels, failures], how="diagonal_relaxed").sort("job_id")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from flows.commands.terminal import OUT
+from flows.commands.terminal import OUT, say
 from infra.errors import ReelabelError
 from infra.wording import counted
 from tasks.results.runs import read_run
@@ -69,6 +69,8 @@ class _View:
         if not asked:
             return
         if self._bar is None:
+            if row["state"] == "running" and row["message"]:
+                say(row["message"])
             self._bar = self._progress.add_task("", total=asked)
             self._progress.start()
         done = row["jobs_labelled"] + row["jobs_failed"]

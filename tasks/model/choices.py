@@ -78,11 +78,21 @@ def _letters(choices: Sequence[str], encode: Callable[[str], list[int]]) -> list
 
 
 def _whole_tokens(text: str, encode: Callable[[str], list[int]]) -> frozenset[int]:
-    return frozenset(ids[0] for ids in (encode(text), encode(f" {text}")) if len(ids) == 1)
+    return frozenset(ids[0] for ids in _ways(text, encode) if len(ids) == 1)
 
 
 def _first_tokens(text: str, encode: Callable[[str], list[int]]) -> frozenset[int]:
-    bare, spaced = encode(text), encode(f" {text}")
     # A tokenizer without a merged " x" starts with the space alone, which every choice would share.
-    space = encode(" ")[:1]
-    return frozenset(ids[0] for ids in (bare, spaced) if ids and ids[:1] != space)
+    spaces = {ids[0] for ids in (encode(" "), encode("\n")) if ids}
+    return frozenset(ids[0] for ids in _ways(text, encode) if ids[0] not in spaces)
+
+
+def _ways(text: str, encode: Callable[[str], list[int]]) -> list[list[int]]:
+    """Tokenize a text as a model may write it: bare, behind a space, and at the start of a line.
+
+    SentencePiece puts a space before whatever opens a text, so that there the bare form shows behind a
+    line break alone; for other tokenizers the two are one.
+    """
+    line_break, line = encode("\n"), encode(f"\n{text}")
+    opening = line[len(line_break) :] if line[: len(line_break)] == line_break else []
+    return [ids for ids in (encode(text), encode(f" {text}"), opening) if ids]

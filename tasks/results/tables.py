@@ -59,6 +59,7 @@ RESULT = Table(
     *(Column(name, Text) for name in ("answer", "task", "subtask")),
     Column("created_at", DateTime(timezone=True)),
     *(Column(name, Text) for name in ("decode_method", "decode_note")),
+    Column("entropy_nats", Double),
 )
 
 FAILURE = Table(

@@ -111,6 +111,7 @@ def _result_row(run: RunKey, result: JobResult) -> dict[str, Any]:
         "source_fingerprint": result.source_fingerprint,
         "label": result.label,
         "margin": result.answer.margin,
+        "entropy_nats": result.answer.entropy_nats,
         "answer": result.job.answer,
         "task": result.job.task,
         "subtask": result.job.subtask,

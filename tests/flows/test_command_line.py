@@ -117,6 +117,19 @@ def test_text_in_brackets_is_printed_as_it_is(environment, manifest):
     assert "There is no video at /no/[/red]/clip.mp4" in shown.stdout
 
 
+def test_choices_that_cannot_be_told_apart_are_counted_before_anything_is_asked(environment, tmp_path):
+    rows = {"job_id": ["a", "b"], "video_uri": ["/no/clip.mp4"] * 2, "prompt": ["?"] * 2}
+    choices = [["yes", "no"], ["yes", "yes, always"]]
+    pl.DataFrame(rows | {"choices": choices}).write_parquet(tmp_path / "twins.parquet")
+
+    by_text = environment | {"REELABEL_MODEL_CHOICE_SCORING": "text"}
+    ended = reelabel(by_text, "classify", str(tmp_path / "twins.parquet"))
+
+    said = "1 of 2 jobs has choices that the tokenizer cannot tell apart, such as b: Choices 'yes' and 'yes, always'"
+    assert ended.stdout.startswith(said)
+    assert "Reconciled: 2 jobs = 0 labels + 2 failures." in ended.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "dataset"),
     [

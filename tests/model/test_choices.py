@@ -2,6 +2,8 @@ import math
 
 import pytest
 from tokenizers import Tokenizer
+from tokenizers.models import Unigram
+from tokenizers.normalizers import Prepend, Replace, Sequence
 
 from infra.errors import ChoicesAmbiguousError
 from tasks.model.choices import choice_probabilities, choice_tokens
@@ -47,3 +49,22 @@ def test_probabilities_add_up_each_choices_tokens():
 
 def test_a_token_that_was_not_returned_has_no_probability():
     assert choice_probabilities((frozenset({1}), frozenset({9})), {1: 0.0}) == (1.0, 0.0)
+
+
+@pytest.fixture
+def encode_like_sentencepiece():
+    """A tokenizer that puts a space before whatever opens a text, as Llama's and InternLM's do."""
+    words = ["\n", "\u2581", "\u2581yes", "\u2581no", "yes", "no", "A", "\u2581A", "B", "\u2581B", *"yeson"]
+    tokenizer = Tokenizer(Unigram([("<unk>", 0.0), *((word, -float(rank)) for rank, word in enumerate(words))], 0))
+    tokenizer.normalizer = Sequence([Prepend("\u2581"), Replace(" ", "\u2581")])
+    return lambda text: tokenizer.encode(text, add_special_tokens=False).tokens
+
+
+@pytest.mark.parametrize(("scoring", "choices"), [("letter", ["x", "y"]), ("text", ["yes", "no"])])
+def test_a_leading_space_that_the_tokenizer_adds_by_itself_hides_no_bare_token(
+    encode_like_sentencepiece, scoring, choices
+):
+    first, second = choice_tokens(choices, scoring=scoring, encode=encode_like_sentencepiece)
+
+    written = ["A", "B"] if scoring == "letter" else choices
+    assert (first, second) == tuple(frozenset({text, f"\u2581{text}"}) for text in written)

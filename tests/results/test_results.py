@@ -1,5 +1,6 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from math import log
 
 import polars as pl
 import pytest
@@ -28,6 +29,7 @@ def test_a_label_is_written_with_everything_about_it(engine, run):
 
     row = read_results(engine, dataset="d", spec_id=SPEC.spec_id).row(0, named=True)
     assert (row["label"], row["choice_index"], row["probabilities"], row["margin"]) == ("no", 1, [0.25, 0.75], 0.5)
+    assert row["entropy_nats"] == pytest.approx(-0.25 * log(0.25) - 0.75 * log(0.75))
     assert (row["keyframes_in_file"], row["frames_used"], row["prompt_tokens"], row["cached_tokens"]) == (5, 4, 90, 64)
     assert row["run_id"] == str(run.run_id)
 

@@ -1,0 +1,1 @@
+ALTER TABLE reelabel.result DROP COLUMN entropy_nats;
