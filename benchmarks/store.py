@@ -1,8 +1,8 @@
 """`reelabel bench store`: what storing frames costs in bytes and milliseconds, way by way.
 
-Writing is encoding and putting the file on the S3 server, reading is getting it and decoding it. The
-encoded keyframes are the picked packets alone: proving that they give the same pixels would cost the
-writer their decoding once more.
+Writing is encoding and putting the file on the S3 server, reading is getting it and decoding it.
+Packets are encoded by the proof that they give the same pixels; it decodes them in a child, as
+reading does.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.loaders import SAMPLING, Limit
+from benchmarks.loaders import SAMPLING, FileParts
 from tasks.frames.file import decode_frame_file, encode_frame_file
+from tasks.frames.packets import gather_packets, prove_packets, with_packets, with_pixels
 from tasks.frames.pixels import from_differences, to_differences
-from tasks.video.extract import extract_keyframes
+from tasks.video.extract import extract_by_ranges
 from tasks.video.limits import Limits
+from tasks.video.pool import DecodePool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,14 +33,16 @@ if TYPE_CHECKING:
 
     from benchmarks.clips import BenchClip
     from infra.objects import ObjectStore
+    from tasks.frames.packets import StoredPackets
     from tasks.frames.pixels import Lossless
     from tasks.video.keyframes import Keyframes
 
-PACKETS = "encoded keyframes"
+PACKETS = "packets"
 _LOSSLESS: tuple[Lossless, ...] = ("raw", "lz4", "zstd")
 _ZSTD_LEVELS = (3, 9)
 _JPEG_QUALITIES = (85, 95)
 _MOST = 255
+_POOL_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,39 +91,53 @@ def measure_store(
         root_uri: Where on it the files are put.
         rounds: How often each way is taken.
     """
-    for clip in clips:
-        path = clip.make(folder)
-        keyframes = extract_keyframes(path, sampling=SAMPLING, limits=Limits())
-        images, ways = keyframes.images, _ways(keyframes, path)
-        uri = f"{root_uri}/{clip.name}.frames"
-        times = _in_turn(ways, objects, uri, rounds)
-        for name, way in ways.items():
-            data = way.encode()
-            encode_ms, put_ms, get_ms, decode_ms = map(median, zip(*times[name], strict=True))
-            yield StoreRow(
-                clip=clip,
-                way=name,
-                stored_bytes=len(data),
-                raw_bytes=images.nbytes,
-                encode_ms=encode_ms,
-                put_ms=put_ms,
-                get_ms=get_ms,
-                decode_ms=decode_ms,
-                psnr_db=_psnr_db(images, way.decode(data)),
-            )
+    with DecodePool(processes=1, timeout_s=_POOL_TIMEOUT_S, memory_mib=4096) as pool:
+        for clip in clips:
+            path = clip.make(folder)
+            keyframes, index = extract_by_ranges(FileParts(path), sampling=SAMPLING, limits=Limits())
+            ways = _ways(keyframes)
+            packets = gather_packets(keyframes, index, FileParts(path))
+            assert packets is not None  # the clips are MP4
+            ways[PACKETS] = _packed(keyframes, packets, pool)
+            times = _in_turn(ways, objects, f"{root_uri}/{clip.name}.frames", rounds)
+            for name, way in ways.items():
+                yield _row(clip, name, way, images=keyframes.images, times=times[name])
 
 
-def _ways(keyframes: Keyframes, path: Path) -> Mapping[str, Way]:
+def _row(
+    clip: BenchClip, name: str, way: Way, *, images: npt.NDArray[np.uint8], times: Sequence[tuple[float, ...]]
+) -> StoreRow:
+    data = way.encode()
+    encode_ms, put_ms, get_ms, decode_ms = map(median, zip(*times, strict=True))
+    return StoreRow(
+        clip=clip,
+        way=name,
+        stored_bytes=len(data),
+        raw_bytes=images.nbytes,
+        encode_ms=encode_ms,
+        put_ms=put_ms,
+        get_ms=get_ms,
+        decode_ms=decode_ms,
+        psnr_db=_psnr_db(images, way.decode(data)),
+    )
+
+
+def _ways(keyframes: Keyframes) -> dict[str, Way]:
     ways: dict[str, Way] = {name: Way(partial(_encode, keyframes, lossless=name), _decode) for name in _LOSSLESS}
     ways["zstd, plain pixels"] = _compressed(keyframes.images, level=1, differences=False)
     ways |= {f"zstd level {level}": _compressed(keyframes.images, level=level) for level in _ZSTD_LEVELS}
-    ways |= {
+    return ways | {
         f"jpeg {quality}": Way(partial(_encode, keyframes, jpeg_quality=quality), _decode)
         for quality in _JPEG_QUALITIES
     }
-    limit = Limit(path)
-    packets = b"".join(extent.data for extent in limit.extents)
-    return ways | {PACKETS: Way(lambda: packets, lambda _: limit())}
+
+
+def _packed(keyframes: Keyframes, packets: StoredPackets, pool: DecodePool) -> Way:
+    def encode() -> bytes:
+        assert prove_packets(packets, keyframes, pool, sampling=SAMPLING, limits=Limits())
+        return with_packets(_encode(keyframes, lossless="raw"), packets)
+
+    return Way(encode, lambda data: _decode(with_pixels(decode_frame_file(data), pool, Limits())))
 
 
 def _encode(keyframes: Keyframes, *, lossless: Lossless = "zstd", jpeg_quality: int | None = None) -> bytes:

@@ -233,6 +233,8 @@ def _work(
             answering = Answering(
                 spec=spec,
                 cache=preparer.cache,
+                pool=pool,
+                limits=preparer.limits,
                 engine=engine,
                 database=database,
                 run=known,
@@ -271,7 +273,7 @@ def _preparer(settings: Settings, pool: DecodePool, spec: RunSpec) -> Preparer:
         pool=pool,
         sampling=spec.sampling,
         limits=video_limits(settings),
-        lossless=settings.store.encoding,
+        stored_as=settings.store.encoding,
         allow_roots=settings.extract.allow_roots,
     )
 

@@ -14,12 +14,14 @@ from infra.errors import (
     EngineLostError,
     FrameFileError,
     InferenceError,
+    JobError,
     ObjectMissingError,
     TransientError,
     VideoError,
 )
 from tasks.domain import Answer, Failure, JobResult, Stage
 from tasks.frames.file import decode_frame_file
+from tasks.frames.packets import with_pixels
 from tasks.model.prompt import question_text
 from tasks.model.questions import Batch, Question, Refusal
 from tasks.results.write import write_shard
@@ -31,13 +33,14 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import State, TaskRun
     from sqlalchemy import Engine
 
-    from infra.errors import JobError
     from tasks.domain import Job, RunSpec, Shard
     from tasks.frames.cache import FrameCache
     from tasks.frames.prepare import PreparedVideo, Preparer
     from tasks.model.process import EngineProcess
     from tasks.model.questions import Reply
     from tasks.results.write import RunKey
+    from tasks.video.limits import Limits
+    from tasks.video.pool import DecodePool
 
 _TRIES = 2
 _ENGINE_DEATHS = 20  # enough to single out one question of 200
@@ -86,11 +89,15 @@ class Answering:
     """What inference needs besides the shard.
 
     Attributes:
+        pool: Decodes frame files that hold packets.
+        limits: What one of them may cost.
         batch_bytes: Frames handed to the engine at once.
     """
 
     spec: RunSpec
     cache: FrameCache
+    pool: DecodePool
+    limits: Limits
     engine: EngineProcess
     database: Engine
     run: RunKey
@@ -183,12 +190,12 @@ def _ask_group(
     endings: _Endings,
 ) -> None:
     files: dict[str, bytes] = {}
-    faults: dict[str, FrameFileError] = {}
+    faults: dict[str, JobError] = {}
     for video in group:
         started = time.perf_counter()
         try:
-            files[video.uri] = _read_frame_file(video, answering.cache)
-        except FrameFileError as error:
+            files[video.uri] = _read_frame_file(video, answering)
+        except JobError as error:
             faults[video.uri] = error
         endings.read_ms[video.uri] = (time.perf_counter() - started) * 1e3
     asked = []
@@ -263,18 +270,18 @@ def _ask(engine: EngineProcess, batch: Batch, deaths_left: list[int]) -> list[Re
     ]
 
 
-def _read_frame_file(video: PreparedVideo, cache: FrameCache) -> bytes:
-    """Read a frame file and check that it is whole.
+def _read_frame_file(video: PreparedVideo, answering: Answering) -> bytes:
+    """Read a frame file, check that it is whole, and see to it that it holds pixels.
 
     Raises:
         FrameFileError: It is damaged, or gone.
+        VideoError: It holds packets that cannot be decoded any more.
     """
+    cache = answering.cache
     try:
-        data = cache.read(video.key)
-        decode_frame_file(data)
+        return with_pixels(decode_frame_file(cache.read(video.key)), answering.pool, answering.limits)
     except (FrameFileError, ObjectMissingError) as error:
         raise FrameFileError(f"{cache.uri_of(video.key)}: {error.message} Run again to make it anew.") from None
-    return data
 
 
 def _video_failures(extracted: ExtractedShard) -> list[Failure]:

@@ -70,7 +70,7 @@ class StoreSettings(_Section):
         ),
     ] = None
     encoding: Annotated[
-        Literal["raw", "lz4", "zstd"],
+        Literal["raw", "lz4", "zstd", "packets"],
         Field(description="How frame files hold their pixels, each one exact; labels do not depend on it."),
     ] = "zstd"
     endpoint_url: Annotated[str | None, Field(description="S3 endpoint, if it is not Amazon's.")] = None

@@ -22,6 +22,7 @@ from infra.errors import (
 from infra.uri import INLINE_SCHEME, WEB_SCHEMES, scheme_of, show_uri
 from tasks.frames.copies import Copies
 from tasks.frames.key import index_key
+from tasks.frames.packets import gather_packets, prove_packets
 from tasks.frames.remote import RemoteVideo
 from tasks.video.misled import MisledError
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from infra.objects import ObjectInfo, ObjectStore
     from tasks.domain import Sampling
     from tasks.frames.cache import FrameCache
+    from tasks.frames.packets import StoredPackets
     from tasks.video.keyframes import Keyframes
     from tasks.video.limits import Limits
     from tasks.video.pool import DecodePool
@@ -48,11 +50,13 @@ class Fetched:
         keyframes: The frames.
         fetch_ms: Milliseconds spent waiting for the store.
         bytes_fetched: Bytes read from it, those read in vain included.
+        packets: The keyframes' own, proven to give these pixels; None where they were not asked for or do not.
     """
 
     keyframes: Keyframes
     fetch_ms: float
     bytes_fetched: int
+    packets: StoredPackets | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,7 @@ class Fetcher:
         native: Frames unscaled and unrotated; reads the whole video.
         every: All keyframes instead of picks; reads the whole video.
         copies: Where whole copies stand.
+        keep_packets: Get the keyframes' packets, too; reads local and small files in parts as well.
     """
 
     objects: ObjectStore
@@ -75,6 +80,7 @@ class Fetcher:
     native: bool = False
     every: bool = False
     copies: Copies = field(default_factory=Copies)
+    keep_packets: bool = False
 
     def fetch(self, info: ObjectInfo) -> Fetched:
         """Decode the keyframes of one version of a video.
@@ -86,18 +92,18 @@ class Fetcher:
         self._require_size(info)
         local = self.objects.local_path(info.uri)
         with own_fault(info.uri), _explained():
-            if local is not None:
-                fetched = self._decode(local, bytes_fetched=info.size_bytes)
-                self.objects.stat(info.uri).require(fingerprint=info.fingerprint, max_bytes=None)
-                return fetched
             wasted_bytes = 0
-            if self._is_worth_parts(info):
+            if self._is_worth_parts(info, is_local=local is not None):
                 try:
                     return self._fetch_parts(info)
                 except MisledError as error:
                     wasted_bytes = error.bytes_fetched
                 except RangesIgnoredError:
                     pass
+            if local is not None:
+                fetched = self._decode(local, bytes_fetched=info.size_bytes)
+                self.objects.stat(info.uri).require(fingerprint=info.fingerprint, max_bytes=None)
+                return fetched
             return self._fetch_whole(info, wasted_bytes)
 
     def _require_size(self, info: ObjectInfo) -> None:
@@ -108,19 +114,32 @@ class Fetcher:
                 f"{show_uri(info.uri)} has {info.size_bytes:,} bytes, more than extract.max_video_bytes."
             )
 
-    def _is_worth_parts(self, info: ObjectInfo) -> bool:
-        is_whole = self.native or self.every or scheme_of(info.uri) == INLINE_SCHEME
-        return info.size_bytes >= self.parts_from_bytes and not is_whole
+    def _is_worth_parts(self, info: ObjectInfo, *, is_local: bool) -> bool:
+        if self.native or self.every or scheme_of(info.uri) == INLINE_SCHEME:
+            return False
+        return self.keep_packets or (not is_local and info.size_bytes >= self.parts_from_bytes)
 
     def _fetch_parts(self, info: ObjectInfo) -> Fetched:
         key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
         known = self.cache.find_index(key) if self.cache else ()
-        keyframes, index = self.pool.extract_by_ranges(
-            RemoteVideo(self.objects, info), sampling=self.sampling, limits=self.limits, known=known
-        )
+        video = RemoteVideo(self.objects, info)
+        keyframes, index = self.pool.extract_by_ranges(video, sampling=self.sampling, limits=self.limits, known=known)
         if self.cache and not known:
             self.cache.write_index(key, index)
-        return Fetched(keyframes=keyframes, fetch_ms=keyframes.fetch_ms, bytes_fetched=keyframes.bytes_fetched)
+        return Fetched(
+            keyframes=keyframes,
+            fetch_ms=keyframes.fetch_ms,
+            bytes_fetched=keyframes.bytes_fetched,
+            packets=self._prove_packets(keyframes, gather_packets(keyframes, index, video))
+            if self.keep_packets
+            else None,
+        )
+
+    def _prove_packets(self, keyframes: Keyframes, stored: StoredPackets | None) -> StoredPackets | None:
+        if stored is None:
+            return None
+        is_proven = prove_packets(stored, keyframes, self.pool, sampling=self.sampling, limits=self.limits)
+        return stored if is_proven else None
 
     def _fetch_whole(self, info: ObjectInfo, wasted_bytes: int) -> Fetched:
         started = time.perf_counter()

@@ -55,6 +55,7 @@ class FrameFile:
         fingerprint: Which version of it.
         method: How the frames were reached.
         reason: Why not by the shortest way; empty otherwise.
+        facts: All of the metadata, as JSON values.
     """
 
     data: bytes = field(repr=False)
@@ -73,6 +74,7 @@ class FrameFile:
     fingerprint: str
     method: str
     reason: str
+    facts: dict[str, Any] = field(repr=False)
 
     @property
     def image_bytes(self) -> int:
@@ -84,13 +86,24 @@ class FrameFile:
         """RGB pixels; shape (N, H, W, 3), uint8, read-only; where stored raw, backed by `data`.
 
         Raises:
-            FrameFileError: The pixels are not what the metadata tell.
+            FrameFileError: The pixels are not what the metadata tell, or there are packets instead.
         """
+        if self.encoding == "packets":
+            raise FrameFileError("The frame file holds packets, not pixels; read it by tasks.frames.packets.")
         try:
-            column = _open(self.data)["pixels"].chunk(0)
-            return decode_pixels(column, self.encoding, self.shape)
+            return decode_pixels(self.read_pixels(), self.encoding, self.shape)
         except _DAMAGE as error:
             raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
+
+    def read_pixels(self) -> pa.Array:
+        """Read the column of pixels as it is stored."""
+        return _open(self.data)["pixels"].chunk(0)
+
+    def replace_pixels(self, pixels: pa.Array, *, encoding: Encoding, **facts: Any) -> bytes:  # noqa: ANN401 - JSON
+        """Write the file with its pixels stored otherwise, and facts added to its metadata."""
+        table = _open(self.data)
+        columns = dict(zip(table.column_names, table.columns, strict=True)) | {"pixels": pixels}
+        return _write(columns, self.facts | facts | {"encoding": encoding})
 
 
 def encode_frame_file(
@@ -100,6 +113,7 @@ def encode_frame_file(
     fingerprint: str,
     sampling: Sampling,
     lossless: Lossless = "zstd",
+    encoding_note: str = "",
 ) -> bytes:
     """Write extracted frames as Arrow IPC.
 
@@ -109,6 +123,7 @@ def encode_frame_file(
         fingerprint: Which version of it.
         sampling: How the frames were chosen; with a `jpeg_quality` they are stored so.
         lossless: How they are stored without one.
+        encoding_note: Why not as was asked for; empty otherwise.
 
     Raises:
         VideoTooLargeError: JPEG was asked for, and a frame is too long for it.
@@ -118,6 +133,7 @@ def encode_frame_file(
     metadata = {
         "schema": SCHEMA_VERSION,
         "encoding": encoding,
+        "encoding_note": encoding_note,
         "height_px": height,
         "width_px": width,
         "picks": keyframes.picks.tolist(),
@@ -146,13 +162,7 @@ def encode_frame_file(
         "frame_index": pa.array(keyframes.frame_index, mask=keyframes.frame_index == UNKNOWN_POSITION),
         "is_keyframe": pa.array(keyframes.is_keyframe),
     }
-    table = pa.table(columns).replace_schema_metadata(
-        {_METADATA_KEY: json.dumps(metadata).encode(), SEAL_KEY: BLANK_SEAL},
-    )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema, options=write_options(encoding)) as writer:
-        writer.write_table(table)
-    return seal(sink.getvalue().to_pybytes())
+    return _write(columns, metadata)
 
 
 def decode_frame_file(data: bytes) -> FrameFile:
@@ -184,6 +194,7 @@ def decode_frame_file(data: bytes) -> FrameFile:
             fingerprint=metadata["fingerprint"],
             method=metadata["method"],
             reason=metadata["reason"],
+            facts=metadata,
         )
     except _DAMAGE as error:
         raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
@@ -193,3 +204,13 @@ def _open(data: bytes, *, columns: list[int] | None = None) -> pa.Table:
     """Read all columns where they stand, or copies of some; the others are not decompressed."""
     options = pa.ipc.IpcReadOptions(included_fields=columns)
     return pa.ipc.open_file(pa.py_buffer(data), options=options).read_all()
+
+
+def _write(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
+    table = pa.table(columns).replace_schema_metadata(
+        {_METADATA_KEY: json.dumps(metadata).encode(), SEAL_KEY: BLANK_SEAL},
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema, options=write_options(metadata["encoding"])) as writer:
+        writer.write_table(table)
+    return seal(sink.getvalue().to_pybytes())

@@ -35,7 +35,7 @@ def encode_index(index: KnownIndex) -> bytes:
     """Write a keyframe table, or extents, as Arrow IPC."""
     if isinstance(index, KeyframeTable):
         columns = {name: pa.array(getattr(index, name)) for name in _COLUMNS}
-        metadata = {_STREAM_KEY: json.dumps(_describe(index)).encode()}
+        metadata = {_STREAM_KEY: json.dumps(describe_table(index)).encode()}
     else:
         columns = {
             "start": pa.array([extent.start for extent in index], pa.int64()),
@@ -62,12 +62,13 @@ def decode_index(data: bytes) -> KnownIndex:
         if _STREAM_KEY not in metadata:
             return tuple(map(Extent, table["start"].to_pylist(), table["data"].to_pylist()))
         columns = {name: table[name].to_numpy() for name in _COLUMNS}
-        return KeyframeTable(**columns, **_facts(json.loads(metadata[_STREAM_KEY])))
+        return KeyframeTable(**columns, **table_facts(json.loads(metadata[_STREAM_KEY])))
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
         raise FrameFileError(f"The index file is damaged ({type(error).__name__}).") from None
 
 
-def _describe(table: KeyframeTable) -> dict[str, Any]:
+def describe_table(table: KeyframeTable) -> dict[str, Any]:
+    """Give everything of a table but its columns, as JSON values."""
     return {
         "codec": asdict(table.codec) | {"extradata": base64.b64encode(table.codec.extradata).decode()},
         "stream": asdict(table.stream) | {"time_base": str(table.stream.time_base)},
@@ -77,8 +78,8 @@ def _describe(table: KeyframeTable) -> dict[str, Any]:
     }
 
 
-def _facts(described: dict[str, Any]) -> dict[str, Any]:
-    """Turn the metadata into a table's other arguments."""
+def table_facts(described: dict[str, Any]) -> dict[str, Any]:
+    """Turn what `describe_table` gave into a table's other arguments."""
     codec, stream = described["codec"], described["stream"]
     return described | {
         "codec": CodecFacts(**codec | {"extradata": base64.b64decode(codec["extradata"])}),

@@ -2,7 +2,7 @@
 
 `raw` reads without a copy. `lz4` and `zstd` compress differences between neighbours, which undoes
 exactly: green from red and blue, as lossless WebP does it (luma noise is the same in all three), and
-each row from the one above, PNG's filter "up". `jpeg` is lossy.
+each row from the one above, PNG's filter "up". `jpeg` is lossy. For `packets` see `tasks.frames.packets`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Lossless = Literal["raw", "lz4", "zstd"]
-Encoding = Literal["raw", "lz4", "zstd", "jpeg"]
+Exact = Literal["raw", "lz4", "zstd", "packets"]
+Encoding = Literal["raw", "lz4", "zstd", "packets", "jpeg"]
 
 # The higher levels take up to ten times as long for a tenth fewer bytes: `reelabel bench store`.
 _ZSTD_LEVEL = 1
@@ -35,7 +36,7 @@ def write_options(encoding: Encoding) -> pa.ipc.IpcWriteOptions:
     return pa.ipc.IpcWriteOptions(compression=codecs.get(encoding))
 
 
-def encode_pixels(images: npt.NDArray[np.uint8], encoding: Encoding, *, jpeg_quality: int | None) -> pa.Array:
+def encode_pixels(images: npt.NDArray[np.uint8], encoding: Encoding, *, jpeg_quality: int | None = None) -> pa.Array:
     """Make the column of pixels, one row per image.
 
     Args:
@@ -63,8 +64,8 @@ def decode_pixels(column: pa.Array, encoding: Encoding, shape: tuple[int, int, i
         ValueError: The column does not hold images of that shape.
         OSError: A JPEG cannot be read.
     """
-    if encoding not in get_args(Encoding):
-        raise ValueError(f"there is no encoding {encoding}")
+    if encoding not in {*get_args(Lossless), "jpeg"}:
+        raise ValueError(f"there are no pixels in the encoding {encoding}")
     if encoding == "jpeg":
         images = np.stack([from_jpeg(data) for data in column.to_pylist()])
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from infra.errors import (
@@ -21,6 +22,7 @@ from infra.uri import show_uri
 from tasks.frames.fetch import PARTS_FROM_BYTES, Fetcher, own_fault
 from tasks.frames.file import encode_frame_file
 from tasks.frames.key import frame_key
+from tasks.frames.packets import with_packets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,9 +30,12 @@ if TYPE_CHECKING:
     from infra.objects import ObjectInfo, ObjectStore
     from tasks.domain import Sampling
     from tasks.frames.cache import FrameCache
-    from tasks.frames.pixels import Lossless
+    from tasks.frames.fetch import Fetched
+    from tasks.frames.pixels import Exact
     from tasks.video.limits import Limits
     from tasks.video.pool import DecodePool
+
+_NO_PACKETS = "packets were asked for, but no table of keyframes tells of them, or they do not give these pixels alone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +73,18 @@ class PreparedVideo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparer:
-    """Prepares videos; safe to call from many threads."""
+    """Prepares videos; safe to call from many threads.
+
+    Attributes:
+        stored_as: How frame files hold their pixels; a `jpeg_quality` of the sampling comes before it.
+    """
 
     objects: ObjectStore
     cache: FrameCache
     pool: DecodePool
     sampling: Sampling
     limits: Limits
-    lossless: Lossless = "zstd"
+    stored_as: Exact = "zstd"
     allow_roots: tuple[Path, ...] = ()
     parts_from_bytes: int = PARTS_FROM_BYTES
 
@@ -115,18 +124,12 @@ class Preparer:
             sampling=self.sampling,
             limits=self.limits,
             parts_from_bytes=self.parts_from_bytes,
+            keep_packets=self.stored_as == "packets" and not self.sampling.jpeg_quality,
         )
         fetched = fetcher.fetch(info)
         keyframes = fetched.keyframes
         started = time.perf_counter()
-        data = encode_frame_file(
-            keyframes,
-            source_uri=show_uri(info.uri),  # the file must not carry an embedded video or a signed query
-            fingerprint=info.fingerprint,
-            sampling=self.sampling,
-            lossless=self.lossless,
-        )
-        self.cache.write(key, data)
+        self.cache.write(key, self._encode(fetched, info))
         return PreparedVideo(
             uri=info.uri,
             fingerprint=info.fingerprint,
@@ -142,6 +145,20 @@ class Preparer:
             decode_method=keyframes.method,
             decode_note=keyframes.reason,
         )
+
+    def _encode(self, fetched: Fetched, info: ObjectInfo) -> bytes:
+        encode = partial(
+            encode_frame_file,
+            fetched.keyframes,
+            source_uri=show_uri(info.uri),  # the file must not carry an embedded video or a signed query
+            fingerprint=info.fingerprint,
+            sampling=self.sampling,
+        )
+        if fetched.packets:
+            return with_packets(encode(lossless="raw"), fetched.packets)
+        if self.stored_as == "packets":
+            return encode(encoding_note=_NO_PACKETS)
+        return encode(lossless=self.stored_as)
 
 
 def look_at_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:

@@ -119,9 +119,14 @@ def extract_by_ranges(
             cause.bytes_fetched = file.bytes_fetched
         raise cause from None
     decode_ms = (time.perf_counter() - started - file.wait_s) * 1e3
-    return replace(
-        _thinned(keyframes, sampling), decode_ms=decode_ms, fetch_ms=file.wait_s * 1e3, bytes_fetched=file.bytes_fetched
-    ), table or file.index
+    keyframes = replace(
+        _thinned(keyframes, sampling),
+        decode_ms=decode_ms,
+        fetch_ms=file.wait_s * 1e3,
+        bytes_fetched=file.bytes_fetched,
+        parts=file.extents,
+    )
+    return keyframes, table or file.index
 
 
 def _by_shortest_way(request: Request) -> Keyframes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.video.orientation import Orientation
+    from tasks.video.ranges import Extent
 
 
 NO_PTS = -(2**63)  # FFmpeg's own: -1 is a time like any other
@@ -42,6 +43,7 @@ class Keyframes:
         decode_ms: Milliseconds from opening to the last frame, without those of `fetch_ms`.
         fetch_ms: Milliseconds spent waiting for parts of a remote file; 0 for a local one.
         bytes_fetched: Bytes of those parts.
+        parts: Those parts, and what was known of the file before.
         dropped_as_similar: Frames that were left out because they show nothing new.
     """
 
@@ -66,6 +68,7 @@ class Keyframes:
     dropped_as_similar: int = 0
     pixel_aspect: float = 1.0
     deviation_s: npt.NDArray[np.float64] | None = None
+    parts: tuple[Extent, ...] = field(default=(), repr=False)
 
     @property
     def rotation_deg(self) -> int:

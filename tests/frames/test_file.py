@@ -12,7 +12,7 @@ from infra.errors import FrameFileError, VideoTooLargeError
 from infra.settings import StoreSettings
 from tasks.domain import Sampling
 from tasks.frames.file import decode_frame_file, encode_frame_file
-from tasks.frames.pixels import Lossless
+from tasks.frames.pixels import Exact, Lossless
 from tests.frames.rewrite import rewrite
 
 LOSSLESS = get_args(Lossless)
@@ -127,5 +127,5 @@ def test_any_other_bytes_are_not_a_frame_file():
         decode_frame_file(b"PAR1" * 100)
 
 
-def test_settings_offer_every_lossless_encoding():
-    assert StoreSettings.model_fields["encoding"].annotation == Lossless
+def test_settings_offer_every_exact_encoding():
+    assert StoreSettings.model_fields["encoding"].annotation == Exact

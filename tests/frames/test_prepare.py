@@ -78,7 +78,7 @@ def test_a_file_stored_otherwise_without_loss_is_used_as_it_stands(preparer, mak
     uri = str(make_clip())
     first = preparer.prepare(uri)
 
-    second = replace(preparer, lossless=lossless).prepare(uri)
+    second = replace(preparer, stored_as=lossless).prepare(uri)
 
     assert second.was_cached
     assert second.key == first.key

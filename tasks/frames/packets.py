@@ -1,0 +1,144 @@
+"""A video's own keyframe packets instead of pixels: decoded and scaled whenever they are read.
+
+Packets come from strangers. So they are decoded in disposable processes, at reading as at writing, and
+whoever takes pixels from a frame file never meets them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from infra.errors import FrameFileError, VideoError
+from tasks.domain import Sampling
+from tasks.frames.file import decode_frame_file
+from tasks.frames.index_file import describe_table, table_facts
+from tasks.frames.pixels import encode_pixels
+from tasks.video.misled import MisledError
+from tasks.video.ranges import Span, SparseFile
+from tasks.video.table import KeyframeTable
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from tasks.frames.file import FrameFile
+    from tasks.video.keyframes import Keyframes
+    from tasks.video.limits import Limits
+    from tasks.video.pool import DecodePool
+    from tasks.video.ranges import ByteSource
+    from tasks.video.table import KnownIndex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StoredPackets:
+    """Some keyframes' packets where they stood in their video; a `ByteSource` that holds nothing else.
+
+    Attributes:
+        size_bytes: Length of the video's file.
+        table: These keyframes alone.
+        packets: The bytes of each.
+    """
+
+    size_bytes: int
+    table: KeyframeTable = field(repr=False)
+    packets: tuple[bytes, ...] = field(repr=False)
+
+    def read(self, start: int, size: int) -> bytes:
+        """Read packets that stand end to end."""
+        stored = sorted(zip(self.table.pos.tolist(), self.packets, strict=True))
+        return b"".join(packet for pos, packet in stored if start <= pos < start + size)
+
+
+def gather_packets(keyframes: Keyframes, index: KnownIndex, source: ByteSource) -> StoredPackets | None:
+    """Gather the packets of keyframes that were just extracted; None where no table tells of them.
+
+    Args:
+        keyframes: The frames.
+        index: What tells where they are.
+        source: Their video; read again only where `keyframes.parts` lack something.
+    """
+    if not isinstance(index, KeyframeTable) or keyframes.method != "index":
+        return None
+    if not np.isin(keyframes.pts, index.pts).all():
+        return None
+    rows = np.searchsorted(index.pts, keyframes.pts)
+    columns = {name: getattr(index, name)[rows] for name in ("pts", "pos", "size", "frames_before")}
+    table = replace(index, **columns)
+    spans = list(map(Span, table.pos.tolist(), table.size.tolist()))
+    file = SparseFile(source, keyframes.parts)
+    file.prefetch(spans)
+    return StoredPackets(size_bytes=source.size_bytes, table=table, packets=tuple(map(file.read_span, spans)))
+
+
+def decode_packets(
+    stored: StoredPackets, pool: DecodePool, *, sampling: Sampling, limits: Limits
+) -> npt.NDArray[np.uint8]:
+    """Decode stored packets in a child.
+
+    Returns:
+        RGB pixels; shape (N, H, W, 3), as they were extracted.
+
+    Raises:
+        MisledError: A packet does not decode to a keyframe.
+        VideoError: As `DecodePool.extract` does.
+    """
+    size = {"max_pixels": sampling.max_pixels, "size_multiple_px": sampling.size_multiple_px}
+    every = Sampling(num_frames=len(stored.packets), **size)
+    keyframes, _ = pool.extract_by_ranges(stored, sampling=every, limits=limits, known=stored.table)
+    return keyframes.images
+
+
+def prove_packets(
+    stored: StoredPackets, keyframes: Keyframes, pool: DecodePool, *, sampling: Sampling, limits: Limits
+) -> bool:
+    """Tell whether stored packets decode to the very pixels that were extracted."""
+    try:
+        images = decode_packets(stored, pool, sampling=sampling, limits=limits)
+    except (MisledError, VideoError):
+        return False
+    return np.array_equal(images, keyframes.images)
+
+
+def with_packets(data: bytes, stored: StoredPackets) -> bytes:
+    """Put packets in the place of a frame file's pixels."""
+    facts = describe_table(stored.table) | {
+        "pos": stored.table.pos.tolist(),
+        "frames_before": stored.table.frames_before.tolist(),
+        "size_bytes": stored.size_bytes,
+    }
+    packets = pa.array(stored.packets, pa.binary())
+    return decode_frame_file(data).replace_pixels(packets, encoding="packets", packets=facts)
+
+
+def with_pixels(file: FrameFile, pool: DecodePool, limits: Limits) -> bytes:
+    """Give a frame file's bytes, raw pixels in the place of packets; others as they are.
+
+    Raises:
+        FrameFileError: The packets are not those of the frames.
+        VideoError: As `DecodePool.extract` does.
+    """
+    if file.encoding != "packets":
+        return file.data
+    try:
+        sampling = Sampling.model_validate(file.facts["sampling"])
+        images = decode_packets(_stored_packets(file), pool, sampling=sampling, limits=limits)
+    except (MisledError, KeyError, TypeError, ValueError) as error:
+        raise FrameFileError(f"The frame file's packets cannot be decoded ({error}).") from None
+    return file.replace_pixels(encode_pixels(images, "raw"), encoding="raw", packets=None)
+
+
+def _stored_packets(file: FrameFile) -> StoredPackets:
+    packets = tuple(file.read_pixels().to_pylist())
+    facts = dict(file.facts["packets"])
+    size_bytes = facts.pop("size_bytes")
+    table = KeyframeTable(
+        pts=file.pts,
+        pos=np.array(facts.pop("pos"), np.int64),
+        size=np.array(list(map(len, packets)), np.int64),
+        frames_before=np.array(facts.pop("frames_before"), np.int64),
+        **table_facts(facts),
+    )
+    return StoredPackets(size_bytes=size_bytes, table=table, packets=packets)
