@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tasks.video.keyframes import Keyframes
 
 PACKETS = "packets"
+_PLAIN = "zstd, plain"  # of pixels as they are; the others are of differences
 _LOSSLESS: tuple[Lossless, ...] = ("raw", "lz4", "zstd")
 _ZSTD_LEVELS = (3, 9)
 _JPEG_QUALITIES = (85, 95)
@@ -124,8 +125,8 @@ def _row(
 
 def _ways(keyframes: Keyframes) -> dict[str, Way]:
     ways: dict[str, Way] = {name: Way(partial(_encode, keyframes, lossless=name), _decode) for name in _LOSSLESS}
-    ways["zstd, plain pixels"] = _compressed(keyframes.images, level=1, differences=False)
-    ways |= {f"zstd level {level}": _compressed(keyframes.images, level=level) for level in _ZSTD_LEVELS}
+    ways[_PLAIN] = _compressed(keyframes.images, level=1, differences=False)
+    ways |= {f"zstd {level}": _compressed(keyframes.images, level=level) for level in _ZSTD_LEVELS}
     return ways | {
         f"jpeg {quality}": Way(partial(_encode, keyframes, jpeg_quality=quality), _decode)
         for quality in _JPEG_QUALITIES
