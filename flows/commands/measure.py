@@ -110,7 +110,9 @@ def _fetch_table(rows: Sequence[FetchRow]) -> Table:
 
 
 def _store_table(title: str, rows: Iterable[StoreRow]) -> Table:
-    table = Table("", "bytes", "of raw", "encode", "put", "get", "decode", "pixels", title=title, box=SIMPLE)
+    table = Table(title=title, box=SIMPLE, collapse_padding=True, pad_edge=False)
+    for heading in ("", "bytes", "of raw", "encode", "put", "get", "decode", "pixels"):
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     for row in rows:
         table.add_row(
             row.way,
