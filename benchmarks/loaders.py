@@ -6,6 +6,7 @@ and keyframes as loaders of keyframes take them: demux all packets for the flags
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -130,6 +131,11 @@ class FileParts:
     def size_bytes(self) -> int:
         """Length of the file."""
         return self.path.stat().st_size
+
+    @property
+    def patience_s(self) -> float:
+        """A file needs none."""
+        return math.inf
 
     def read(self, start: int, size: int) -> bytes:
         """Read a part."""

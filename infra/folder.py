@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import secrets
 import shutil
@@ -28,6 +29,8 @@ _NOWHERE = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOL
 
 class Folder:
     """Reads and writes files with the same promises as S3: whole, write-once, unchanged while read."""
+
+    patience_s = math.inf  # the kernel's
 
     @staticmethod
     def path(uri: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import math
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
@@ -22,6 +23,8 @@ _CHARACTERS_PER_BYTE = 3  # of %41, the longest way to write a byte
 
 class Inline:
     """Reads `data:` URIs; they cannot be written, change or go away."""
+
+    patience_s = math.inf
 
     def stat(self, uri: str) -> ObjectInfo:
         """Look at the bytes."""

@@ -23,6 +23,8 @@ __all__ = ["ObjectInfo", "ObjectStore"]
 
 
 class _Readable(Protocol):
+    @property
+    def patience_s(self) -> float: ...
     def stat(self, uri: str) -> ObjectInfo: ...
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes: ...
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes: ...
@@ -92,6 +94,10 @@ class ObjectStore:
             RangesIgnoredError: The server gives whole objects only; `download` it.
         """
         return self._readable(uri).read_range(uri, start=start, size=size, fingerprint=fingerprint)
+
+    def patience_s(self, uri: str) -> float:
+        """Tell how many seconds one request may take, attempts and all, before it fails."""
+        return self._readable(uri).patience_s
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None) -> int:
         """Copy one object into the file `path`, which is removed again if that fails.

@@ -36,6 +36,12 @@ class S3:
         """Keep `settings`; nothing is opened yet."""
         self._settings = settings
 
+    @property
+    def patience_s(self) -> float:
+        """Seconds that one request may take, attempts and all, before it fails."""
+        settings = self._settings
+        return settings.max_attempts * (settings.connect_timeout_s + settings.read_timeout_s)
+
     def stat(self, uri: str) -> ObjectInfo:
         """Look at one object."""
         bucket, key = _split(uri)

@@ -53,6 +53,11 @@ class Web:
         """Keep `settings`; nothing is opened yet."""
         self._settings = settings
 
+    @property
+    def patience_s(self) -> float:
+        """Seconds that one request may take, attempts and all, before it fails."""
+        return self._settings.total_timeout_s
+
     def stat(self, uri: str) -> ObjectInfo:
         """Look at one object: by its first byte, or at all of it where the server tells no length or version."""
 

@@ -21,6 +21,11 @@ class RemoteVideo:
         """Length of the whole."""
         return self.info.size_bytes
 
+    @property
+    def patience_s(self) -> float:
+        """Seconds that reads may take, one of them or all together."""
+        return self.objects.patience_s(self.info.uri)
+
     def read(self, start: int, size: int) -> bytes:
         """Read a part.
 

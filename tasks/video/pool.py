@@ -125,7 +125,8 @@ class DecodePool:
             ReelabelError: What `source.read` raises.
         """
         wanted: dict[str, Any] = {"sampling": sampling, "limits": limits, "known": known}
-        keyframes, index = self._run(_extract_by_ranges, source, **wanted, threads=self._threads)
+        patience_s = 2 * source.patience_s  # all its reads, and the one that is then given up
+        keyframes, index = self._run(_extract_by_ranges, source, patience_s=patience_s, **wanted, threads=self._threads)
         return unpack(keyframes), index
 
     def close(self) -> None:
@@ -140,11 +141,11 @@ class DecodePool:
         self._pool.stop()  # type: ignore[no-untyped-call]
         self._pool.join()
 
-    def _run(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:  # noqa: ANN401
+    def _run(self, function: Callable[..., T], *arguments: Any, patience_s: float = 0.0, **named: Any) -> T:  # noqa: ANN401
         deaths = replaced = 0
         while True:
             try:
-                result: T = self._schedule(function, arguments, named).result()
+                result: T = self._schedule(function, arguments, named, patience_s).result()
             except FutureTimeoutError:
                 raise DecoderTimeoutError(
                     f"Decoding took longer than {self._timeout_s:g} s; raise extract.timeout_s if the video is good.",
@@ -175,6 +176,7 @@ class DecodePool:
         function: Callable[..., T],
         arguments: tuple[Any, ...],
         named: dict[str, Any],
+        patience_s: float,
     ) -> ProcessFuture[T]:
         with self._replacing:
             if self._is_closed:
@@ -184,7 +186,7 @@ class DecodePool:
                 self._end()
                 self._pool = self._make_pool()
             call = [function, self._cpu_s, *arguments]
-            future = self._pool.schedule(_explained, args=call, kwargs=named, timeout=self._timeout_s)
+            future = self._pool.schedule(_explained, args=call, kwargs=named, timeout=self._timeout_s + patience_s)
             self._waited_for.add(future)
             future.add_done_callback(self._waited_for.discard)
             return future

@@ -8,6 +8,7 @@ from bisect import bisect_right, insort
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from infra.errors import StoreUnavailableError
 from tasks.video.misled import MisledError
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ class ByteSource(Protocol):
     @property
     def size_bytes(self) -> int:
         """Length of the whole."""
+
+    @property
+    def patience_s(self) -> float:
+        """Seconds that reads may take, one of them or all together."""
 
     def read(self, start: int, size: int) -> bytes:
         """Read a part; `size` is at least 1, and the part lies within the whole."""
@@ -159,6 +164,7 @@ class SparseFile:
         apply = threads.map if threads else map
         try:
             self._require_small(gaps)
+            self._require_patience()
             extents = list(apply(self._read, gaps))
         except Exception as error:
             self.failure = error
@@ -173,6 +179,14 @@ class SparseFile:
     def _require_small(self, gaps: Sequence[Span]) -> None:
         if self.bytes_fetched + sum(gap.size for gap in gaps) > _MOST_SHARE * self.size_bytes:
             raise MisledError("its parts would add up to most of the file")
+
+    def _require_patience(self) -> None:
+        """Give a store up before the decoder's time is over, which would be taken for the video's fault."""
+        if self.wait_s > self._source.patience_s:
+            raise StoreUnavailableError(
+                f"Its parts came too slowly: {self.wait_s:.0f} s for {self.bytes_fetched:,} bytes; "
+                "look at the store, or raise its timeouts.",
+            )
 
     def _read(self, gap: Span) -> Extent:
         data = self._source.read(gap.start, gap.size)

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from infra.errors import VideoChangedError
+from infra.errors import VideoChangedError, VideoUnavailableError
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings, WebSettings
 from tasks.domain import Sampling
 from tasks.frames.cache import FrameCache
 from tasks.frames.fetch import Fetcher
@@ -12,6 +14,7 @@ from tasks.frames.key import index_key
 from tasks.video.extract import extract_keyframes
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
+from tests.infra.web_server import serving
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +100,18 @@ def test_a_video_replaced_while_it_is_read_is_an_error(fetcher, put, clip, objec
 
     with pytest.raises(VideoChangedError):
         fetcher.fetch(info)
+
+
+def test_a_server_that_falls_silent_is_at_fault_and_not_the_video(clip):
+    web = WebSettings(timeout_s=0.3, total_timeout_s=2, max_attempts=2, allow_private=True)
+    store = ObjectStore(StoreSettings(), web)
+    with serving() as server, DecodePool(processes=1, timeout_s=1, memory_mib=2048) as pool:
+        uri = server.add("/clip", body=clip.read_bytes())
+        info = store.stat(uri)
+        server.pages["/clip"].pause_s = 2
+        fetcher = Fetcher(
+            objects=store, cache=None, pool=pool, sampling=Sampling(), limits=Limits(), parts_from_bytes=0
+        )
+
+        with pytest.raises(VideoUnavailableError, match="attempts"):
+            fetcher.fetch(info)

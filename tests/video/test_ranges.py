@@ -22,6 +22,8 @@ class Memory:
         self.given = []
         self.failing_after = failing_after
 
+    patience_s = 60
+
     @property
     def size_bytes(self):
         return len(self.data)
