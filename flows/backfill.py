@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.parameters import AS_SET, Dataset, Manifest, Model, NumFrames
+from flows.parameters import AS_SET, Dataset, Manifest, Model, NumFrames, Permutations
 from flows.run import RunRequest, execute_run
 from infra.errors import ConfigurationError
 from infra.settings import SamplingChoice, load_settings
@@ -29,13 +29,14 @@ _SHOWN_IDS = 5
     flow_run_name="backfill-{manifest}",
     task_runner=ThreadPoolTaskRunner(max_workers=4),  # type: ignore[arg-type]
 )
-def backfill(
+def backfill(  # noqa: PLR0913 - a form's fields
     manifest: Manifest,
     job_ids: list[str] = [],  # noqa: B006 - a form's default; never changed
     dataset: Dataset = None,
     num_frames: NumFrames = None,
     sampling: SamplingChoice = AS_SET,
     model: Model = None,
+    permutations: Permutations = None,
     *,
     failed: bool = False,
     force: bool = False,
@@ -49,6 +50,7 @@ def backfill(
         num_frames: Frames shown to the model per video, 1 to 512; empty takes the setting (16).
         sampling: How frames are chosen; what is empty is as the settings have it.
         model: Model folder or hub name; empty takes the setting, or the tiny model that ships.
+        permutations: Orders in which each question's choices are shown and averaged; empty takes the setting (1).
         failed: Ask again every job that ended as a failure.
         force: Ask again even where a valid label stands.
     """
@@ -72,6 +74,7 @@ def backfill(
         num_frames=num_frames,
         sampling=sampling,
         model=model,
+        permutations=permutations,
         select=select,
     )
     return str(execute_run(request, load_settings()))

@@ -130,6 +130,11 @@ NumFrames = Annotated[
 ]
 
 
+Permutations = Annotated[
+    int | None, typer.Option(min=1, max=26, help="Orders in which each question's choices are shown and averaged.")
+]
+
+
 @app.command()
 @example("reelabel classify s3://videos/jobs/*.parquet --dataset animals")
 @with_sampling
@@ -138,6 +143,7 @@ def classify(
     dataset: Annotated[str | None, typer.Option(help="Where job ids are unique; else the file's name.")] = None,
     num_frames: NumFrames = None,
     model: Annotated[str | None, typer.Option(help="Model folder or hub name.")] = None,
+    permutations: Permutations = None,
     *,
     sampling: SamplingChoice,
     force: Annotated[bool, typer.Option("--force", help="Ask again even where a valid label stands.")] = False,
@@ -145,7 +151,15 @@ def classify(
     """Answer every job of a manifest that has no valid label yet."""
     from flows.commands.run import run_classify  # noqa: PLC0415 - Prefect takes a second to import
 
-    code = run_classify(manifest, dataset=dataset, num_frames=num_frames, sampling=sampling, model=model, force=force)
+    code = run_classify(
+        manifest,
+        dataset=dataset,
+        num_frames=num_frames,
+        sampling=sampling,
+        model=model,
+        permutations=permutations,
+        force=force,
+    )
     raise typer.Exit(code)
 
 
@@ -163,6 +177,7 @@ def backfill(  # noqa: PLR0913 - a command's options
     dataset: Annotated[str | None, typer.Option(help="Else the last run's.")] = None,
     num_frames: NumFrames = None,
     model: Annotated[str | None, typer.Option(help="Model folder or hub name.")] = None,
+    permutations: Permutations = None,
     sampling: SamplingChoice,
 ) -> None:
     """Ask chosen jobs again: by id, or those that failed."""
@@ -177,6 +192,7 @@ def backfill(  # noqa: PLR0913 - a command's options
         num_frames=num_frames,
         sampling=sampling,
         model=model,
+        permutations=permutations,
     )
     raise typer.Exit(code)
 

@@ -14,6 +14,7 @@ from infra.settings import SamplingChoice
 Manifest = Annotated[str, Field(min_length=1)]
 Dataset = Annotated[str | None, Field(max_length=200)]
 NumFrames = Annotated[int | None, Field(ge=1, le=512)]
+Permutations = Annotated[int | None, Field(ge=1, le=26)]
 Model = Annotated[str | None, Field(max_length=1000)]
 
 AS_SET = SamplingChoice()

@@ -65,6 +65,7 @@ class RunRequest:
     num_frames: int | None = None
     sampling: SamplingChoice = AS_SET
     model: str | None = None
+    permutations: int | None = None
     select: Callable[[Sequence[Job], Sequence[Job], Engine, RunSpec, str], Sequence[Job]] = field(
         default=lambda _jobs, pending, *_: pending,
     )
@@ -111,7 +112,13 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
     jobs = read_jobs(request.manifest, objects)
     card = read_model_card(request.model or settings.model.name, revision=settings.model.revision)
     engine_environment(_engine_config(card, settings))
-    spec = make_spec(card, settings, num_frames=request.num_frames, choice=request.sampling)
+    spec = make_spec(
+        card,
+        settings,
+        num_frames=request.num_frames,
+        choice=request.sampling,
+        permutations=request.permutations,
+    )
     dataset = request.dataset or dataset_name(request.manifest)
     database = connect(settings.database)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from prefect import task
@@ -22,6 +22,7 @@ from infra.errors import (
 from tasks.domain import Answer, Failure, JobResult, Stage
 from tasks.frames.file import decode_frame_file
 from tasks.frames.packets import with_pixels
+from tasks.model.orders import ask_in_every_order, rotations
 from tasks.model.prompt import question_text
 from tasks.model.questions import Batch, Question, Refusal
 from tasks.results.write import write_shard
@@ -253,7 +254,7 @@ def ask_engine(engine: EngineProcess, batch: Batch) -> list[Reply]:
 def _ask(engine: EngineProcess, batch: Batch, deaths_left: list[int]) -> list[Reply]:
     for _ in range(_TRIES):
         try:
-            return engine.ask(batch)
+            return ask_in_every_order(engine.ask, batch)
         except EngineLostError as error:
             deaths_left[0] -= 1
             if deaths_left[0] == 0:
@@ -293,13 +294,17 @@ def _video_failures(extracted: ExtractedShard) -> list[Failure]:
 
 
 def _question(job: Job, spec: RunSpec) -> Question:
-    return Question(
-        video_id=job.video_uri,
-        text=question_text(spec.template, prompt=job.prompt, choices=job.choices),
-        system_prompt=job.system_prompt or spec.system_prompt,
-        choices=job.choices,
-        scoring=spec.choice_scoring,
+    question, *others = (
+        Question(
+            video_id=job.video_uri,
+            text=question_text(spec.template, prompt=job.prompt, choices=choices),
+            system_prompt=job.system_prompt or spec.system_prompt,
+            choices=choices,
+            scoring=spec.choice_scoring,
+        )
+        for choices in rotations(job.choices, spec.permutations)
     )
+    return replace(question, others=tuple(others))
 
 
 def _result(job: Job, video: PreparedVideo, answer: Answer, *, cache_read_ms: float, shard_index: int) -> JobResult:

@@ -24,6 +24,7 @@ def make_spec(
     *,
     num_frames: int | None = None,
     choice: SamplingChoice = AS_SET,
+    permutations: int | None = None,
 ) -> RunSpec:
     """Put together everything on the run's side that can change an answer.
 
@@ -32,6 +33,7 @@ def make_spec(
         settings: What holds unless the run asks for something else.
         num_frames: What the run asks for; None is as set.
         choice: The same for the other options of sampling.
+        permutations: In how many orders the choices are shown; None is as set.
 
     Raises:
         ConfigurationError: The sampling options do not go together.
@@ -52,7 +54,8 @@ def make_spec(
         if (value := getattr(settings.model, name)) is not None
     }
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
-    return RunSpec(model=identity, sampling=sampling, **wording)
+    orders = permutations or settings.model.permutations
+    return RunSpec(model=identity, sampling=sampling, permutations=orders, **wording)
 
 
 def _chosen(settings: SamplingSettings, choice: SamplingChoice) -> dict[str, Any]:

@@ -243,6 +243,9 @@ class ModelSettings(_Section):
     choice_scoring: Annotated[
         Literal["letter", "text"], Field(description="Answer by letter, or by the choice's own first token.")
     ] = "letter"
+    permutations: Annotated[
+        int, Field(ge=1, le=26, description="Orders in which a question's choices are shown and averaged.")
+    ] = 1
 
     @field_validator("name")
     @classmethod

@@ -75,6 +75,7 @@ def run_backfill(
     num_frames: int | None,
     sampling: SamplingChoice,
     model: str | None,
+    permutations: int | None,
 ) -> int:
     """Ask chosen jobs again, or say what would be asked; gives the exit code."""
     job_ids = choice.job_ids()
@@ -88,6 +89,7 @@ def run_backfill(
             "num_frames": num_frames,
             "sampling": sampling.model_dump(exclude_none=True),
             "model": model,
+            "permutations": permutations,
         }
         if dry_run:
             _print_plan(choice, job_ids, parameters, settings=settings, engine=engine)
@@ -112,7 +114,8 @@ def _print_plan(
     jobs = read_jobs(parameters["manifest"], objects)
     card = read_model_card(parameters["model"] or settings.model.name, revision=settings.model.revision)
     sampling = SamplingChoice(**parameters["sampling"])
-    spec = make_spec(card, settings, num_frames=parameters["num_frames"], choice=sampling)
+    asked = {name: parameters[name] for name in ("num_frames", "permutations")}
+    spec = make_spec(card, settings, choice=sampling, **asked)
     dataset = parameters["dataset"]
     chosen = set(job_ids)
     if choice.failed:

@@ -74,6 +74,8 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
         lines.append(("jobs per second", f"{_rate(row, seconds):.1f} after the engine's start"))
     for group in summary.failures:
         lines.append((f"failed: {group.code}", f"{group.count:,}, such as {group.job_id}: {group.message}"))
+    if summary.order:
+        lines.append(("order of choices", str(summary.order)))
     if summary.cut_short:
         labels = counted(summary.cut_short, "label")
         lines.append(("cut short", f"{labels} on what is left of a video, such as {summary.cut_short_job_id}"))

@@ -1,7 +1,7 @@
 """Shared types. Imports nothing else of ours."""
 
 from tasks.domain.job import Job, Shard
-from tasks.domain.outcome import Answer, Failure, JobResult, Stage
+from tasks.domain.outcome import Answer, Failure, JobResult, OrderBias, Stage
 from tasks.domain.spec import SAMPLER_OPTIONS, ModelIdentity, RunSpec, SamplerName, Sampling
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Job",
     "JobResult",
     "ModelIdentity",
+    "OrderBias",
     "RunSpec",
     "SamplerName",
     "Sampling",

@@ -22,16 +22,34 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrderBias:
+    """How much it mattered in which order one job's choices were shown.
+
+    Attributes:
+        permutations: Orders asked, at least two.
+        agreement: Share of the orders whose own label is that of their average, 0 to 1.
+        spread: Largest difference that another order made to one choice's probability, 0 to 1.
+        same_position: Whether every order chose the same position, whatever stood there.
+    """
+
+    permutations: int
+    agreement: float
+    spread: float
+    same_position: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the model said about one job.
+    """What the model said about one job; sums over its orders, where it was asked in several.
 
     Attributes:
         choice_index: Position of the most probable choice.
-        probabilities: One per choice, summing to one.
+        probabilities: One per choice, summing to one; the average of its orders.
         prompt_tokens: Tokens of the rendered prompt, video included.
         cached_tokens: Those of them served by the prefix cache.
         preprocess_ms: Milliseconds of the model's own processor for this job.
         inference_ms: This job's share of its batch's engine milliseconds.
+        order: None where the choices were shown in one order only.
     """
 
     choice_index: int
@@ -40,6 +58,7 @@ class Answer:
     cached_tokens: int
     preprocess_ms: float
     inference_ms: float
+    order: OrderBias | None = None
 
     def __post_init__(self) -> None:
         """Check that the probabilities are a distribution over the choices."""

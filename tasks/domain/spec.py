@@ -44,6 +44,10 @@ def _is_unset(value: object) -> bool:
     return value is None
 
 
+def _is_one(value: object) -> bool:
+    return value == 1
+
+
 class Sampling(BaseModel):
     """Which frames of a video the model sees, and at what size.
 
@@ -155,6 +159,16 @@ class RunSpec(BaseModel):
         Literal["letter", "text"],
         Field(description="Answer by the choice's letter, or by the first token of its own text."),
     ] = "letter"
+    permutations: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=26,
+            exclude_if=_is_one,
+            description="Orders in which a question's choices are shown, at most as many as it has choices; "
+            "their probabilities are averaged.",
+        ),
+    ] = 1
 
     @cached_property
     def spec_id(self) -> str:

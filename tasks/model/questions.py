@@ -61,6 +61,7 @@ class Question:
         system_prompt: None leaves it to the model's chat template.
         choices: The answers, in order.
         scoring: By the choice's letter, or by the first token of its own text.
+        others: The same question with its choices in other orders, asked beside it.
     """
 
     video_id: str
@@ -68,6 +69,7 @@ class Question:
     system_prompt: str | None
     choices: tuple[str, ...]
     scoring: Literal["letter", "text"]
+    others: tuple[Question, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from sqlalchemy import DateTime, Double, Integer, SmallInteger, Text, Uuid, cast, select
+from sqlalchemy import Boolean, DateTime, Double, Integer, SmallInteger, Text, Uuid, cast, select
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from infra.database import database_errors
@@ -21,6 +21,7 @@ _DTYPES: dict[type[TypeEngine[Any]], pl.DataType] = {
     Text: pl.String(),
     Uuid: pl.String(),
     JSONB: pl.String(),
+    Boolean: pl.Boolean(),
     SmallInteger: pl.Int16(),
     Integer: pl.Int32(),
     Double: pl.Float64(),

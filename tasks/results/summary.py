@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select, text
 
+from infra.wording import counted
 from sql.queries import read_query
 from tasks.results.stage import ASKED, staged_jobs
 from tasks.results.tables import RESULT
@@ -42,6 +43,32 @@ class TaskScore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrderScore:
+    """What decided the jobs whose choices were shown in several orders.
+
+    Attributes:
+        jobs: Labels that were given so.
+        content: Those of them with the same label in every order.
+        position: Those with the same position in every order, whatever stood there.
+        spread: Mean over the jobs of the largest difference that the order made to a probability.
+    """
+
+    jobs: int
+    content: int
+    position: int
+    spread: float
+
+    def __str__(self) -> str:
+        """Say it in one sentence."""
+        rest = self.jobs - self.content - self.position
+        return (
+            f"of {counted(self.jobs, 'job')}, content decided {self.content / self.jobs:.1%}, "
+            f"position {self.position / self.jobs:.1%}, neither alone {rest / self.jobs:.1%}; "
+            f"another order moved a probability by up to {self.spread:.3f}, on average over the jobs"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
     """Failures of one code, and one of them as an example."""
 
@@ -56,6 +83,7 @@ class Summary:
     """Scores by task, failures by code with the most frequent first, and labels on files that are cut short.
 
     Attributes:
+        order: None where every question was asked in one order only.
         cut_short: Labels given for what is left of a file.
         cut_short_job_id: One of their jobs.
     """
@@ -64,6 +92,7 @@ class Summary:
     failures: tuple[FailureGroup, ...]
     cut_short: int = 0
     cut_short_job_id: str | None = None
+    order: OrderScore | None = None
 
     @property
     def overall(self) -> TaskScore:
@@ -89,6 +118,7 @@ def summarize_results(engine: Engine, *, dataset: str, spec_id: str, jobs: Seque
             failures=_failures(connection, dataset, spec_id),
             cut_short=cut_short,
             cut_short_job_id=job_id,
+            order=_order(connection, dataset, spec_id),
         )
 
 
@@ -111,6 +141,21 @@ def _scores(connection: Connection, dataset: str, spec_id: str) -> tuple[TaskSco
 def _failures(connection: Connection, dataset: str, spec_id: str) -> tuple[FailureGroup, ...]:
     rows = connection.execute(text(read_query("failures_by_code")), {"dataset": dataset, "spec_id": spec_id})
     return tuple(FailureGroup(**row) for row in rows.mappings())
+
+
+def _order(connection: Connection, dataset: str, spec_id: str) -> OrderScore | None:
+    query = (
+        select(
+            func.count().label("jobs"),
+            func.count().filter(RESULT.c.order_agreement == 1).label("content"),
+            func.count().filter(RESULT.c.same_position).label("position"),
+            func.avg(RESULT.c.order_spread).label("spread"),
+        )
+        .join(ASKED, RESULT.c.job_id == ASKED.c.job_id)
+        .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id, RESULT.c.permutations > 1)
+    )
+    row = connection.execute(query).mappings().one()
+    return OrderScore(**row) if row["jobs"] else None
 
 
 def _cut_short(connection: Connection, dataset: str, spec_id: str) -> tuple[int, str | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     DateTime,
     Double,
@@ -60,6 +61,9 @@ RESULT = Table(
     Column("created_at", DateTime(timezone=True)),
     *(Column(name, Text) for name in ("decode_method", "decode_note")),
     Column("entropy_nats", Double),
+    Column("permutations", SmallInteger),
+    *(Column(name, Double) for name in ("order_agreement", "order_spread")),
+    Column("same_position", Boolean),
 )
 
 FAILURE = Table(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine, Table
 
-    from tasks.domain import Failure, JobResult
+    from tasks.domain import Failure, JobResult, OrderBias
 
 _KEY = ("dataset", "job_id", "spec_id")
 _TIMINGS = ("fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms")
@@ -101,9 +101,11 @@ def _drop(connection: Connection, table: Table, run: RunKey, job_ids: list[str])
 
 def _result_row(run: RunKey, result: JobResult) -> dict[str, Any]:
     answer = asdict(result.answer)
+    del answer["order"]
     return {
         **asdict(run),
         **answer,
+        **_order_columns(result.answer.order),
         **{name: getattr(result, name) for name in _COPIED},
         "probabilities": list(result.answer.probabilities),
         "job_id": result.job.job_id,
@@ -115,6 +117,15 @@ def _result_row(run: RunKey, result: JobResult) -> dict[str, Any]:
         "answer": result.job.answer,
         "task": result.job.task,
         "subtask": result.job.subtask,
+    }
+
+
+def _order_columns(order: OrderBias | None) -> dict[str, Any]:
+    return {
+        "permutations": order.permutations if order else 1,
+        "order_agreement": order.agreement if order else None,
+        "order_spread": order.spread if order else None,
+        "same_position": order.same_position if order else None,
     }
 
 

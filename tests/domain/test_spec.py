@@ -38,6 +38,14 @@ def test_frames_seen_through_jpeg_make_another_spec_which_says_so():
     )
 
 
+def test_only_a_spec_with_several_orders_of_choices_says_so():
+    once, thrice = (RunSpec(model=ModelIdentity(name="m"), permutations=number) for number in (1, 3))
+
+    assert "permutations" not in once.model_dump(mode="json")
+    assert RunSpec.model_validate_json(thrice.model_dump_json()) == thrice
+    assert once.spec_id == RunSpec(model=ModelIdentity(name="m")).spec_id != thrice.spec_id
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

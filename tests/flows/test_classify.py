@@ -97,6 +97,22 @@ def test_labels_are_right(environment):
 
 
 @pytest.mark.usefixtures("first_run")
+def test_choices_in_every_order_are_averaged_and_their_bias_told(environment, manifest, prefect_services, tmp_path):
+    objects = ObjectStore(prefect_services.store)
+    few = pl.read_parquet(objects.read(manifest)).head(9)
+    few.write_parquet(tmp_path / "few.parquet")
+
+    run = reelabel(environment, "classify", str(tmp_path / "few.parquet"), "--permutations", "4")
+
+    assert "Reconciled: 9 jobs = 9 labels + 0 failures." in run.stdout, run.stderr
+    assert re.search(r"of 9 jobs, content decided [\d.]+%, position [\d.]+%", run.stdout)
+    rows = json.loads(reelabel(environment, "results", "last", "--format", "json").stdout)
+    assert {row["permutations"] for row in rows} == {4}
+    assert all(row["cached_tokens"] >= 3 * 32 for row in rows)  # a block of the video in all orders but the first
+    assert all(row["label"] == row["answer"] for row in rows if row["task"] == "colour")
+
+
+@pytest.mark.usefixtures("first_run")
 def test_the_second_time_nothing_is_extracted_and_nothing_asked(environment, manifest, prefect_services):
     log = prefect_services.home / "logs/engine.log"
     before = log.read_bytes()

@@ -33,6 +33,7 @@ def test_deploying_twice_leaves_three_deployments_with_forms(environment):
         sampling = found[name].parameter_openapi_schema["definitions"]["SamplingChoice"]["properties"]
         assert {"keyframes", "qwen2_vl"} <= set(sampling["sampler"]["anyOf"][0]["enum"])
         assert "such as 0.95" in sampling["drop_similar"]["description"]
+    assert "choices are shown and averaged" in fields["permutations"]["description"]
 
 
 def test_every_command_has_help_with_an_example():

@@ -42,6 +42,13 @@ def test_what_a_run_asks_for_wins_over_the_settings(card):
     assert other.jpeg_quality == 90
 
 
+def test_orders_of_choices_are_the_runs_or_the_settings(card):
+    settings = Settings(model={"permutations": 2})
+
+    assert make_spec(card, settings).permutations == 2
+    assert make_spec(card, settings, permutations=4).permutations == 4
+
+
 def test_a_choice_of_nothing_is_the_spec_of_the_settings(card):
     settings = Settings(sampling={"sampler": "dynamic", "max_duration_s": 9})
 

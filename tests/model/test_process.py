@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tasks.domain import Answer, Sampling
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.frames.file import encode_frame_file
 from tasks.model.identity import TINY_MODEL
+from tasks.model.orders import ask_in_every_order, rotations
 from tasks.model.process import EngineProcess
 from tasks.model.prompt import question_text
 from tasks.model.questions import Batch, EngineConfig, Question
@@ -75,6 +77,19 @@ def test_questions_on_one_video_share_its_prefill(engine):
 
     assert first.cached_tokens == 0
     assert second.cached_tokens >= 32
+
+
+def test_the_orders_of_one_question_share_its_videos_prefill(engine):
+    first, *others = (question(choices=order) for order in rotations(("red", "green", "blue", "yellow"), 4))
+    batch = Batch(frame_files={"v": frame_file(5)}, questions=(replace(first, others=tuple(others)),))
+
+    [answer] = ask_in_every_order(engine.ask, batch)
+
+    alone = engine.ask(batch.only((first, *others)))
+    assert answer.order.permutations == 4
+    assert answer.prompt_tokens == sum(one.prompt_tokens for one in alone)
+    assert answer.cached_tokens >= 3 * 32  # all but the first order found the video in the cache
+    assert sum(answer.probabilities) == pytest.approx(1)
 
 
 def test_answers_do_not_depend_on_what_else_is_in_the_batch(engine):

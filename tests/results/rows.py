@@ -11,11 +11,10 @@ def job(name, **changed):
     return replace(Job(job_id=name, video_uri=f"{name}.mp4", prompt="?", choices=("yes", "no")), **changed)
 
 
-def result(of, probabilities=(0.25, 0.75)):
+def result(of, probabilities=(0.25, 0.75), order=None):
     """Label a job with its second choice."""
-    answer = Answer(
-        choice_index=1, probabilities=probabilities, prompt_tokens=90, cached_tokens=64, preprocess_ms=1, inference_ms=2
-    )
+    counts = {"prompt_tokens": 90, "cached_tokens": 64, "preprocess_ms": 1, "inference_ms": 2}
+    answer = Answer(choice_index=1, probabilities=probabilities, order=order, **counts)
     timings = {"fetch_ms": 1, "decode_ms": 2, "cache_write_ms": 3, "cache_read_ms": 4}
     counts = {"keyframes_in_file": 5, "frames_used": 4, "shard_index": 0}
     return JobResult(job=of, source_fingerprint="e1", answer=answer, **timings, **counts)

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import inspect, text
 
 from infra.errors import ConfigurationError
-from tasks.domain import Stage
+from tasks.domain import OrderBias, Stage
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
 from tasks.results.pending import count_foreign, pending_jobs
@@ -32,6 +32,16 @@ def test_a_label_is_written_with_everything_about_it(engine, run):
     assert row["entropy_nats"] == pytest.approx(-0.25 * log(0.25) - 0.75 * log(0.75))
     assert (row["keyframes_in_file"], row["frames_used"], row["prompt_tokens"], row["cached_tokens"]) == (5, 4, 90, 64)
     assert row["run_id"] == str(run.run_id)
+
+
+def test_what_the_order_of_the_choices_did_is_written_beside_the_label(engine, run):
+    order = OrderBias(permutations=2, agreement=0.5, spread=0.25, same_position=True)
+    write_shard(engine, run=run, results=[result(job("a")), result(job("b"), order=order)], failures=[])
+
+    rows = read_results(engine, dataset="d", spec_id=SPEC.spec_id)
+
+    columns = rows.select("permutations", "order_agreement", "order_spread", "same_position")
+    assert columns.rows() == [(1, None, None, None), (2, 0.5, 0.25, True)]
 
 
 def test_times_are_utc_whatever_the_database_s_time_zone(engine, run, database_url):

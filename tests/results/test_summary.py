@@ -1,6 +1,7 @@
 from dataclasses import replace
 
-from tasks.results.summary import summarize_results
+from tasks.domain import OrderBias
+from tasks.results.summary import OrderScore, summarize_results
 from tasks.results.write import write_shard
 from tests.results.rows import SPEC, failure, job, result
 
@@ -41,6 +42,27 @@ def test_a_dataset_without_rows_has_no_scores(engine):
     summary = summarize_results(engine, dataset="none", spec_id=SPEC.spec_id, jobs=[])
 
     assert (summary.tasks, summary.failures, summary.overall.accuracy) == ((), (), None)
+
+
+def test_jobs_are_counted_by_what_decided_them(engine, run):
+    def ordered(name, agreement, *, same_position):
+        bias = OrderBias(permutations=2, agreement=agreement, spread=0.5, same_position=same_position)
+        return result(job(name), order=bias)
+
+    labelled = [
+        ordered("a", 1.0, same_position=False),
+        ordered("b", 0.5, same_position=True),
+        ordered("c", 0.5, same_position=False),
+        result(job("asked once")),
+    ]
+    write_shard(engine, run=run, results=labelled, failures=[])
+    jobs = [one.job for one in labelled]
+
+    summary = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+
+    assert summary.order == OrderScore(jobs=3, content=1, position=1, spread=0.5)
+    assert "of 3 jobs, content decided 33.3%, position 33.3%, neither alone 33.3%" in str(summary.order)
+    assert summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs[3:]).order is None
 
 
 def test_labels_on_files_that_are_cut_short_are_counted(engine, run):

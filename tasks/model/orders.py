@@ -1,0 +1,83 @@
+"""Asking one question with its choices in several orders, so that content decides and not position."""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tasks.domain import Answer, OrderBias
+from tasks.model.questions import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tasks.model.questions import Batch, Question, Reply
+
+
+def rotations(choices: Sequence[str], permutations: int) -> list[tuple[str, ...]]:
+    """Rotate choices to evenly spaced beginnings.
+
+    With as many rotations as choices, each choice stands once at each position, so that a bias towards
+    a position falls on all alike: the cyclic permutations of Zheng et al., "Large Language Models Are
+    Not Robust Multiple Choice Selectors", ICLR 2024.
+
+    Args:
+        choices: The answers, in the job's order.
+        permutations: Most orders to give; a question with fewer choices has only as many.
+
+    Returns:
+        Different orders, the job's own first.
+    """
+    count = min(permutations, len(choices))
+    starts = [turn * len(choices) // count for turn in range(count)]
+    return [(*choices[start:], *choices[:start]) for start in starts]
+
+
+def ask_in_every_order(ask: Callable[[Batch], list[Reply]], batch: Batch) -> list[Reply]:
+    """Ask a batch's questions, each in all its orders, and average what comes back.
+
+    The orders of one question stand side by side, so that they share their video's prefill.
+
+    Returns:
+        One reply per question of the batch, in its order.
+    """
+    asked = [(question, *question.others) for question in batch.questions]
+    replies = iter(ask(batch.only(tuple(chain.from_iterable(asked)))))
+    return [_merge(orders, list(islice(replies, len(orders)))) for orders in asked]
+
+
+def _merge(orders: Sequence[Question], replies: Sequence[Reply]) -> Reply:
+    """Make one reply of a question's orders: their average, or the first refusal."""
+    answers: list[Answer] = []
+    for reply in replies:
+        if isinstance(reply, Refusal):
+            return reply
+        answers.append(reply)
+    return answers[0] if len(answers) == 1 else _average(orders, answers)
+
+
+def _average(orders: Sequence[Question], answers: Sequence[Answer]) -> Answer:
+    table = np.array(
+        [
+            [answer.probabilities[order.choices.index(choice)] for choice in orders[0].choices]
+            for order, answer in zip(orders, answers, strict=True)
+        ],
+    )
+    mean = table.mean(axis=0)
+    label = int(mean.argmax())
+    return Answer(
+        choice_index=label,
+        probabilities=tuple(mean.tolist()),
+        prompt_tokens=sum(answer.prompt_tokens for answer in answers),
+        cached_tokens=sum(answer.cached_tokens for answer in answers),
+        preprocess_ms=sum(answer.preprocess_ms for answer in answers),
+        inference_ms=sum(answer.inference_ms for answer in answers),
+        order=OrderBias(
+            permutations=len(answers),
+            agreement=float((table.argmax(axis=1) == label).mean()),
+            spread=float(np.ptp(table, axis=0).max()),
+            same_position=len({answer.choice_index for answer in answers}) == 1,
+        ),
+    )
