@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import av.error
 from av.video.frame import PictureType
 
+from tasks.video.jpeg import brings_its_tables
 from tasks.video.misled import KeyframeDamagedError, MisledError
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def decode_alone(codec: VideoCodecContext, packet: Packet[VideoStream]) -> Video
         MisledError: What comes out is not one keyframe with the packet's time.
         KeyframeDamagedError: It is damaged.
     """
+    if codec.name == "mjpeg" and not brings_its_tables(memoryview(packet)):
+        raise MisledError("a JPEG picture without tables of its own")
     try:
         frames = codec.decode(packet) + codec.decode(None)
     except MemoryError:

@@ -1,0 +1,72 @@
+"""Whether a JPEG picture brings its own tables (ITU-T T.81, annex B)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_START = b"\xff\xd8"
+_QUANTIZATION, _HUFFMAN, _SCAN = 0xDB, 0xC4, 0xDA
+_FRAMES = {0xC0, 0xC1, 0xC2}  # baseline, extended and progressive DCT
+_COUNTS = 16  # of Huffman codes, by their lengths
+
+
+def brings_its_tables(picture: memoryview) -> bool:
+    """Tell whether every table that the first scan uses stands before it in the same picture.
+
+    A decoder takes a missing table from the pictures before, where a linear decode has seen others.
+    """
+    quantization: set[int] = set()
+    huffman: set[int] = set()
+    used: set[int] | None = None
+    for marker, segment in _segments(picture):
+        if marker == _QUANTIZATION:
+            quantization |= _quantization_tables(segment)
+        elif marker == _HUFFMAN:
+            huffman |= _huffman_tables(segment)
+        elif marker in _FRAMES:
+            used = {segment[place] for place in range(8, len(segment), 3)}
+        elif marker == _SCAN and used is not None:
+            return used <= quantization and _scan_tables(segment) <= huffman
+    return False
+
+
+def _segments(picture: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """List markers and what stands behind their lengths, up to the first that cannot be one."""
+    start = len(_START) if picture[:2] == _START else len(picture)
+    while start + 4 <= len(picture) and picture[start] == 0xFF:  # noqa: PLR2004
+        end = start + 2 + int.from_bytes(picture[start + 2 : start + 4])
+        yield picture[start + 1], picture[start + 4 : end]
+        start = end
+
+
+def _quantization_tables(segment: memoryview) -> set[int]:
+    tables, start = set(), 0
+    while start < len(segment):
+        precision, table = divmod(segment[start], 16)
+        start += 1 + 64 * (2 if precision else 1)
+        if start <= len(segment):
+            tables.add(table)
+    return tables
+
+
+def _huffman_tables(segment: memoryview) -> set[int]:
+    """Give tables by class and number, as one byte."""
+    tables, start = set(), 0
+    while start + _COUNTS < len(segment):
+        table, counts = segment[start], segment[start + 1 : start + 1 + _COUNTS]
+        start += 1 + _COUNTS + sum(counts)
+        if start <= len(segment):
+            tables.add(table)
+    return tables
+
+
+def _scan_tables(segment: memoryview) -> set[int]:
+    """Give the tables that a scan's components use: class 0 for DC, class 1 for AC, which a first one may lack."""
+    components = 2 * segment[0] if segment else 0
+    selectors = bytes(segment[2 : 1 + components : 2])
+    has_ac = any(segment[2 + components : 3 + components])
+    ac = {0x10 | selector & 15 for selector in selectors} if has_ac else set()
+    return {selector >> 4 for selector in selectors} | ac
