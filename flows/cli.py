@@ -202,11 +202,31 @@ def backfill(  # noqa: PLR0913 - a command's options
 def results(
     run: Annotated[str, typer.Argument(help="Run id, its beginning, or 'last'.")] = "last",
     form: Format = "table",
+    *,
+    calibrated: Annotated[
+        bool, typer.Option("--calibrated", help="Add calibrated probabilities; see `reelabel calibrate`.")
+    ] = False,
 ) -> None:
     """Print the labels and failures that stand for a run's dataset and spec."""
     from flows.commands.show import print_results  # noqa: PLC0415
 
-    print_results(run, form=form)
+    print_results(run, form=form, with_calibrated=calibrated)
+
+
+@app.command()
+@example("reelabel calibrate known.parquet")
+def calibrate(
+    manifest: Annotated[str, typer.Argument(help="Manifest whose column answer is filled in.")],
+    run: Annotated[
+        str | None, typer.Option(help="Run whose labels are judged, as its id or 'last'; else the manifest's latest.")
+    ] = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Fit one temperature to the known answers of labelled jobs, so that probabilities are as sure as right."""
+    from flows.commands.calibrate import calibrate_spec  # noqa: PLC0415
+
+    calibrate_spec(manifest, run=run, as_json=json)
 
 
 @app.command()

@@ -17,23 +17,25 @@ from infra.embedded import ServiceName
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
 from infra.wording import counted
+from tasks.calibration.temperature import calibrated
 from tasks.manifest.read import read_jobs
 from tasks.results.audit import audit_jobs
+from tasks.results.calibrations import read_calibration
 from tasks.results.read import read_failures, read_results
 from tasks.results.runs import find_run
 
 if TYPE_CHECKING:
-    from sqlalchemy import RowMapping
+    from sqlalchemy import Engine, RowMapping
 
 _SHOWN_ROWS = 20
-_SHOWN_COLUMNS = ("job_id", "label", "margin", "answer")
+_SHOWN_COLUMNS = ("job_id", "label", "margin", "confidence", "answer")
 
 
-def print_results(run: str, *, form: str) -> None:
+def print_results(run: str, *, form: str, with_calibrated: bool) -> None:
     """Print what stands for a run's dataset and spec, in a form of the user's choice.
 
     Raises:
-        ConfigurationError: No such run, or no such form.
+        ConfigurationError: No such run, no such form, or no calibration of the spec.
     """
     if form not in {"table", "json", "csv", "parquet"}:
         raise ConfigurationError(f"--format {form} is unknown; use table, json, csv or parquet.")
@@ -41,6 +43,8 @@ def print_results(run: str, *, form: str) -> None:
         row = find_run(engine, run)
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
         labels, failures = read_results(engine, **key), read_failures(engine, **key)
+        if with_calibrated:
+            labels = _add_calibrated(labels, _temperature(engine, row["spec_id"]))
     if form == "table":
         _print_table(row, labels, failures)
         if row["state"] not in {"done", "running"} and row["message"]:
@@ -50,7 +54,7 @@ def print_results(run: str, *, form: str) -> None:
     if form == "json":
         _write(both.write_json().encode())
     elif form == "csv":
-        lists = both.with_columns(pl.col("probabilities").cast(pl.List(pl.String)).list.join(" "))
+        lists = both.with_columns(pl.col(pl.List(pl.Float64)).cast(pl.List(pl.String)).list.join(" "))
         _write(lists.write_csv().encode())
     else:
         both.write_parquet(sys.stdout.buffer)
@@ -73,6 +77,22 @@ def print_audit(run: str, *, as_json: bool) -> int:
     return 0 if report.is_reconciled else 1
 
 
+def _temperature(engine: Engine, spec_id: str) -> float:
+    found = read_calibration(engine, spec_id)
+    if found is None:
+        raise ConfigurationError(
+            f"Spec {spec_id} has no calibration; `reelabel calibrate MANIFEST` makes one from known answers.",
+        )
+    return float(found["temperature"])
+
+
+def _add_calibrated(labels: pl.DataFrame, temperature: float) -> pl.DataFrame:
+    """Add what a temperature makes of the probabilities, and of the label's own."""
+    rows = calibrated(labels["probabilities"].to_list(), temperature)
+    column = pl.Series("calibrated_probabilities", rows, dtype=pl.List(pl.Float64))
+    return labels.with_columns(column, confidence=column.list.get(labels["choice_index"]))
+
+
 def _write(data: bytes) -> None:
     sys.stdout.buffer.write(data.rstrip(b"\n") + b"\n")
 
@@ -80,10 +100,11 @@ def _write(data: bytes) -> None:
 def _print_table(run: RowMapping, labels: pl.DataFrame, failures: pl.DataFrame) -> None:
     title = f"{run['dataset']}: {counted(len(labels), 'label')}, {counted(len(failures), 'failure')}"
     table = Table(title=Text(title))
-    for name in _SHOWN_COLUMNS:
+    shown = [name for name in _SHOWN_COLUMNS if name in labels.columns]
+    for name in shown:
         table.add_column(name, overflow="fold")
     for row in labels.head(_SHOWN_ROWS).iter_rows(named=True):
-        table.add_row(*[Text(_cell(row[name])) for name in _SHOWN_COLUMNS])
+        table.add_row(*[Text(_cell(row[name])) for name in shown])
     OUT.print(table)
     if len(labels) > _SHOWN_ROWS:
         say(f"... and {len(labels) - _SHOWN_ROWS:,} more; --format csv prints all, with every column.")

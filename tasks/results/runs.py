@@ -14,7 +14,7 @@ from tasks.results.tables import RUN, SPEC
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Engine, Select
 
     from tasks.domain import RunSpec
 
@@ -70,7 +70,7 @@ def find_run(engine: Engine, text: str) -> RowMapping:
     Raises:
         ConfigurationError: None or several match; the latest runs are named.
     """
-    newest = select(RUN).order_by(RUN.c.started_at.desc())
+    newest = _newest()
     by_id = cast(RUN.c.run_id, String).startswith(text.lower(), autoescape=True)
     query = newest.limit(1) if text == "last" else newest.where(by_id)
     with database_errors(), engine.connect() as connection:
@@ -83,3 +83,23 @@ def find_run(engine: Engine, text: str) -> RowMapping:
         which = "give more of the id" if rows else "give one of the latest"
         raise ConfigurationError(f"{len(rows) or 'No'} runs match {text!r}; {which}: {known}.")
     return rows[0]
+
+
+def last_run_of(engine: Engine, manifest_uri: str) -> RowMapping:
+    """Find the latest run of a manifest.
+
+    Raises:
+        ConfigurationError: There is none.
+    """
+    query = _newest().where(RUN.c.manifest_uri == manifest_uri).limit(1)
+    with database_errors(), engine.connect() as connection:
+        row = connection.execute(query).mappings().one_or_none()
+    if row is None:
+        raise ConfigurationError(
+            f"No run of {manifest_uri} has been started; start one by `reelabel classify`, or name a run by --run."
+        )
+    return row
+
+
+def _newest() -> Select[Any]:
+    return select(RUN).order_by(RUN.c.started_at.desc())

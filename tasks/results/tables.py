@@ -66,6 +66,19 @@ RESULT = Table(
     Column("same_position", Boolean),
 )
 
+CALIBRATION = Table(
+    "calibration",
+    METADATA,
+    Column("spec_id", Text, primary_key=True),
+    Column("temperature", Double),
+    *(Column(name, Text) for name in ("dataset", "manifest_uri")),
+    Column("jobs", BigInteger),
+    *(Column(name, Double) for name in ("accuracy", "confidence_before", "confidence_after")),
+    *(Column(name, Double) for name in ("ece_before", "ece_after", "nll_before", "nll_after")),
+    Column("bins", SmallInteger),
+    Column("created_at", DateTime(timezone=True)),
+)
+
 FAILURE = Table(
     "failure",
     METADATA,

@@ -97,6 +97,27 @@ def test_labels_are_right(environment):
 
 
 @pytest.mark.usefixtures("first_run")
+def test_probabilities_are_calibrated_on_known_answers_beside_the_raw_ones(environment, manifest):
+    refused = reelabel(environment, "results", "last", "--calibrated")
+    assert refused.returncode == 2
+    assert "has no calibration; `reelabel calibrate MANIFEST` makes one" in refused.stderr
+    raw = json.loads(reelabel(environment, "results", "last", "--format", "json").stdout)
+
+    fitted = json.loads(reelabel(environment, "calibrate", manifest, "--json").stdout)
+    shown = reelabel(environment, "calibrate", manifest, "--run", "last").stdout
+
+    assert (fitted["jobs"], fitted["bins"], fitted["dataset"]) == (144, 15, "first")
+    assert f"Temperature {fitted['temperature']:.3f}; fitted on each half alone" in shown
+    rows = json.loads(reelabel(environment, "results", "last", "--calibrated", "--format", "json").stdout)
+    assert [row["probabilities"] for row in rows] == [row["probabilities"] for row in raw]
+    labelled = [row for row in rows if row["label"] is not None]
+    assert all(abs(sum(row["calibrated_probabilities"]) - 1) < 1e-6 for row in labelled)
+    assert all(row["confidence"] == max(row["calibrated_probabilities"]) for row in labelled)
+    csv = reelabel(environment, "results", "last", "--calibrated", "--format", "csv").stdout
+    assert csv.splitlines()[0].endswith("calibrated_probabilities,confidence,stage,code,message,attempts")
+
+
+@pytest.mark.usefixtures("first_run")
 def test_choices_in_every_order_are_averaged_and_their_bias_told(environment, manifest, prefect_services, tmp_path):
     objects = ObjectStore(prefect_services.store)
     few = pl.read_parquet(objects.read(manifest)).head(9)

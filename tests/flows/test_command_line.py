@@ -91,6 +91,7 @@ def test_a_wrong_password(environment, manifest):
         (["manifest", "import", __file__, "/no/folder/x.parquet"], 2, "There is no folder /no/folder"),
         (["classify", __file__, "--dataset", "d" * 201], 2, "dataset: String should have at most 200 characters"),
         (["classify", "{manifest}", "--model", "no/such-model"], 2, "Cannot reach or find model no/such-model"),
+        (["calibrate", "{manifest}"], 2, "m.parquet has been started; start one by `reelabel classify`"),
         (["results", "--format", "xml"], 2, "use table, json, csv or parquet"),
         (["backfill"], 2, "Nothing was chosen"),
         (["cache", "gc"], 2, "Say what may go"),

@@ -37,7 +37,19 @@ def test_deploying_twice_leaves_three_deployments_with_forms(environment):
 
 
 def test_every_command_has_help_with_an_example():
-    for command in ("demo", "up", "down", "status", "deploy", "classify", "backfill", "results", "audit", "frames"):
+    for command in (
+        "demo",
+        "up",
+        "down",
+        "status",
+        "deploy",
+        "classify",
+        "backfill",
+        "results",
+        "calibrate",
+        "audit",
+        "frames",
+    ):
         shown = subprocess.run(
             [sys.executable, "-m", "flows.cli", command, "--help"], capture_output=True, text=True, check=True
         )

@@ -25,13 +25,13 @@ def tables(url):
 
 
 def test_migrations_go_down_and_up(database_url):
-    assert tables(database_url) == {"spec", "run", "result", "failure"}
+    assert tables(database_url) == {"spec", "run", "result", "failure", "calibration"}
 
     downgrade(database_url)
     assert tables(database_url) == set()
 
     upgrade(database_url)
-    assert tables(database_url) == {"spec", "run", "result", "failure"}
+    assert tables(database_url) == {"spec", "run", "result", "failure", "calibration"}
 
 
 def test_labels_that_stand_get_their_entropy(database_url, engine, run):
@@ -55,6 +55,6 @@ def test_many_upgrades_at_once_leave_one_schema(database_url):
 
     engine = connect(DatabaseSettings(url=database_url))
     with engine.connect() as connection:
-        assert current(connection) == head() == "0004"
+        assert current(connection) == head() == "0005"
         assert connection.execute(sqlalchemy.text("SELECT count(*) FROM reelabel.result")).scalar_one() == 0
     engine.dispose()

@@ -1,0 +1,3 @@
+-- Takes the temperatures away; `reelabel calibrate` fits them anew.
+
+DROP TABLE reelabel.calibration;

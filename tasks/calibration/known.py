@@ -1,0 +1,58 @@
+"""Jobs whose right answer is known, beside what the model said."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from tasks.calibration.temperature import log_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KnownAnswers:
+    """Labelled jobs whose answer is known.
+
+    Attributes:
+        logs: Logarithms of the model's probabilities; shape (J, C), minus infinity past a job's last choice.
+        truths: Index of the right choice; shape (J,).
+        videos: What each job is about; shape (J,).
+    """
+
+    logs: npt.NDArray[np.float64]
+    truths: npt.NDArray[np.int64]
+    videos: npt.NDArray[np.str_]
+
+    def __post_init__(self) -> None:
+        """Check that all three speak of the same jobs."""
+        if not (self.logs.ndim == 2 and len(self.logs) == len(self.truths) == len(self.videos)):  # noqa: PLR2004
+            raise ValueError(f"logs {self.logs.shape}, truths {self.truths.shape}, videos {self.videos.shape}")
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[Sequence[float], int, str]]) -> Self:
+        """Take each job's probabilities, the index of its right choice, and its video."""
+        return cls(
+            logs=log_table([probabilities for probabilities, _, _ in rows]),
+            truths=np.array([truth for _, truth, _ in rows], dtype=np.int64),
+            videos=np.array([video for _, _, video in rows], dtype=np.str_),
+        )
+
+    def halves(self) -> tuple[Self, Self]:
+        """Cut the jobs in two, by a hash of their videos: no video is in both, whatever the jobs' order."""
+        videos = sorted(set(self.videos.tolist()), key=_order)
+        is_first = np.isin(self.videos, videos[::2])
+        return self._take(is_first), self._take(~is_first)
+
+    def _take(self, chosen: npt.NDArray[np.bool_]) -> Self:
+        return type(self)(logs=self.logs[chosen], truths=self.truths[chosen], videos=self.videos[chosen])
+
+
+def _order(video: str) -> bytes:
+    return hashlib.blake2b(video.encode(), digest_size=8).digest()

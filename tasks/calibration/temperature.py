@@ -1,0 +1,74 @@
+"""Temperature scaling of Guo et al., "On Calibration of Modern Neural Networks", ICML 2017 (arXiv:1706.04599)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from tasks.calibration.known import KnownAnswers
+
+LEAST, MOST = 0.05, 20.0
+_HALVINGS = 60
+# Zero has no logarithm, and one job must not outweigh all the others.
+_LEAST_PROBABILITY = 1e-12
+
+
+def log_table(rows: Sequence[Sequence[float]]) -> npt.NDArray[np.float64]:
+    """Lay out probabilities of jobs with different numbers of choices.
+
+    Returns:
+        Natural logarithms; shape (J, C), minus infinity past a job's last choice.
+    """
+    table = np.full((len(rows), max(map(len, rows), default=1)), -np.inf)
+    for line, row in zip(table, rows, strict=True):
+        line[: len(row)] = np.log(np.maximum(row, _LEAST_PROBABILITY))
+    return table
+
+
+def temper(logs: npt.NDArray[np.float64], temperature: float) -> npt.NDArray[np.float64]:
+    """Divide logarithms by a temperature and make them probabilities again.
+
+    Above 1 makes every job less sure, below 1 surer; the most probable choice stays what it is.
+
+    Args:
+        logs: As `log_table` gives them; shape (J, C).
+        temperature: Above 0.
+
+    Returns:
+        Probabilities; shape (J, C), each row summing to one, 0 past a job's last choice.
+    """
+    scaled = logs / temperature
+    weights = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    tempered: npt.NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
+    return tempered
+
+
+def calibrated(rows: Sequence[Sequence[float]], temperature: float) -> list[list[float]]:
+    """Calibrate the probabilities of jobs, each with its own number of choices."""
+    tempered = temper(log_table(rows), temperature).tolist()
+    return [line[: len(row)] for line, row in zip(tempered, rows, strict=True)]
+
+
+def fit_temperature(known: KnownAnswers) -> float:
+    """Find the temperature at which the known answers have the least negative log-likelihood.
+
+    That is convex in the inverse temperature, so that halving between the bounds by its slope finds the
+    minimum, without an optimiser.
+
+    Returns:
+        LEAST to MOST; LEAST where every answer is right, for then no sureness is too much.
+    """
+    finite = np.where(np.isfinite(known.logs), known.logs, 0.0)
+    at_truth = known.logs[np.arange(len(known.truths)), known.truths]
+    low, high = 1 / MOST, 1 / LEAST
+    for _ in range(_HALVINGS):
+        middle = (low * high) ** 0.5
+        slope = ((temper(known.logs, 1 / middle) * finite).sum(axis=1) - at_truth).mean()
+        low, high = (middle, high) if slope < 0 else (low, middle)
+    return float((low * high) ** -0.5)

@@ -1,0 +1,81 @@
+"""One temperature per spec, in a table of its own: raw probabilities never change."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from sqlalchemy import RowMapping, func, select
+from sqlalchemy.dialects.postgresql import insert
+
+from infra.database import database_errors
+from infra.errors import ManifestError
+from infra.wording import counted
+from tasks.calibration.fit import BINS, Calibration
+from tasks.calibration.known import KnownAnswers
+from tasks.results.stage import ASKED, staged_jobs
+from tasks.results.tables import CALIBRATION, RESULT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Engine
+
+    from tasks.domain import Job
+
+_FEWEST_JOBS = 20
+
+
+def known_answers(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[Job]) -> KnownAnswers:
+    """Read the labels of those of a manifest's jobs whose answer it knows; the answers are the manifest's.
+
+    Raises:
+        ManifestError: Too few jobs have both a known answer and a label, or all are about one video.
+        DatabaseUnavailableError: Postgres did not answer.
+    """
+    known = {job.job_id: job for job in jobs if job.answer is not None}
+    same_job = (RESULT.c.job_id == ASKED.c.job_id) & (RESULT.c.job_digest == ASKED.c.job_digest)
+    query = (
+        select(RESULT.c.job_id, RESULT.c.probabilities)
+        .join(ASKED, same_job)
+        .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id)
+        .order_by(RESULT.c.job_id)
+    )
+    with staged_jobs(engine, list(known.values())) as connection:
+        rows = connection.execute(query).all()
+    labelled = [(known[row.job_id], row.probabilities) for row in rows]
+    videos = len({job.video_uri for job, _ in labelled})
+    if len(labelled) < _FEWEST_JOBS or videos == 1:
+        raise ManifestError(
+            f"{counted(len(jobs), 'job')} of the manifest, {len(known):,} with a known answer, {len(labelled):,} of "
+            f"those with a label, on {counted(videos, 'video')}; a temperature needs {_FEWEST_JOBS} on two videos or "
+            "more: fill in the column answer, and run `reelabel classify` on the manifest.",
+        )
+    return KnownAnswers.of([(row, _truth(job), job.video_uri) for job, row in labelled])
+
+
+def save_calibration(
+    engine: Engine, calibration: Calibration, *, spec_id: str, dataset: str, manifest_uri: str
+) -> None:
+    """Keep a spec's temperature with what it was fitted on; replaces the one before.
+
+    Raises:
+        DatabaseUnavailableError: Nothing was changed.
+    """
+    numbers = {name: value for name, value in asdict(calibration).items() if name in CALIBRATION.c}
+    row = {"dataset": dataset, "manifest_uri": manifest_uri, "bins": BINS, "created_at": func.now(), **numbers}
+    statement = insert(CALIBRATION).values(spec_id=spec_id, **row)
+    with database_errors(), engine.begin() as connection:
+        connection.execute(statement.on_conflict_do_update(index_elements=["spec_id"], set_=row))
+
+
+def read_calibration(engine: Engine, spec_id: str) -> RowMapping | None:
+    """Read a spec's row; None where it was never calibrated."""
+    with database_errors(), engine.connect() as connection:
+        query = select(CALIBRATION).where(CALIBRATION.c.spec_id == spec_id)
+        return connection.execute(query).mappings().one_or_none()
+
+
+def _truth(job: Job) -> int:
+    assert job.answer is not None
+    return job.choices.index(job.answer)
