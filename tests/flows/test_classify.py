@@ -130,7 +130,8 @@ def test_choices_in_every_order_are_averaged_and_their_bias_told(environment, ma
     rows = json.loads(reelabel(environment, "results", "last", "--format", "json").stdout)
     assert {row["permutations"] for row in rows} == {4}
     assert all(row["cached_tokens"] >= 3 * 32 for row in rows)  # a block of the video in all orders but the first
-    assert all(row["label"] == row["answer"] for row in rows if row["task"] == "colour")
+    # The demo's model was trained with its choices in one order: it knows letters, and is found out.
+    assert any(row["same_position"] for row in rows)
 
 
 @pytest.mark.usefixtures("first_run")
