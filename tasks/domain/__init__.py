@@ -1,6 +1,8 @@
 """Shared types. Imports nothing else of ours."""
 
+from tasks.domain.cost import RunCost
 from tasks.domain.job import Job, Shard
+from tasks.domain.ledger import Part, TimeLedger
 from tasks.domain.outcome import Answer, Failure, JobResult, OrderBias, Stage
 from tasks.domain.spec import SAMPLER_OPTIONS, ModelIdentity, RunSpec, SamplerName, Sampling
 
@@ -12,9 +14,12 @@ __all__ = [
     "JobResult",
     "ModelIdentity",
     "OrderBias",
+    "Part",
+    "RunCost",
     "RunSpec",
     "SamplerName",
     "Sampling",
     "Shard",
     "Stage",
+    "TimeLedger",
 ]

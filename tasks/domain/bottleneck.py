@@ -1,0 +1,52 @@
+"""What held a run up, and which setting to change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tasks.domain.ledger import Part
+
+if TYPE_CHECKING:
+    from tasks.domain.cost import RunCost
+
+_LONG_LOAD = 0.5
+_MUCH_WAITING = 0.1  # what an engine wins that never waits at all
+
+_ADVICE = {
+    Part.FETCH: ("fetching", "raise extract.processes, for fetching needs no core, or bring the videos nearer"),
+    Part.CACHE_WRITE: ("writing frame files", "choose a cheaper store.encoding, or a store that is nearer"),
+    Part.CACHE_READ: ("reading frame files", "choose a store that is nearer"),
+    Part.PREPROCESS: ("preprocessing", "lower sampling.num_frames or sampling.max_pixels"),
+    Part.DATABASE: ("the database", "choose one that is nearer, or raise shard.target_jobs"),
+    Part.SCHEDULE: ("the work between shards", "raise shard.target_jobs"),
+    Part.RESTART: ("its own restarts", "its log says what it died of"),
+}
+
+
+def name_bottleneck(cost: RunCost, *, processes: int, cores: int) -> str:
+    """Say in one sentence what to change first; nothing where no engine was held.
+
+    Args:
+        cost: Where the time went.
+        processes: Decoding processes of the run.
+        cores: Processors that the run may use.
+    """
+    if not cost.loaded_ms:
+        return ""
+    load = cost.wall_ms.get(Part.LOAD, 0.0) / cost.held_ms
+    if load > _LONG_LOAD:
+        return f"Loading the model took {load:.0%} of the time the engine was held: give one run more jobs."
+    waited = 1.0 - cost.busy
+    if waited < _MUCH_WAITING:
+        device = "a larger or faster GPU" if cost.gpus else "a GPU"
+        fewer = "fewer frames (sampling.num_frames)"
+        return f"The engine was busy {cost.busy:.0%} of the time: {device}, or {fewer}, would help."
+    part, share = cost.waits[0]
+    what, advice = ("decoding", _more_decoding(processes, cores)) if part is Part.DECODE else _ADVICE[part]
+    return f"The engine waited {waited:.0%} of the time, {share:.0%} for {what}: {advice}."
+
+
+def _more_decoding(processes: int, cores: int) -> str:
+    if processes < cores:
+        return f"raise extract.processes from {processes} to {cores}, the number of cores"
+    return "give the run more cores, or run extraction on more machines"
