@@ -40,16 +40,17 @@ class ProgressArtifact:
                 update_progress_artifact(artifact_id=self._id, progress=share)
 
 
-def publish_results(run_id: UUID, *, dataset: str, report: AuditReport) -> None:
-    """Show how a run ended, and how to read its rows."""
+def publish_results(run_id: UUID, *, dataset: str, report: AuditReport, cost: list[tuple[str, str]]) -> None:
+    """Show how a run ended, what it cost, and how to read its rows."""
     counts = {"jobs": report.jobs, "labels": report.labels, "failures": report.failures, "missing": report.missing}
     table = [{"outcome": name, "jobs": count} for name, count in counts.items()]
+    figures = "".join(f"\n- {name}: {value}" for name, value in cost)
     table += [{"outcome": f"failure: {code}", "jobs": count} for code, count in report.codes.items()]
     with _shown_at_most():
         create_table_artifact(key="reelabel-results", table=table, description=str(report))
         create_markdown_artifact(
             key="reelabel-how-to-read",
-            markdown=f"Dataset **{dataset}**. {report}\n\nRead the rows: `reelabel results {run_id}`",
+            markdown=f"Dataset **{dataset}**. {report}\n{figures}\n\nRead the rows: `reelabel results {run_id}`",
         )
 
 

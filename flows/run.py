@@ -8,7 +8,7 @@ from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from prefect import get_run_logger
@@ -16,12 +16,15 @@ from prefect.runtime import flow_run
 from prefect.utilities.annotations import quote
 
 from flows.artifacts import ProgressArtifact, publish_results
+from flows.cost import cost_lines
 from flows.parameters import AS_SET
-from flows.shards import Answering, ExtractedShard, ShardReport, extract_shard, infer_shard
+from flows.progress import Progress
+from flows.shards import Answering, ExtractedShard, extract_shard, infer_shard
 from flows.spec import make_spec
 from infra.database import connect
 from infra.errors import ConfigurationError, NotReconciledError, ReelabelError, VideoError
 from infra.objects import ObjectStore
+from tasks.domain import Part
 from tasks.frames.cache import FrameCache
 from tasks.frames.decoding import decode_pool, video_limits
 from tasks.frames.key import decoder_versions
@@ -69,29 +72,6 @@ class RunRequest:
     select: Callable[[Sequence[Job], Sequence[Job], Engine, RunSpec, str], Sequence[Job]] = field(
         default=lambda _jobs, pending, *_: pending,
     )
-
-
-@dataclass(slots=True, kw_only=True)
-class _Progress:
-    """Sums over the shards that are done."""
-
-    shards_done: int = 0
-    jobs_labelled: int = 0
-    jobs_failed: int = 0
-    videos_extracted: int = 0
-    videos_cached: int = 0
-    stage_ms: dict[str, float] = field(default_factory=dict)
-
-    def add(self, report: ShardReport) -> dict[str, Any]:
-        """Count a shard in; gives the run row's columns."""
-        self.shards_done += 1
-        self.jobs_labelled += report.labels
-        self.jobs_failed += report.failures
-        self.videos_extracted += report.videos_extracted
-        self.videos_cached += report.videos_cached
-        for stage, ms in report.stage_ms.items():
-            self.stage_ms[stage] = self.stage_ms.get(stage, 0.0) + ms
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
@@ -150,6 +130,7 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
             "message": _forewarn(wanted, card, spec),
         }
         open_run(database, run_id=run.run_id, spec=spec, facts=facts)
+        progress = Progress(processes=settings.extract.processes or os.cpu_count() or 1)
         get_run_logger().info(
             "%s: %s jobs, %s to ask in %s shards, by %s.",
             dataset,
@@ -159,7 +140,7 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
             run.model,
         )
         try:
-            _work(shards, run=run, spec=spec, card=card, settings=settings, database=database)
+            _work(shards, progress, run=run, spec=spec, card=card, settings=settings, database=database)
         except Exception as error:
             message = error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}"
             close_run(database, run.run_id, state="failed", message=message)
@@ -168,9 +149,12 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
             cancel_run(database, run.run_id)
             raise
         report = audit_jobs(database, dataset=dataset, spec_id=spec.spec_id, jobs=jobs)
-        close_run(database, run.run_id, state="done" if report.is_reconciled else "failed", message=str(report))
-        get_run_logger().info("%s", report)
-        publish_results(run.run_id, dataset=dataset, report=report)
+        progress.ledger.charge(Part.AUDIT)
+        columns = progress.columns()
+        state = "done" if report.is_reconciled else "failed"
+        close_run(database, run.run_id, state=state, message=str(report), **columns)
+        get_run_logger().info("%s %s", report, columns["bottleneck"])
+        publish_results(run.run_id, dataset=dataset, report=report, cost=cost_lines(columns))
         if not report.is_reconciled:
             raise NotReconciledError(str(report))
         return report
@@ -209,6 +193,7 @@ def find_pending(
 
 def _work(
     shards: Sequence[Shard],
+    progress: Progress,
     *,
     run: RunKey,
     spec: RunSpec,
@@ -219,8 +204,9 @@ def _work(
     """Extract ahead and answer, shard by shard; while the engine is on one, the CPUs are on the next."""
     if not shards:
         return
-    progress, artifact = _Progress(), ProgressArtifact(total=sum(len(shard.jobs) for shard in shards))
-    processes = settings.extract.processes or os.cpu_count() or 1
+    artifact = ProgressArtifact(total=sum(len(shard.jobs) for shard in shards))
+    ledger, waiting_for = progress.ledger, Part.LOAD
+    ledger.charge(Part.SETUP)
     log_path = settings.home / "logs" / "engine.log"
     with ExitStack() as stack:
         engine = EngineProcess(
@@ -230,11 +216,15 @@ def _work(
             answer_timeout_s=settings.model.answer_timeout_s,
         )
         stack.enter_context(engine)
-        pool = stack.enter_context(decode_pool(settings, processes=processes))
+        pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
         preparer = _preparer(settings, pool, spec)
         lookahead = settings.extract.lookahead_shards
-        for extracted in _extract_ahead(shards, preparer, threads=processes, lookahead=lookahead):
+        for extracting in _extract_ahead(shards, preparer, threads=progress.processes, lookahead=lookahead):
             info = engine.wait_ready()
+            ledger.charge(waiting_for)
+            extracted = extracting.result()
+            ledger.charge(Part.SCHEDULE, extracted.spent_ms)
+            progress.gpus = info.gpus
             progress.stage_ms["engine start"] = info.start_ms
             known = replace(run, versions=run.versions | info.versions)
             answering = Answering(
@@ -246,11 +236,17 @@ def _work(
                 database=database,
                 run=known,
                 batch_bytes=settings.model.batch_mib * 1024**2,
+                ledger=ledger,
             )
             report = infer_shard(extracted.shard.index, quote(extracted), quote(answering))  # type: ignore[call-overload]
-            update_run(database, run.run_id, versions=known.versions, **progress.add(report))
-            artifact.update(progress.jobs_labelled + progress.jobs_failed)
+            ledger.charge(Part.SCHEDULE)
+            progress.add(report)
+            update_run(database, run.run_id, versions=known.versions, **progress.columns())
+            ledger.charge(Part.DATABASE)
+            artifact.update(progress.jobs_ended)
             get_run_logger().info("%s", report)
+            waiting_for = Part.SCHEDULE
+    ledger.charge(Part.UNLOAD)
 
 
 def _extract_ahead(
@@ -259,16 +255,16 @@ def _extract_ahead(
     *,
     threads: int,
     lookahead: int,
-) -> Iterator[ExtractedShard]:
-    """Give extracted shards in their order, with up to `lookahead` more on their way."""
+) -> Iterator[PrefectFuture[ExtractedShard]]:
+    """Give shards in their order as they are being extracted, with up to `lookahead` more on their way."""
     extracting: deque[PrefectFuture[ExtractedShard]] = deque()
     for shard in shards:
         # Quoted, so that Prefect does not walk through every job looking for futures.
         extracting.append(extract_shard.submit(shard.index, quote(shard), quote(preparer), threads))  # type: ignore[call-overload]
         if len(extracting) > lookahead:
-            yield extracting.popleft().result()
+            yield extracting.popleft()
     while extracting:
-        yield extracting.popleft().result()
+        yield extracting.popleft()
 
 
 def _preparer(settings: Settings, pool: DecodePool, spec: RunSpec) -> Preparer:

@@ -19,7 +19,7 @@ from infra.errors import (
     TransientError,
     VideoError,
 )
-from tasks.domain import Answer, Failure, JobResult, Stage
+from tasks.domain import Answer, Failure, JobResult, Part, Stage
 from tasks.frames.file import decode_frame_file
 from tasks.frames.packets import with_pixels
 from tasks.model.orders import ask_in_every_order, rotations
@@ -28,13 +28,13 @@ from tasks.model.questions import Batch, Question, Refusal
 from tasks.results.write import write_shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from prefect import Task
     from prefect.client.schemas.objects import State, TaskRun
     from sqlalchemy import Engine
 
-    from tasks.domain import Job, RunSpec, Shard
+    from tasks.domain import Job, RunSpec, Shard, TimeLedger
     from tasks.frames.cache import FrameCache
     from tasks.frames.prepare import PreparedVideo, Preparer
     from tasks.model.process import EngineProcess
@@ -56,11 +56,13 @@ class ExtractedShard:
     Attributes:
         prepared: By video URI.
         faults: By video URI: why it has no frame file.
+        spent_ms: Milliseconds of this work by part, summed over the videos.
     """
 
     shard: Shard
     prepared: dict[str, PreparedVideo] = field(repr=False)
     faults: dict[str, VideoError] = field(repr=False)
+    spent_ms: dict[Part, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,7 @@ class ShardReport:
 
     Attributes:
         stage_ms: Milliseconds by stage, summed over videos and jobs.
+        prompt_tokens: Of its answers; `cached_tokens` are those of them served by the prefix cache.
     """
 
     index: int
@@ -77,6 +80,8 @@ class ShardReport:
     videos_extracted: int
     videos_cached: int
     stage_ms: dict[str, float]
+    prompt_tokens: int
+    cached_tokens: int
 
     def __str__(self) -> str:
         """Say it in one line."""
@@ -93,6 +98,7 @@ class Answering:
         pool: Decodes frame files that hold packets.
         limits: What one of them may cost.
         batch_bytes: Frames handed to the engine at once.
+        ledger: Where the time goes.
     """
 
     spec: RunSpec
@@ -103,6 +109,7 @@ class Answering:
     database: Engine
     run: RunKey
     batch_bytes: int
+    ledger: TimeLedger
 
 
 def is_transient(_task: Task[..., object], _run: TaskRun, state: State) -> bool:
@@ -125,21 +132,37 @@ def extract_shard(index: int, shard: Shard, preparer: Preparer, threads: int) ->
     A bad video fails its own jobs, not the shard. Safe to run again: cached videos are skipped.
     """
     with ThreadPoolExecutor(threads) as workers:
-        outcomes = dict(
-            zip(shard.video_uris, workers.map(lambda uri: _prepare(preparer, uri), shard.video_uris), strict=True)
-        )
+        outcomes = list(workers.map(lambda uri: _prepare(preparer, uri), shard.video_uris))
+    by_uri = dict(zip(shard.video_uris, (outcome for outcome, _ in outcomes), strict=True))
     return ExtractedShard(
         shard=shard,
-        prepared={uri: outcome for uri, outcome in outcomes.items() if not isinstance(outcome, VideoError)},
-        faults={uri: outcome for uri, outcome in outcomes.items() if isinstance(outcome, VideoError)},
+        prepared={uri: outcome for uri, outcome in by_uri.items() if not isinstance(outcome, VideoError)},
+        faults={uri: outcome for uri, outcome in by_uri.items() if isinstance(outcome, VideoError)},
+        spent_ms=_spent_ms(outcomes),
     )
 
 
-def _prepare(preparer: Preparer, uri: str) -> PreparedVideo | VideoError:
+def _prepare(preparer: Preparer, uri: str) -> tuple[PreparedVideo | VideoError, float]:
+    """Prepare a video; gives what became of it, and milliseconds."""
+    started = time.perf_counter()
     try:
-        return preparer.prepare(uri)
+        outcome: PreparedVideo | VideoError = preparer.prepare(uri)
     except VideoError as error:
-        return error
+        outcome = error
+    return outcome, (time.perf_counter() - started) * 1e3
+
+
+def _spent_ms(outcomes: Iterable[tuple[PreparedVideo | VideoError, float]]) -> dict[Part, float]:
+    spent_ms = dict.fromkeys((Part.FETCH, Part.DECODE, Part.CACHE_WRITE, Part.CACHE_READ), 0.0)
+    for outcome, ms in outcomes:
+        if isinstance(outcome, VideoError):  # a video that hangs its decoder says nothing of its times
+            spent_ms[Part.FETCH if outcome.stage == Stage.FETCH else Part.DECODE] += ms
+            continue
+        spent_ms[Part.CACHE_READ if outcome.was_cached else Part.FETCH] += outcome.lookup_ms
+        spent_ms[Part.FETCH] += outcome.fetch_ms
+        spent_ms[Part.DECODE] += outcome.decode_ms
+        spent_ms[Part.CACHE_WRITE] += outcome.cache_write_ms
+    return spent_ms
 
 
 @task(
@@ -152,11 +175,13 @@ def _prepare(preparer: Preparer, uri: str) -> PreparedVideo | VideoError:
 )
 def infer_shard(index: int, extracted: ExtractedShard, answering: Answering) -> ShardReport:
     """Ask a shard's questions and write how each job ended, in one transaction."""
+    answering.ledger.charge(Part.SCHEDULE)
     endings = _Endings(index=index, failures=_video_failures(extracted))
     for group in _groups(extracted, answering):
         _ask_group(group, extracted, answering, endings)
     started = time.perf_counter()
     write_shard(answering.database, run=answering.run, results=endings.results, failures=endings.failures)
+    answering.ledger.charge(Part.DATABASE)
     return _report(extracted, endings, write_ms=(time.perf_counter() - started) * 1e3)
 
 
@@ -199,6 +224,7 @@ def _ask_group(
         except JobError as error:
             faults[video.uri] = error
         endings.read_ms[video.uri] = (time.perf_counter() - started) * 1e3
+    answering.ledger.charge(Part.CACHE_READ)
     asked = []
     for job in extracted.shard.jobs:
         if job.video_uri in files:
@@ -207,7 +233,7 @@ def _ask_group(
             fingerprint = extracted.prepared[job.video_uri].fingerprint
             endings.failures.append(_failure(job, faults[job.video_uri], endings.index, fingerprint))
     questions = tuple(_question(job, answering.spec) for job in asked)
-    replies = ask_engine(answering.engine, Batch(frame_files=files, questions=questions)) if asked else []
+    replies = _ask_timed(answering, Batch(frame_files=files, questions=questions)) if asked else []
     for job, reply in zip(asked, replies, strict=True):
         video = extracted.prepared[job.video_uri]
         if isinstance(reply, Answer):
@@ -215,6 +241,16 @@ def _ask_group(
             endings.results.append(_result(job, video, reply, cache_read_ms=read_ms, shard_index=endings.index))
         else:
             endings.failures.append(_failure(job, reply, endings.index, video.fingerprint))
+
+
+def _ask_timed(answering: Answering, batch: Batch) -> list[Reply]:
+    """Ask a batch; what the engine did not spend on its answers went before them, or on its loss."""
+    starts = answering.engine.starts
+    replies = ask_engine(answering.engine, batch)
+    answer_ms = sum(reply.inference_ms for reply in replies if isinstance(reply, Answer))
+    other = Part.PREPROCESS if answering.engine.starts == starts else Part.RESTART
+    answering.ledger.charge(other, {Part.ANSWER: answer_ms})
+    return replies
 
 
 def _report(extracted: ExtractedShard, endings: _Endings, *, write_ms: float) -> ShardReport:
@@ -235,6 +271,8 @@ def _report(extracted: ExtractedShard, endings: _Endings, *, write_ms: float) ->
             "inference": sum(answer.inference_ms for answer in answers),
             "database": write_ms,
         },
+        prompt_tokens=sum(answer.prompt_tokens for answer in answers),
+        cached_tokens=sum(answer.cached_tokens for answer in answers),
     )
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from flows.commands.opened import opened
 from flows.commands.terminal import OUT, say
+from flows.cost import cost_lines
 from infra.embedded import ServiceName
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
@@ -47,6 +48,8 @@ def print_results(run: str, *, form: str, with_calibrated: bool) -> None:
             labels = _add_calibrated(labels, _temperature(engine, row["spec_id"]))
     if form == "table":
         _print_table(row, labels, failures)
+        for name, value in cost_lines(row):
+            say(f"{name}: {value}")
         if row["state"] not in {"done", "running"} and row["message"]:
             say(f"This run {row['state']}: {row['message']}")
         return

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.commands.terminal import OUT, say
+from flows.cost import cost_lines
 from infra.database import connect
 from infra.objects import ObjectStore
 from infra.uri import show_uri
@@ -70,8 +71,7 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
             lines.append((f"accuracy: {score.task or 'all'}", right))
     lines += [(f"seconds: {stage}", f"{row['stage_ms'].get(stage, 0.0) / 1e3:.2f}") for stage in _STAGES if asked]
     lines.append(("seconds in all", f"{seconds:.1f}"))
-    if asked:
-        lines.append(("jobs per second", f"{_rate(row, seconds):.1f} after the engine's start"))
+    lines += cost_lines(row)
     for group in summary.failures:
         lines.append((f"failed: {group.code}", f"{group.count:,}, such as {group.job_id}: {group.message}"))
     if summary.order:
@@ -84,10 +84,3 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
     for name, value in lines:
         table.add_row(Text(name), Text(value))
     return table
-
-
-def _rate(row: RowMapping, seconds: float) -> float:
-    """Jobs per second, the engine's start left out: it is the same for one job and for a million."""
-    asked = row["jobs_labelled"] + row["jobs_failed"]
-    at_work_s = seconds - row["stage_ms"].get("engine start", 0.0) / 1e3
-    return float(asked / max(at_work_s, 1e-3))

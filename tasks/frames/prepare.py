@@ -50,6 +50,7 @@ class PreparedVideo:
         keyframes_in_file: Keyframes of the video.
         frames_used: Unique frames that the model sees.
         frame_bytes: Their pixels.
+        lookup_ms: Looking the video and its frame file up, a hit's included.
         cache_write_ms: Compressing the frames and writing the file.
         bytes_fetched: Bytes read from the store.
         decode_method: How the frames were reached.
@@ -63,6 +64,7 @@ class PreparedVideo:
     keyframes_in_file: int
     frames_used: int
     frame_bytes: int
+    lookup_ms: float
     fetch_ms: float = 0.0
     decode_ms: float = 0.0
     cache_write_ms: float = 0.0
@@ -95,12 +97,14 @@ class Preparer:
             VideoError: The video cannot be used; see its code.
             TransientError: The store did not answer.
         """
+        started = time.perf_counter()
         info = look_at_video(self.objects, uri, allow_roots=self.allow_roots)
         key = frame_key(source_uri=uri, fingerprint=info.fingerprint, sampling=self.sampling)
         found = self.cache.find(key)
+        lookup_ms = (time.perf_counter() - started) * 1e3
         if found is None:
             try:
-                return self._extract(info, key)
+                return self._extract(info, key, lookup_ms)
             except VideoError as error:
                 error.fingerprint = info.fingerprint
                 raise
@@ -112,11 +116,12 @@ class Preparer:
             keyframes_in_file=found.keyframes_in_file,
             frames_used=len(found.pts),
             frame_bytes=found.image_bytes,
+            lookup_ms=lookup_ms,
             decode_method=found.method,
             decode_note=found.reason,
         )
 
-    def _extract(self, info: ObjectInfo, key: str) -> PreparedVideo:
+    def _extract(self, info: ObjectInfo, key: str, lookup_ms: float) -> PreparedVideo:
         fetcher = Fetcher(
             objects=self.objects,
             cache=self.cache,
@@ -138,6 +143,7 @@ class Preparer:
             keyframes_in_file=keyframes.keyframes_in_file,
             frames_used=len(keyframes.images),
             frame_bytes=keyframes.images.nbytes,
+            lookup_ms=lookup_ms,
             fetch_ms=fetched.fetch_ms,
             decode_ms=keyframes.decode_ms,
             cache_write_ms=(time.perf_counter() - started) * 1e3,

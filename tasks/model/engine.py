@@ -52,6 +52,7 @@ class Engine:
 
         return EngineInfo(
             device=torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+            gpus=self._gpus() if torch.cuda.is_available() else 0,
             max_model_len=self._max_model_len,
             start_ms=self._start_ms,
             versions={
@@ -60,6 +61,9 @@ class Engine:
                 "transformers": version("transformers"),
             },
         )
+
+    def _gpus(self) -> int:
+        return int(self._llm.llm_engine.vllm_config.parallel_config.world_size)
 
     def answer(self, batch: Batch) -> list[Reply]:
         """Answer every question of a batch, in its order; a refused one does not stop the others."""

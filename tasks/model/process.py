@@ -56,6 +56,7 @@ class EngineProcess:
         self._connection: Connection | None = None
         self._lifeline: int | None = None
         self._info: EngineInfo | None = None
+        self._starts = 0
 
     def __enter__(self) -> Self:
         """Start loading."""
@@ -75,6 +76,11 @@ class EngineProcess:
     def pid(self) -> int | None:
         """The child's process id; None before it starts and after it ended."""
         return self._process.pid if self._process else None
+
+    @property
+    def starts(self) -> int:
+        """How often it was started."""
+        return self._starts
 
     def start(self) -> None:
         """Begin to load the model.
@@ -99,6 +105,7 @@ class EngineProcess:
         theirs.close()
         os.close(lifeline_read)
         self._connection, self._lifeline = ours, lifeline_write
+        self._starts += 1
         ours.send(self._config)
 
     def wait_ready(self) -> EngineInfo:

@@ -40,12 +40,14 @@ class EngineInfo:
 
     Attributes:
         device: The GPU's name, or `cpu`.
+        gpus: How many it holds; 0 on a CPU.
         max_model_len: Most tokens of a prompt and its answer.
         start_ms: From the process's first line to the loaded model.
         versions: By package.
     """
 
     device: str
+    gpus: int
     max_model_len: int
     start_ms: float
     versions: dict[str, str]

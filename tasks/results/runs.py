@@ -45,9 +45,9 @@ def update_run(engine: Engine, run_id: UUID, **columns: Any) -> None:  # noqa: A
         connection.execute(update(RUN).where(RUN.c.run_id == run_id).values(**columns))
 
 
-def close_run(engine: Engine, run_id: UUID, *, state: str, message: str) -> None:
-    """Record how a run ended, by the database's clock."""
-    update_run(engine, run_id, state=state, message=message, ended_at=func.now())
+def close_run(engine: Engine, run_id: UUID, *, state: str, message: str, **columns: Any) -> None:  # noqa: ANN401
+    """Record how a run ended, by the database's clock, and set others of its columns."""
+    update_run(engine, run_id, state=state, message=message, ended_at=func.now(), **columns)
 
 
 def cancel_run(engine: Engine, run_id: UUID) -> None:

@@ -39,6 +39,10 @@ RUN = Table(
     Column("host", Text),
     Column("started_at", DateTime(timezone=True)),
     Column("ended_at", DateTime(timezone=True)),
+    Column("wall_ms", JSONB),
+    *(Column(name, BigInteger) for name in ("gpus", "prompt_tokens", "cached_tokens")),
+    *(Column(name, Double) for name in ("jobs_per_s", "jobs_per_hour_held")),
+    Column("bottleneck", Text),
 )
 
 RESULT = Table(

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import httpx
 import polars as pl
 import pytest
 from sqlalchemy import func, select
@@ -14,7 +15,8 @@ from infra.database import connect
 from infra.embedded import export
 from infra.objects import ObjectStore
 from tasks.demo.clips import make_demo
-from tasks.results.tables import RESULT
+from tasks.domain import Part
+from tasks.results.tables import RESULT, RUN
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +96,29 @@ def test_labels_are_right(environment):
     assert len(rows) == 144
     assert right / len(rows) > 0.95
     assert all(abs(sum(row["probabilities"]) - 1) < 1e-6 for row in rows)
+
+
+def test_a_run_says_where_its_time_went_and_says_it_again_later(first_run, environment, engine, prefect_services):
+    with engine.connect() as connection:
+        run = connection.execute(select(RUN).where(RUN.c.dataset == "first")).mappings().one()
+        tokens = connection.execute(
+            select(func.sum(RESULT.c.prompt_tokens), func.sum(RESULT.c.cached_tokens)).where(
+                RESULT.c.dataset == "first"
+            )
+        ).one()
+    wall_s = (run["ended_at"] - run["started_at"]).total_seconds()
+    assert sum(run["wall_ms"].values()) / 1e3 == pytest.approx(wall_s, rel=0.05)
+    assert {"engine start", "answer", "preprocess", "database", "audit"} <= run["wall_ms"].keys() <= set(Part)
+    assert tokens == (run["prompt_tokens"], run["cached_tokens"])
+    assert 0 < run["cached_tokens"] < run["prompt_tokens"]
+    assert run["gpus"] == 0
+
+    later = reelabel(environment, "results", str(run["run_id"])).stdout
+    published = httpx.get(f"{prefect_services.prefect.api_url}/artifacts/reelabel-how-to-read/latest").json()["data"]
+    for shown in (first_run.stdout, later, published):
+        assert f"{run['jobs_per_hour_held']:,.0f} per engine-hour held" in shown
+        assert f"{run['prompt_tokens']:,} prompt tokens" in shown
+        assert run["bottleneck"] in " ".join(shown.replace("│", " ").split())
 
 
 @pytest.mark.usefixtures("first_run")

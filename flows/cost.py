@@ -1,0 +1,55 @@
+"""What a run cost, in lines for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infra.wording import counted
+from tasks.domain import Part, RunCost
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from sqlalchemy import RowMapping
+
+_WORTH_SAYING = 0.005
+
+
+def cost_lines(run: Mapping[str, Any] | RowMapping) -> list[tuple[str, str]]:
+    """Describe a run by its row, as names and values; nothing where it asked nothing, or predates these figures."""
+    cost = _cost_of(run)
+    if cost is None or not cost.jobs or not cost.loaded_ms:
+        return []
+    lines = [
+        ("jobs per second", f"{cost.jobs_per_s:.1f} after the engine's start; {_per_hour(cost)}"),
+        ("engine", _engine(cost)),
+        ("tokens", _tokens(cost)),
+    ]
+    return [*lines, ("bottleneck", run["bottleneck"])]
+
+
+def _cost_of(run: Mapping[str, Any] | RowMapping) -> RunCost | None:
+    if run["wall_ms"] is None:
+        return None
+    return RunCost(
+        jobs=run["jobs_labelled"] + run["jobs_failed"],
+        **{name: run[name] for name in ("wall_ms", "gpus", "prompt_tokens", "cached_tokens")},
+    )
+
+
+def _per_hour(cost: RunCost) -> str:
+    what = "GPU-hour" if cost.gpus else "engine-hour"
+    return f"{cost.jobs_per_hour_held:,.0f} per {what} held, start included"
+
+
+def _engine(cost: RunCost) -> str:
+    load_s = cost.wall_ms.get(Part.LOAD, 0.0) / 1e3
+    shares = [f"{share:.0%} {part}" for part, share in cost.waits if share >= _WORTH_SAYING]
+    waited = f"; waited for: {', '.join(shares)}" if shares else ""
+    return f"{load_s:.1f} s to start, then {cost.busy:.0%} answering{waited}"
+
+
+def _tokens(cost: RunCost) -> str:
+    share = cost.cached_tokens / cost.prompt_tokens if cost.prompt_tokens else 0.0
+    return f"{counted(cost.prompt_tokens, 'prompt token')}, {cost.cached_tokens:,} of them cached ({share:.0%})"
