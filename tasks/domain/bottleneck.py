@@ -14,10 +14,10 @@ _MUCH_WAITING = 0.1  # what an engine wins that never waits at all
 
 _ADVICE = {
     Part.FETCH: ("fetching", "raise extract.processes, for fetching needs no core, or bring the videos nearer"),
-    Part.CACHE_WRITE: ("writing frame files", "choose a cheaper store.encoding, or a store that is nearer"),
-    Part.CACHE_READ: ("reading frame files", "choose a store that is nearer"),
+    Part.CACHE_WRITE: ("writing frame files", "choose a cheaper store.encoding, or bring the store nearer"),
+    Part.CACHE_READ: ("reading frame files", "bring the store nearer, or choose another store.encoding"),
     Part.PREPROCESS: ("preprocessing", "lower sampling.num_frames or sampling.max_pixels"),
-    Part.DATABASE: ("the database", "choose one that is nearer, or raise shard.target_jobs"),
+    Part.DATABASE: ("the database", "bring it nearer, or raise shard.target_jobs"),
     Part.SCHEDULE: ("the work between shards", "raise shard.target_jobs"),
     Part.RESTART: ("its own restarts", "its log says what it died of"),
 }

@@ -30,8 +30,7 @@ def sentence(wall_ms, *, gpus=0, processes=2, cores=2):
         ),
         pytest.param(
             {"answer": 60, "database": 30, "decode": 10},
-            "The engine waited 40% of the time, 30% for the database: "
-            "choose one that is nearer, or raise shard.target_jobs.",
+            "The engine waited 40% of the time, 30% for the database: bring it nearer, or raise shard.target_jobs.",
             id="the database",
         ),
         pytest.param(

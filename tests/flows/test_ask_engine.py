@@ -32,6 +32,8 @@ def test_the_question_on_which_the_engine_dies_is_refused_and_the_others_answere
     with DeadlyEngine(CONFIG, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
         answer, refusal = ask_engine(engine, Batch(frame_files={"v": frame_file(1)}, questions=questions))
 
+        assert engine.starts == 5  # at first, twice after both questions, twice after the deadly one
+
     assert isinstance(answer, Answer)
     assert isinstance(refusal, Refusal)
     assert (refusal.code, refusal.stage) == ("inference_failed", "inference")
