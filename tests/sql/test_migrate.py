@@ -55,6 +55,6 @@ def test_many_upgrades_at_once_leave_one_schema(database_url):
 
     engine = connect(DatabaseSettings(url=database_url))
     with engine.connect() as connection:
-        assert current(connection) == head() == "0005"
+        assert current(connection) == head() == "0006"
         assert connection.execute(sqlalchemy.text("SELECT count(*) FROM reelabel.result")).scalar_one() == 0
     engine.dispose()

@@ -2,15 +2,15 @@
 
 from sql.migrate import execute_file
 
-revision = "0005"
-down_revision = "0004"
+revision = "0006"
+down_revision = "0005"
 
 
 def upgrade() -> None:
     """Add the columns."""
-    execute_file("0005_run_cost.up.sql")
+    execute_file("0006_run_cost.up.sql")
 
 
 def downgrade() -> None:
     """Drop the columns."""
-    execute_file("0005_run_cost.down.sql")
+    execute_file("0006_run_cost.down.sql")
