@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.parameters import AS_SET, Dataset, Manifest, Model, NumFrames, Permutations
+from flows.parameters import AS_SET, WORDED_AS_SET, Dataset, Manifest, Model, NumFrames, Permutations
 from flows.run import RunRequest, execute_run
 from infra.errors import ConfigurationError
-from infra.settings import SamplingChoice, load_settings
+from infra.settings import PromptChoice, SamplingChoice, load_settings
 from tasks.results.read import read_failures
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def backfill(  # noqa: PLR0913 - a form's fields
     num_frames: NumFrames = None,
     sampling: SamplingChoice = AS_SET,
     model: Model = None,
+    prompts: PromptChoice = WORDED_AS_SET,
     permutations: Permutations = None,
     *,
     failed: bool = False,
@@ -50,6 +51,7 @@ def backfill(  # noqa: PLR0913 - a form's fields
         num_frames: Frames shown to the model per video, 1 to 512; empty takes the setting (16).
         sampling: How frames are chosen; what is empty is as the settings have it.
         model: Model folder or hub name; empty takes the setting, or the tiny model that ships.
+        prompts: What the model is told besides each row's question; what is empty is as the settings have it.
         permutations: Orders in which each question's choices are shown and averaged; empty takes the setting (1).
         failed: Ask again every job that ended as a failure.
         force: Ask again even where a valid label stands.
@@ -74,6 +76,7 @@ def backfill(  # noqa: PLR0913 - a form's fields
         num_frames=num_frames,
         sampling=sampling,
         model=model,
+        prompts=prompts,
         permutations=permutations,
         select=select,
     )

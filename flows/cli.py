@@ -17,10 +17,11 @@ from typer.core import TyperGroup
 
 from flows.cli_bench import bench_app
 from flows.commands.example import example
+from flows.commands.prompt_options import with_prompts
 from flows.commands.sampling_options import with_sampling
 from flows.commands.terminal import ERRORS, complain
 from infra.errors import JobError, NotReconciledError, ReelabelError, TransientError
-from infra.settings import SamplingChoice, load_settings
+from infra.settings import PromptChoice, SamplingChoice, load_settings
 
 
 class ExplainingGroup(TyperGroup):
@@ -138,6 +139,7 @@ Permutations = Annotated[
 @app.command()
 @example("reelabel classify s3://videos/jobs/*.parquet --dataset animals")
 @with_sampling
+@with_prompts
 def classify(
     manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; local or s3://.")],
     dataset: Annotated[str | None, typer.Option(help="Where job ids are unique; else the file's name.")] = None,
@@ -146,6 +148,7 @@ def classify(
     permutations: Permutations = None,
     *,
     sampling: SamplingChoice,
+    prompts: PromptChoice,
     force: Annotated[bool, typer.Option("--force", help="Ask again even where a valid label stands.")] = False,
 ) -> None:
     """Answer every job of a manifest that has no valid label yet."""
@@ -157,6 +160,7 @@ def classify(
         num_frames=num_frames,
         sampling=sampling,
         model=model,
+        prompts=prompts,
         permutations=permutations,
         force=force,
     )
@@ -166,6 +170,7 @@ def classify(
 @app.command()
 @example("reelabel backfill --ids clip-7-colour,clip-9-shape --force")
 @with_sampling
+@with_prompts
 def backfill(  # noqa: PLR0913 - a command's options
     *,
     ids: Annotated[str, typer.Option(help="Job ids, separated by commas.")] = "",
@@ -179,6 +184,7 @@ def backfill(  # noqa: PLR0913 - a command's options
     model: Annotated[str | None, typer.Option(help="Model folder or hub name.")] = None,
     permutations: Permutations = None,
     sampling: SamplingChoice,
+    prompts: PromptChoice,
 ) -> None:
     """Ask chosen jobs again: by id, or those that failed."""
     from flows.commands.backfill import Choice, run_backfill  # noqa: PLC0415
@@ -192,6 +198,7 @@ def backfill(  # noqa: PLR0913 - a command's options
         num_frames=num_frames,
         sampling=sampling,
         model=model,
+        prompts=prompts,
         permutations=permutations,
     )
     raise typer.Exit(code)

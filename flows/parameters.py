@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from infra.settings import SamplingChoice
+from infra.settings import PromptChoice, SamplingChoice
 
 Manifest = Annotated[str, Field(min_length=1)]
 Dataset = Annotated[str | None, Field(max_length=200)]
@@ -18,3 +18,4 @@ Permutations = Annotated[int | None, Field(ge=1, le=26)]
 Model = Annotated[str | None, Field(max_length=1000)]
 
 AS_SET = SamplingChoice()
+WORDED_AS_SET = PromptChoice()

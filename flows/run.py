@@ -17,7 +17,7 @@ from prefect.utilities.annotations import quote
 
 from flows.artifacts import ProgressArtifact, publish_results
 from flows.cost import cost_lines
-from flows.parameters import AS_SET
+from flows.parameters import AS_SET, WORDED_AS_SET
 from flows.progress import Progress
 from flows.shards import Answering, ExtractedShard, extract_shard, infer_shard
 from flows.spec import make_spec
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from prefect.futures import PrefectFuture
     from sqlalchemy import Engine
 
-    from infra.settings import SamplingChoice, Settings
+    from infra.settings import PromptChoice, SamplingChoice, Settings
     from tasks.domain import Job, RunSpec, Shard
     from tasks.video.pool import DecodePool
 
@@ -68,6 +68,7 @@ class RunRequest:
     num_frames: int | None = None
     sampling: SamplingChoice = AS_SET
     model: str | None = None
+    prompts: PromptChoice = WORDED_AS_SET
     permutations: int | None = None
     select: Callable[[Sequence[Job], Sequence[Job], Engine, RunSpec, str], Sequence[Job]] = field(
         default=lambda _jobs, pending, *_: pending,
@@ -97,6 +98,7 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
         settings,
         num_frames=request.num_frames,
         choice=request.sampling,
+        prompts=request.prompts,
         permutations=request.permutations,
     )
     dataset = request.dataset or dataset_name(request.manifest)

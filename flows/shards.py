@@ -335,7 +335,12 @@ def _question(job: Job, spec: RunSpec) -> Question:
     question, *others = (
         Question(
             video_id=job.video_uri,
-            text=question_text(spec.template, prompt=job.prompt, choices=choices),
+            text=question_text(
+                job.template or spec.template,
+                prompt=job.prompt,
+                choices=choices,
+                examples=job.examples or spec.examples,
+            ),
             system_prompt=job.system_prompt or spec.system_prompt,
             choices=choices,
             scoring=spec.choice_scoring,

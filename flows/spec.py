@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from flows.parameters import AS_SET
+from flows.parameters import AS_SET, WORDED_AS_SET
 from infra.errors import ConfigurationError
 from tasks.domain import SAMPLER_OPTIONS, RunSpec, Sampling
 
 if TYPE_CHECKING:
-    from infra.settings import SamplingChoice, SamplingSettings, Settings
+    from infra.settings import PromptChoice, SamplingChoice, SamplingSettings, Settings
     from tasks.model.identity import ModelCard
 
 # Of one frame, where the user names no limit: what Qwen's own video processing aims at, 768 x 28 x 28.
@@ -24,6 +24,7 @@ def make_spec(
     *,
     num_frames: int | None = None,
     choice: SamplingChoice = AS_SET,
+    prompts: PromptChoice = WORDED_AS_SET,
     permutations: int | None = None,
 ) -> RunSpec:
     """Put together everything on the run's side that can change an answer.
@@ -33,6 +34,7 @@ def make_spec(
         settings: What holds unless the run asks for something else.
         num_frames: What the run asks for; None is as set.
         choice: The same for the other options of sampling.
+        prompts: The same for what the model is told besides each job's question.
         permutations: In how many orders the choices are shown; None is as set.
 
     Raises:
@@ -50,9 +52,9 @@ def make_spec(
         raise ConfigurationError(f"The sampling options do not go together: {fault}.") from None
     wording = {
         name: value
-        for name in ("template", "system_prompt", "choice_scoring")
+        for name in ("template", "system_prompt", "examples", "choice_scoring")
         if (value := getattr(settings.model, name)) is not None
-    }
+    } | prompts.model_dump(exclude_none=True)
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     orders = permutations or settings.model.permutations
     return RunSpec(model=identity, sampling=sampling, permutations=orders, **wording)

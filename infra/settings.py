@@ -10,7 +10,6 @@ import os
 from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network  # noqa: TC003 - read at run time
 from pathlib import Path
-from string import Formatter
 from typing import TYPE_CHECKING, Annotated, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -23,6 +22,7 @@ from pydantic_settings import (
 )
 
 from infra.errors import ConfigurationError
+from infra.template import check_template
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -215,7 +215,21 @@ class SamplingSettings(SamplingChoice):
     ] = None
 
 
-class ModelSettings(_Section):
+class PromptChoice(_Section):
+    """What the model is told besides a row's own question; what is empty is as the settings have it."""
+
+    template: Annotated[
+        Annotated[str, AfterValidator(check_template)] | None,
+        Field(description="Question layout with {prompt} and {choices}, for every row without its own."),
+    ] = None
+    system_prompt: Annotated[str | None, Field(description="System message of every row without its own.")] = None
+    examples: Annotated[
+        str | None,
+        Field(description="Solved examples as text, shown before the question of every row without its own."),
+    ] = None
+
+
+class ModelSettings(PromptChoice):
     """The vision-language model and its engine."""
 
     name: Annotated[
@@ -236,10 +250,6 @@ class ModelSettings(_Section):
         float, Field(ge=1, le=7200, description="Seconds the engine may take over one batch; then it is started anew.")
     ] = 600
     batch_mib: Annotated[int, Field(ge=1, le=65536, description="Frames handed to the engine at once, in MiB.")] = 256
-    template: Annotated[
-        str | None, Field(description="Question layout with {prompt} and {choices}; empty is the default.")
-    ] = None
-    system_prompt: Annotated[str | None, Field(description="System message of every job without its own.")] = None
     choice_scoring: Annotated[
         Literal["letter", "text"], Field(description="Answer by letter, or by the choice's own first token.")
     ] = "letter"
@@ -253,18 +263,6 @@ class ModelSettings(_Section):
         """Workers run elsewhere: a folder's name must not depend on where we are."""
         folder = Path(name).expanduser() if name else None
         return str(folder.absolute()) if folder and folder.is_dir() else name
-
-    @field_validator("template")
-    @classmethod
-    def _has_both_places(cls, template: str | None) -> str | None:
-        if template is not None:
-            try:
-                places = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
-            except ValueError as error:
-                raise ValueError(f"it is no template ({error}); double the braces that are meant as such") from None
-            if places != {"prompt", "choices"}:
-                raise ValueError("it must hold {prompt} and {choices} and no other place in braces")
-        return template
 
 
 class NightlySettings(_Section):

@@ -15,7 +15,7 @@ from flows.spec import make_spec
 from infra.embedded import ServiceName, export
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
-from infra.settings import SamplingChoice
+from infra.settings import PromptChoice, SamplingChoice
 from infra.uri import absolute_uri
 from infra.wording import counted
 from tasks.manifest.read import read_jobs
@@ -74,6 +74,7 @@ def run_backfill(
     dataset: str | None,
     num_frames: int | None,
     sampling: SamplingChoice,
+    prompts: PromptChoice,
     model: str | None,
     permutations: int | None,
 ) -> int:
@@ -88,6 +89,7 @@ def run_backfill(
             "dataset": dataset,
             "num_frames": num_frames,
             "sampling": sampling.model_dump(exclude_none=True),
+            "prompts": prompts.model_dump(exclude_none=True),
             "model": model,
             "permutations": permutations,
         }
@@ -113,9 +115,14 @@ def _print_plan(
     objects = ObjectStore(settings.store, settings.web)
     jobs = read_jobs(parameters["manifest"], objects)
     card = read_model_card(parameters["model"] or settings.model.name, revision=settings.model.revision)
-    sampling = SamplingChoice(**parameters["sampling"])
-    asked = {name: parameters[name] for name in ("num_frames", "permutations")}
-    spec = make_spec(card, settings, choice=sampling, **asked)
+    spec = make_spec(
+        card,
+        settings,
+        num_frames=parameters["num_frames"],
+        choice=SamplingChoice(**parameters["sampling"]),
+        prompts=PromptChoice(**parameters["prompts"]),
+        permutations=parameters["permutations"],
+    )
     dataset = parameters["dataset"]
     chosen = set(job_ids)
     if choice.failed:

@@ -25,18 +25,22 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from sqlalchemy import Engine
 
-    from infra.settings import SamplingChoice, Settings
+    from infra.settings import PromptChoice, SamplingChoice, Settings
 
 _STOPPED = "Stopped by the user."
 _CANCEL_TIMEOUT_S = 20
 _POLL_S = 0.2
 
 
-def run_classify(manifest: str, *, sampling: SamplingChoice, **parameters: Any) -> int:  # noqa: ANN401 - the flow's own
+def run_classify(manifest: str, *, sampling: SamplingChoice, prompts: PromptChoice, **parameters: Any) -> int:  # noqa: ANN401 - the flow's own
     """Answer a manifest in this process and print the summary; gives the exit code."""
     if not manifest:
         raise ConfigurationError("The manifest's name is empty; give a Parquet file, or a glob.")
-    asked = {"manifest": absolute_uri(manifest), "sampling": sampling.model_dump(exclude_none=True)}
+    asked = {
+        "manifest": absolute_uri(manifest),
+        "sampling": sampling.model_dump(exclude_none=True),
+        "prompts": prompts.model_dump(exclude_none=True),
+    }
     return run_here("classify", asked | parameters)
 
 

@@ -23,6 +23,8 @@ class Job:
         end_s: Last instant of the segment in seconds; None is the video's end.
         messages: OpenAI chat messages as JSON text, where the manifest gives them for `video_uri` and `prompt`.
         system_prompt: Replaces the spec's system prompt.
+        template: Replaces the spec's question layout.
+        examples: Replaces the spec's solved examples.
         answer: The known answer, one of `choices`; never shown to the model.
         task: The user's grouping for evaluation.
         subtask: A finer grouping.
@@ -36,13 +38,19 @@ class Job:
     end_s: float | None = None
     messages: str | None = None
     system_prompt: str | None = None
+    template: str | None = None
+    examples: str | None = None
     answer: str | None = None
     task: str | None = None
     subtask: str | None = None
 
     @cached_property
     def digest(self) -> str:
-        """Hash of everything in the job that can change its answer."""
+        """Hash of everything in the job that can change its answer.
+
+        What was added later is left out where it is empty, so that labels given before stay valid.
+        """
+        later = {"template": self.template, "examples": self.examples}
         return digest_of(
             {
                 "video_uri": self.video_uri,
@@ -52,6 +60,7 @@ class Job:
                 "end_s": self.end_s,
                 "messages": _canonical(self.messages),
                 "system_prompt": self.system_prompt,
+                **{name: text for name, text in later.items() if text is not None},
             },
         )
 

@@ -151,10 +151,14 @@ class RunSpec(BaseModel):
 
     model: ModelIdentity
     sampling: Sampling = Sampling()
-    template: Annotated[str, Field(description="Question layout; {prompt} and {choices} are filled in.")] = (
-        DEFAULT_TEMPLATE
-    )
+    template: Annotated[
+        str, Field(description="Question layout of every job without its own; {prompt} and {choices} are filled in.")
+    ] = DEFAULT_TEMPLATE
     system_prompt: Annotated[str | None, Field(description="System message of every job without its own.")] = None
+    examples: Annotated[
+        str | None,
+        Field(exclude_if=_is_unset, description="Solved examples before the question of every job without its own."),
+    ] = None
     choice_scoring: Annotated[
         Literal["letter", "text"],
         Field(description="Answer by the choice's letter, or by the first token of its own text."),

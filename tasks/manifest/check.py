@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from infra.template import check_template
 from infra.uri import INLINE_SCHEME, WEB_SCHEMES
 from tasks.manifest.fault import Fault, fault_of_rows
 from tasks.manifest.messages import messages_as_json, resolve_messages
@@ -63,7 +64,7 @@ def check_manifest(frame: pl.DataFrame) -> list[Fault]:
     if frame.is_empty():
         return [Fault(rule="The manifest has no rows.")]
     resolved, faults = resolve_messages(conformed)
-    return [*faults, *_row_faults(resolved)]
+    return [*faults, *_row_faults(resolved), *_template_faults(resolved)]
 
 
 def _row_faults(frame: pl.DataFrame) -> Iterator[Fault]:
@@ -72,6 +73,16 @@ def _row_faults(frame: pl.DataFrame) -> Iterator[Fault]:
         rows = numbered.filter(broken.fill_null(value=False)).select("row", pl.col(shown))
         if not rows.is_empty():
             yield fault_of_rows(rule, shown, rows.rows())
+
+
+def _template_faults(frame: pl.DataFrame) -> Iterator[Fault]:
+    templates = frame.select("job_id", "template").with_row_index("row")
+    for template in templates["template"].drop_nulls().unique(maintain_order=True):
+        try:
+            check_template(template)
+        except ValueError as error:
+            rows = templates.filter(pl.col("template") == template).select("row", "job_id")
+            yield fault_of_rows(f"template: {error}.", "job_id", rows.rows())
 
 
 def _rules() -> Iterator[tuple[str, str, pl.Expr]]:

@@ -17,6 +17,8 @@ OPTIONAL: dict[str, pl.DataType] = {
     "end_s": pl.Float64(),
     "messages": pl.String(),
     "system_prompt": pl.String(),
+    "template": pl.String(),
+    "examples": pl.String(),
     "answer": pl.String(),
     "task": pl.String(),
     "subtask": pl.String(),

@@ -15,12 +15,17 @@ def render_choices(choices: Sequence[str]) -> str:
     return "\n".join(f"{letter}. {text}" if letter else text for letter, text in zip(letters, choices, strict=False))
 
 
-def question_text(template: str, *, prompt: str, choices: Sequence[str]) -> str:
-    """Fill a template's {prompt} and {choices}; any other brace stays as it is."""
-    laid_out = render_choices(choices)
-    head, mark, tail = template.partition("{choices}")
-    # Replaced side by side, so that a prompt that contains "{choices}" is left alone.
-    return head.replace("{prompt}", prompt) + (laid_out if mark else "") + tail.replace("{prompt}", prompt)
+def question_text(template: str, *, prompt: str, choices: Sequence[str], examples: str | None = None) -> str:
+    """Lay out a question behind its solved examples, if any.
+
+    Args:
+        template: Its {prompt} and {choices} are filled in; doubled braces stand for single ones.
+        prompt: The question; braces in it stay as they are, and so do those of the following.
+        choices: The answers, in order.
+        examples: Text that stands before the question, a blank line between.
+    """
+    question = template.format(prompt=prompt, choices=render_choices(choices))
+    return f"{examples}\n\n{question}" if examples else question
 
 
 def chat_messages(text: str, system_prompt: str | None) -> list[dict[str, Any]]:

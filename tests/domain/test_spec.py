@@ -21,6 +21,15 @@ def test_the_identity_of_a_spec_by_keyframes_stays_the_same():
     assert RunSpec(model=ModelIdentity(name="m")).spec_id == "95a56f15d2f2da6c"
 
 
+def test_examples_change_the_identity_only_where_there_are_some():
+    plain = RunSpec(model=ModelIdentity(name="m"))
+    shown = RunSpec(model=ModelIdentity(name="m"), examples="Q: ...")
+
+    assert "examples" not in plain.model_dump(mode="json")
+    assert shown.spec_id != plain.spec_id
+    assert RunSpec.model_validate_json(shown.model_dump_json()) == shown
+
+
 def test_an_option_changes_the_identity():
     sampling = Sampling(sampler="fps", fps=3)
 

@@ -2,7 +2,7 @@ import pytest
 
 from flows.spec import make_spec
 from infra.errors import ConfigurationError
-from infra.settings import SamplingChoice, Settings
+from infra.settings import PromptChoice, SamplingChoice, Settings
 from tasks.model.identity import TINY_MODEL, read_model_card
 
 
@@ -60,3 +60,14 @@ def test_frames_stored_otherwise_without_loss_are_asked_no_new_questions(card, m
     monkeypatch.setenv("REELABEL_STORE_ENCODING", "raw")
 
     assert make_spec(card, Settings()).spec_id == by_default.spec_id
+
+
+def test_wording_of_a_run_wins_over_the_settings_and_is_part_of_the_spec(card):
+    settings = Settings(model={"system_prompt": "Be brief.", "examples": "Q: one."})
+
+    as_set = make_spec(card, settings)
+    worded = make_spec(card, settings, prompts=PromptChoice(examples="Q: two."))
+
+    assert (as_set.system_prompt, as_set.examples) == ("Be brief.", "Q: one.")
+    assert (worded.system_prompt, worded.examples) == ("Be brief.", "Q: two.")
+    assert worded.spec_id != as_set.spec_id

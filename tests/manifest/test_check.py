@@ -48,6 +48,12 @@ def test_a_good_manifest_has_no_fault():
         pytest.param(rows(job_id=["a", "b" * 2000, "c"]), "job_id is longer than 1,024 bytes. 1 row", id="long id"),
         pytest.param(rows(task=["a\0", None, "b"]), "task holds a NUL character. 1 row", id="nul"),
         pytest.param(rows(choices=[["a", "b"], ["a\0", "b"], ["a", "b"]]), "choices holds a NUL", id="nul in a choice"),
+        pytest.param(
+            rows(template=[None, "{prompt} {choice}", "{prompt}\n{choices}"]),
+            "template: it must hold {prompt} and {choices} and no other place in braces. 1 row, first row 1",
+            id="template without choices",
+        ),
+        pytest.param(rows(template=["{prompt}{choices}{"] * 3), "double the braces", id="template with a lone brace"),
         pytest.param(rows().clear(), "The manifest has no rows.", id="no rows"),
     ],
 )
@@ -85,6 +91,18 @@ def test_jobs_are_read_from_every_file_of_a_glob(tmp_path, objects):
 
     assert [job.job_id for job in jobs] == ["a", "b", "c", "d", "e", "f"]
     assert jobs[0].choices == ("yes", "no")
+
+
+def test_a_rows_own_wording_belongs_to_its_job(tmp_path, objects):
+    wording = {"template": ["{prompt}{choices}", None, None], "examples": [None, "Q: one.", None]}
+    rows(**wording).write_parquet(tmp_path / "worded.parquet")
+    rows().write_parquet(tmp_path / "plain.parquet")
+
+    worded, plain = (read_jobs(str(tmp_path / f"{name}.parquet"), objects) for name in ("worded", "plain"))
+
+    assert [job.digest == other.digest for job, other in zip(worded, plain, strict=True)] == [False, False, True]
+    assert (worded[0].template, worded[1].examples, plain[0].template) == ("{prompt}{choices}", "Q: one.", None)
+    assert plain[0].digest == "57333b072c31ce002fe6ae5f0b7bf7c7"
 
 
 def test_a_glob_may_be_relative_and_its_star_stays_within_a_folder(tmp_path, objects, monkeypatch):

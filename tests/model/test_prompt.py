@@ -26,6 +26,16 @@ def test_braces_in_a_prompt_or_a_choice_stay_as_they_are():
     assert text == "{choices} {0}|A. {prompt}\nB. b"
 
 
+def test_doubled_braces_of_a_template_stand_for_single_ones():
+    assert question_text("{{{prompt}}} {choices}", prompt="p", choices=["a", "b"]) == "{p} A. a\nB. b"
+
+
+def test_examples_stand_before_the_question():
+    text = question_text("{prompt}\n{choices}", prompt="Which?", choices=["x", "y"], examples="Q: {one}\nA")
+
+    assert text == "Q: {one}\nA\n\nWhich?\nA. x\nB. y"
+
+
 def test_the_video_stands_before_the_question():
     assert chat_messages("Which?", None) == [
         {"role": "user", "content": [{"type": "video"}, {"type": "text", "text": "Which?"}]},
