@@ -271,6 +271,27 @@ def frames(
 
 
 @app.command()
+@example("reelabel prompt clip-7-colour --manifest jobs.parquet")
+@with_sampling
+@with_prompts
+def prompt(
+    job_id: Annotated[str, typer.Argument(help="A job of the manifest.")],
+    *,
+    manifest: Annotated[str | None, typer.Option(help="Else the last run's.")] = None,
+    num_frames: NumFrames = None,
+    model: Annotated[str | None, typer.Option(help="Model folder or hub name.")] = None,
+    sampling: SamplingChoice,
+    prompts: PromptChoice,
+    json: Annotated[bool, typer.Option("--json", help="Print it as JSON, nothing abridged.")] = False,
+) -> None:
+    """Print exactly what the model is sent for a job, with its tokens; loads no weights."""
+    from flows.commands.prompt import Asking, show_prompt  # noqa: PLC0415
+
+    asking = Asking(num_frames=num_frames, sampling=sampling, prompts=prompts, model=model)
+    raise typer.Exit(show_prompt(job_id, asking, manifest=manifest, as_json=json))
+
+
+@app.command()
 @example("reelabel up")
 def up() -> None:
     """Start the embedded Postgres, S3 server, Prefect server and worker, and leave them running."""

@@ -17,6 +17,7 @@ from prefect.utilities.annotations import quote
 
 from flows.artifacts import ProgressArtifact, publish_results
 from flows.cost import cost_lines
+from flows.engine_config import engine_config
 from flows.parameters import AS_SET, WORDED_AS_SET
 from flows.progress import Progress
 from flows.shards import Answering, ExtractedShard, extract_shard, infer_shard
@@ -34,7 +35,6 @@ from tasks.manifest.shard import plan_shards
 from tasks.model.ambiguity import find_ambiguous, read_encoder
 from tasks.model.identity import ModelCard, read_model_card
 from tasks.model.process import EngineProcess, engine_environment
-from tasks.model.questions import EngineConfig
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import AuditReport, audit_jobs
 from tasks.results.pending import count_foreign, pending_jobs
@@ -92,7 +92,7 @@ def execute_run(request: RunRequest, settings: Settings) -> AuditReport:
     next(objects.list(_required_store(settings)), None)  # says at once where the bucket is missing or refuses
     jobs = read_jobs(request.manifest, objects)
     card = read_model_card(request.model or settings.model.name, revision=settings.model.revision)
-    engine_environment(_engine_config(card, settings))
+    engine_environment(engine_config(card, settings))
     spec = make_spec(
         card,
         settings,
@@ -212,7 +212,7 @@ def _work(
     log_path = settings.home / "logs" / "engine.log"
     with ExitStack() as stack:
         engine = EngineProcess(
-            _engine_config(card, settings),
+            engine_config(card, settings),
             log_path=log_path,
             start_timeout_s=settings.model.start_timeout_s,
             answer_timeout_s=settings.model.answer_timeout_s,
@@ -280,19 +280,6 @@ def _preparer(settings: Settings, pool: DecodePool, spec: RunSpec) -> Preparer:
         limits=video_limits(settings),
         stored_as=settings.store.encoding,
         allow_roots=settings.extract.allow_roots,
-    )
-
-
-def _engine_config(card: ModelCard, settings: Settings) -> EngineConfig:
-    model = settings.model
-    return EngineConfig(
-        model=card.location,
-        revision=card.revision,
-        dtype=model.dtype,
-        max_model_len=model.max_model_len,
-        max_num_seqs=model.max_num_seqs,
-        cpu_kv_cache_gib=model.cpu_kv_cache_gib,
-        gpu_memory_utilization=model.gpu_memory_utilization,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from prefect import task
@@ -22,9 +22,9 @@ from infra.errors import (
 from tasks.domain import Answer, Failure, JobResult, Part, Stage
 from tasks.frames.file import decode_frame_file
 from tasks.frames.packets import with_pixels
-from tasks.model.orders import ask_in_every_order, rotations
-from tasks.model.prompt import question_text
-from tasks.model.questions import Batch, Question, Refusal
+from tasks.model.orders import ask_in_every_order
+from tasks.model.prompt import question_of
+from tasks.model.questions import Batch, Refusal
 from tasks.results.write import write_shard
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def _ask_group(
         elif job.video_uri in faults:
             fingerprint = extracted.prepared[job.video_uri].fingerprint
             endings.failures.append(_failure(job, faults[job.video_uri], endings.index, fingerprint))
-    questions = tuple(_question(job, answering.spec) for job in asked)
+    questions = tuple(question_of(job, answering.spec) for job in asked)
     replies = _ask_timed(answering, Batch(frame_files=files, questions=questions)) if asked else []
     for job, reply in zip(asked, replies, strict=True):
         video = extracted.prepared[job.video_uri]
@@ -329,25 +329,6 @@ def _video_failures(extracted: ExtractedShard) -> list[Failure]:
         for job in extracted.shard.jobs
         if (fault := extracted.faults.get(job.video_uri))
     ]
-
-
-def _question(job: Job, spec: RunSpec) -> Question:
-    question, *others = (
-        Question(
-            video_id=job.video_uri,
-            text=question_text(
-                job.template or spec.template,
-                prompt=job.prompt,
-                choices=choices,
-                examples=job.examples or spec.examples,
-            ),
-            system_prompt=job.system_prompt or spec.system_prompt,
-            choices=choices,
-            scoring=spec.choice_scoring,
-        )
-        for choices in rotations(job.choices, spec.permutations)
-    )
-    return replace(question, others=tuple(others))
 
 
 def _result(job: Job, video: PreparedVideo, answer: Answer, *, cache_read_ms: float, shard_index: int) -> JobResult:

@@ -66,7 +66,7 @@ class Choice:
         return named
 
 
-def run_backfill(
+def run_backfill(  # noqa: PLR0913 - a command's options
     choice: Choice,
     *,
     dry_run: bool,

@@ -9,26 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from PIL.Image import registered_extensions
 
+from flows.commands.fetched import fetch_frames
 from flows.commands.opened import services
 from flows.commands.target import require_folder
 from flows.commands.terminal import say
 from flows.spec import make_spec
 from infra.embedded import ServiceName
 from infra.errors import ConfigurationError
-from infra.objects import ObjectStore
 from infra.uri import scheme_of
 from infra.wording import counted
-from tasks.frames.decoding import decode_pool, video_limits
-from tasks.frames.fetch import Fetcher
 from tasks.frames.pixels import as_jpeg_shows
-from tasks.frames.prepare import look_at_video
 from tasks.frames.show import contact_sheet, describe, save_npz
 from tasks.model.identity import read_model_card
 
 if TYPE_CHECKING:
-    from infra.settings import SamplingChoice, Settings
-    from tasks.domain import Sampling
-    from tasks.frames.fetch import Fetched
+    from infra.settings import SamplingChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +63,7 @@ def show_frames(video: str, view: View, *, num_frames: int | None, sampling: Sam
     with services(*([ServiceName.S3] if video.startswith("s3://") else [])) as settings:
         card = read_model_card(settings.model.name, revision=settings.model.revision)
         asked = make_spec(card, settings, num_frames=num_frames, choice=sampling).sampling
-        fetched, size_bytes = _fetch(video, view, settings, asked)
+        fetched, size_bytes = fetch_frames(video, settings, asked, native=view.native, every=view.every)
     keyframes = fetched.keyframes
     if asked.jpeg_quality and not view.native:
         keyframes = replace(keyframes, images=as_jpeg_shows(keyframes.images, quality=asked.jpeg_quality))
@@ -81,23 +76,6 @@ def show_frames(video: str, view: View, *, num_frames: int | None, sampling: Sam
         print(json.dumps(facts, indent=2))  # noqa: T201 - for programs, not for a terminal's width
     else:
         _print(facts, is_local=scheme_of(video) in {None, "file"})
-
-
-def _fetch(video: str, view: View, settings: Settings, sampling: Sampling) -> tuple[Fetched, int]:
-    """Extract in a decoding process, at the model's own size; gives the video's bytes, too. Writes nothing."""
-    objects = ObjectStore(settings.store, settings.web)
-    info = look_at_video(objects, video, allow_roots=settings.extract.allow_roots)
-    with decode_pool(settings, processes=1) as pool:
-        fetcher = Fetcher(
-            objects=objects,
-            cache=None,
-            pool=pool,
-            sampling=sampling,
-            limits=video_limits(settings),
-            native=view.native,
-            every=view.every,
-        )
-        return fetcher.fetch(info), info.size_bytes
 
 
 def _print(facts: dict[str, Any], *, is_local: bool) -> None:

@@ -1,4 +1,4 @@
-"""The vLLM engine. The only file that imports vllm; runs in the engine's own process."""
+"""The vLLM engine; runs in a process of its own, for which alone vllm is imported."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Engine:
             config: What to load.
             started: `time.perf_counter` when the process began.
         """
-        self._llm = LLM(**_llm_arguments(config))
+        self._llm = LLM(**llm_arguments(config))
         self._tokenizer = self._llm.get_tokenizer()
         self._max_model_len = int(self._llm.model_config.max_model_len)
         self._start_ms = (time.perf_counter() - started) * 1e3
@@ -86,25 +86,12 @@ class Engine:
     def _enqueue(self, question: Question, video: tuple[Any, dict[str, Any]]) -> ChoiceTokens:
         tokens = choice_tokens(question.choices, scoring=question.scoring, encode=self._encode)
         allowed = sorted(set().union(*tokens))
-        prompt = self._tokenizer.apply_chat_template(
-            chat_messages(question.text, question.system_prompt),
-            tokenize=False,
-            add_generation_prompt=True,
-        )
+        prompt = engine_prompt(self._tokenizer, question, video)
         parameters = SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))
         try:
-            self._llm.enqueue(
-                {"prompt": prompt, "multi_modal_data": {"video": [video]}},
-                parameters,
-                use_tqdm=False,
-            )
+            self._llm.enqueue(prompt, parameters, use_tqdm=False)
         except (ValueError, VLLMValidationError) as error:
-            if "max_model_len" not in str(error) and "context length" not in str(error):
-                raise InferenceError(f"The model's processor refuses the question: {_first_line(error)}.") from None
-            raise PromptTooLongError(
-                f"The prompt with its video is longer than the {self._max_model_len} tokens that the model takes; "
-                f"shorten the prompt, or lower num_frames or max_pixels.",
-            ) from None
+            raise explain_refusal(error, self._max_model_len) from None
         return tokens
 
     def _collect(self, asked: list[_Asked]) -> list[tuple[int, Reply]]:
@@ -117,6 +104,32 @@ class Engine:
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         return ids
+
+
+def engine_prompt(tokenizer: Any, question: Question, video: tuple[Any, dict[str, Any]]) -> dict[str, Any]:  # noqa: ANN401
+    """Render a question by the model's own chat template, beside its video, as vLLM takes both.
+
+    Args:
+        tokenizer: vLLM's, of the model.
+        question: What is asked.
+        video: Frames and metadata, as `tasks.model.video_input` lays them out.
+    """
+    chat = tokenizer.apply_chat_template(
+        chat_messages(question.text, question.system_prompt),
+        tokenize=False,
+        add_generation_prompt=True,
+    )
+    return {"prompt": chat, "multi_modal_data": {"video": [video]}}
+
+
+def explain_refusal(error: Exception, max_model_len: int) -> JobError:
+    """Say why vLLM takes no prompt."""
+    if "max_model_len" not in str(error) and "context length" not in str(error):
+        return InferenceError(f"The model's processor refuses the question: {_first_line(error)}.")
+    return PromptTooLongError(
+        f"The prompt with its video is longer than the {max_model_len} tokens that the model takes; "
+        f"shorten the prompt, or lower num_frames or max_pixels.",
+    )
 
 
 def _answer(output: Any, asked: _Asked, inference_ms: float) -> Reply:  # noqa: ANN401 - vLLM's RequestOutput
@@ -139,7 +152,8 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0].rstrip(".")
 
 
-def _llm_arguments(config: EngineConfig) -> dict[str, Any]:
+def llm_arguments(config: EngineConfig) -> dict[str, Any]:
+    """Say to vLLM how a model is loaded."""
     import torch  # noqa: PLC0415 - loaded by vllm already
 
     arguments: dict[str, Any] = {

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
+from tasks.model.orders import rotations
+from tasks.model.questions import Question
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tasks.domain import Job, RunSpec
 
 
 def render_choices(choices: Sequence[str]) -> str:
@@ -26,6 +32,26 @@ def question_text(template: str, *, prompt: str, choices: Sequence[str], example
     """
     question = template.format(prompt=prompt, choices=render_choices(choices))
     return f"{examples}\n\n{question}" if examples else question
+
+
+def question_of(job: Job, spec: RunSpec) -> Question:
+    """Make what the engine is asked for a job, in each of its orders; its own wording comes before the spec's."""
+    question, *others = (
+        Question(
+            video_id=job.video_uri,
+            text=question_text(
+                job.template or spec.template,
+                prompt=job.prompt,
+                choices=choices,
+                examples=job.examples or spec.examples,
+            ),
+            system_prompt=job.system_prompt or spec.system_prompt,
+            choices=choices,
+            scoring=spec.choice_scoring,
+        )
+        for choices in rotations(job.choices, spec.permutations)
+    )
+    return replace(question, others=tuple(others))
 
 
 def chat_messages(text: str, system_prompt: str | None) -> list[dict[str, Any]]:

@@ -1,0 +1,45 @@
+"""One video's frames for a command to look at: nothing is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infra.objects import ObjectStore
+from tasks.frames.decoding import decode_pool, video_limits
+from tasks.frames.fetch import Fetcher
+from tasks.frames.prepare import look_at_video
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+    from tasks.domain import Sampling
+    from tasks.frames.fetch import Fetched
+
+
+def fetch_frames(
+    video: str, settings: Settings, sampling: Sampling, *, native: bool = False, every: bool = False
+) -> tuple[Fetched, int]:
+    """Extract in a decoding process, at the model's own size; gives the video's bytes, too.
+
+    Args:
+        video: Path or URI.
+        settings: Limits, and how stores are reached.
+        sampling: Which frames, unless `every`.
+        native: Leave them unscaled and unrotated.
+        every: Take every keyframe.
+
+    Raises:
+        VideoError: The video cannot be used.
+    """
+    objects = ObjectStore(settings.store, settings.web)
+    info = look_at_video(objects, video, allow_roots=settings.extract.allow_roots)
+    with decode_pool(settings, processes=1) as pool:
+        fetcher = Fetcher(
+            objects=objects,
+            cache=None,
+            pool=pool,
+            sampling=sampling,
+            limits=video_limits(settings),
+            native=native,
+            every=every,
+        )
+        return fetcher.fetch(info), info.size_bytes

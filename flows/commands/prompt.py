@@ -1,0 +1,123 @@
+"""`reelabel prompt`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from flows.commands.fetched import fetch_frames
+from flows.commands.opened import opened, services
+from flows.commands.terminal import ERRORS, OUT, complain, say
+from flows.engine_config import engine_config
+from flows.spec import make_spec
+from infra.embedded import ServiceName
+from infra.errors import ConfigurationError
+from infra.objects import ObjectStore
+from infra.uri import absolute_uri, show_uri
+from infra.wording import counted
+from tasks.frames.pixels import as_jpeg_shows
+from tasks.manifest.read import read_jobs
+from tasks.model.identity import read_model_card
+from tasks.model.prompt import question_of
+from tasks.model.rendered import PromptRequest, render_prompt
+from tasks.model.video_input import video_input
+from tasks.results.runs import find_run
+
+if TYPE_CHECKING:
+    from infra.settings import PromptChoice, SamplingChoice, Settings
+    from tasks.domain import Job
+    from tasks.model.rendered import RenderedPrompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """How a job would be asked; what is empty is as the settings have it."""
+
+    num_frames: int | None
+    sampling: SamplingChoice
+    prompts: PromptChoice
+    model: str | None
+
+
+def show_prompt(job_id: str, asking: Asking, *, manifest: str | None, as_json: bool) -> int:
+    """Print exactly what the model is sent for a job; gives the exit code: 1 where it would not be answered.
+
+    Raises:
+        ConfigurationError: The manifest has no such job.
+        VideoError: The job's video cannot be used.
+    """
+    manifest = absolute_uri(manifest) if manifest else _last_manifest()
+    with services(ServiceName.S3) as settings:
+        job = _find(job_id, manifest, settings)
+        rendered, times_s = _render(job, asking, settings)
+    if as_json:
+        print(json.dumps(_facts(job, rendered, times_s), indent=2))  # noqa: T201 - for programs
+    else:
+        _print(job, rendered, times_s)
+    for refusal in rendered.refusals:
+        complain(refusal.code, refusal.message)
+    return 1 if rendered.refusals else 0
+
+
+def _last_manifest() -> str:
+    with opened(ServiceName.POSTGRES) as (_, engine):
+        return str(find_run(engine, "last")["manifest_uri"])
+
+
+def _find(job_id: str, manifest: str, settings: Settings) -> Job:
+    for job in read_jobs(manifest, ObjectStore(settings.store, settings.web)):
+        if job.job_id == job_id:
+            return job
+    raise ConfigurationError(f"{manifest} has no job {job_id}; correct the id, or name its manifest by --manifest.")
+
+
+def _render(job: Job, asking: Asking, settings: Settings) -> tuple[RenderedPrompt, list[float]]:
+    """Render a job's prompt; gives also the time in seconds that the model is told of each frame."""
+    card = read_model_card(asking.model or settings.model.name, revision=settings.model.revision)
+    spec = make_spec(card, settings, num_frames=asking.num_frames, choice=asking.sampling, prompts=asking.prompts)
+    with ERRORS.status("Extracting the frames"):
+        frames = fetch_frames(job.video_uri, settings, spec.sampling)[0].keyframes
+    if spec.sampling.jpeg_quality:
+        frames = replace(frames, images=as_jpeg_shows(frames.images, quality=spec.sampling.jpeg_quality))
+    pixels, metadata = video_input(frames)
+    request = PromptRequest(
+        config=engine_config(card, settings), question=question_of(job, spec), video=(pixels, metadata)
+    )
+    with ERRORS.status("Loading the model's processor"):
+        rendered = render_prompt(request, timeout_s=settings.model.start_timeout_s)
+    return rendered, [round(index / metadata["fps"], 3) for index in metadata["frames_indices"]]
+
+
+def _facts(job: Job, rendered: RenderedPrompt, times_s: list[float]) -> dict[str, Any]:
+    tokens = [[{"id": token, "text": text} for token, text in found.items()] for found in rendered.choices] or [
+        [] for _ in job.choices
+    ]
+    return {
+        "job_id": job.job_id,
+        "video_uri": show_uri(job.video_uri),
+        "prompt": rendered.text,
+        "prompt_tokens": rendered.tokens,
+        "video_tokens": rendered.video_tokens,
+        "max_model_len": rendered.max_model_len,
+        "choices": [{"text": text, "tokens": found} for text, found in zip(job.choices, tokens, strict=True)],
+        "frame_times_s": times_s,
+        "refusals": [{"code": refusal.code, "message": refusal.message} for refusal in rendered.refusals],
+    }
+
+
+def _print(job: Job, rendered: RenderedPrompt, times_s: list[float]) -> None:
+    for run in rendered.runs:
+        OUT.print(run.text, end="", soft_wrap=True)
+        if run.repeats > 1:
+            OUT.print(f"(x{run.repeats})", end="", style="dim")
+    say("\n")
+    if rendered.tokens is not None and rendered.video_tokens is not None:
+        text_tokens = rendered.tokens - rendered.video_tokens
+        say(
+            f"{counted(rendered.tokens, 'token')}: {rendered.video_tokens:,} of video, {text_tokens:,} of text; "
+            f"the model takes {rendered.max_model_len:,} with the answer."
+        )
+    say(f"{counted(len(times_s), 'frame')} of {show_uri(job.video_uri)}, at seconds {' '.join(map(str, times_s))}.")
+    for text, found in zip(job.choices, rendered.choices, strict=False):
+        say(f"  {text}: " + ", ".join(f"{token!r} ({number})" for number, token in found.items()))

@@ -1,0 +1,99 @@
+"""What the model is sent for one question, down to its tokens; asked of a process that loads no weights."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from infra.errors import ModelError
+from tasks.model.process import engine_environment
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from tasks.model.questions import EngineConfig, Question, Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptRequest:
+    """A question and its video, as `tasks.model.video_input` lays it out."""
+
+    config: EngineConfig
+    question: Question
+    video: tuple[npt.NDArray[np.uint8], dict[str, Any]] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptRun:
+    """A stretch of the prompt.
+
+    Attributes:
+        text: As the tokenizer decodes it, special tokens included; of one token where that repeats.
+        repeats: How often.
+    """
+
+    text: str
+    repeats: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedPrompt:
+    """A prompt as the model takes it.
+
+    Attributes:
+        runs: The whole prompt in order.
+        tokens: Of the whole prompt; None where it is too long to be counted.
+        video_tokens: Those of them that stand for pixels.
+        max_model_len: Most tokens of a prompt and its answer.
+        choices: Per choice, its tokens' ids and texts; empty where they cannot be told apart.
+        refusals: Why the engine would not answer.
+    """
+
+    runs: tuple[PromptRun, ...]
+    tokens: int | None
+    video_tokens: int | None
+    max_model_len: int
+    choices: tuple[dict[int, str], ...]
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def text(self) -> str:
+        """The whole prompt, nothing abridged."""
+        return "".join(run.text * run.repeats for run in self.runs)
+
+
+def render_prompt(request: PromptRequest, *, timeout_s: float) -> RenderedPrompt:
+    """Have the engine's own tokenizer and processor render a question, without the engine.
+
+    Args:
+        request: The question.
+        timeout_s: Seconds it may take; importing vLLM is most of it.
+
+    Raises:
+        ConfigurationError: No vLLM is installed.
+        ModelError: The model's processor cannot be loaded, or not within the time allowed.
+    """
+    command = [sys.executable, "-P", "-m", "tasks.model.render"]
+    environment = engine_environment(request.config)
+    try:
+        ended = subprocess.run(  # noqa: S603 - our own module
+            command,
+            input=pickle.dumps(request),
+            env=environment,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ModelError(
+            f"The processor of {request.config.model} did not load within {timeout_s:g} s; raise model.start_timeout_s."
+        ) from None
+    if ended.returncode or not ended.stdout:
+        last_line = (ended.stderr.decode(errors="replace").strip().splitlines() or ["its process died"])[-1]
+        raise ModelError(f"Cannot load the processor of {request.config.model}: {last_line}")
+    rendered: RenderedPrompt = pickle.loads(ended.stdout)  # noqa: S301 - from our own process
+    return rendered
