@@ -280,6 +280,7 @@ def prompt(
     manifest: Annotated[str | None, typer.Option(help="Else the last run's.")] = None,
     num_frames: NumFrames = None,
     model: Annotated[str | None, typer.Option(help="Model folder or hub name.")] = None,
+    permutations: Permutations = None,
     sampling: SamplingChoice,
     prompts: PromptChoice,
     json: Annotated[bool, typer.Option("--json", help="Print it as JSON, nothing abridged.")] = False,
@@ -287,7 +288,7 @@ def prompt(
     """Print exactly what the model is sent for a job, with its tokens; loads no weights."""
     from flows.commands.prompt import Asking, show_prompt  # noqa: PLC0415
 
-    asking = Asking(num_frames=num_frames, sampling=sampling, prompts=prompts, model=model)
+    asking = Asking(num_frames=num_frames, sampling=sampling, prompts=prompts, model=model, permutations=permutations)
     raise typer.Exit(show_prompt(job_id, asking, manifest=manifest, as_json=json))
 
 

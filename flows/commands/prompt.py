@@ -38,6 +38,22 @@ class Asking:
     sampling: SamplingChoice
     prompts: PromptChoice
     model: str | None
+    permutations: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a job comes to.
+
+    Attributes:
+        orders: In how many orders its choices are shown; `rendered` is the first.
+        times_s: Seconds that the model is told of each frame.
+    """
+
+    job: Job
+    orders: int
+    rendered: RenderedPrompt
+    times_s: list[float]
 
 
 def show_prompt(job_id: str, asking: Asking, *, manifest: str | None, as_json: bool) -> int:
@@ -49,15 +65,14 @@ def show_prompt(job_id: str, asking: Asking, *, manifest: str | None, as_json: b
     """
     manifest = absolute_uri(manifest) if manifest else _last_manifest()
     with services(ServiceName.S3) as settings:
-        job = _find(job_id, manifest, settings)
-        rendered, times_s = _render(job, asking, settings)
+        shown = _render(_find(job_id, manifest, settings), asking, settings)
     if as_json:
-        print(json.dumps(_facts(job, rendered, times_s), indent=2))  # noqa: T201 - for programs
+        print(json.dumps(_facts(shown), indent=2))  # noqa: T201 - for programs, not for a terminal's width
     else:
-        _print(job, rendered, times_s)
-    for refusal in rendered.refusals:
+        _print(shown)
+    for refusal in shown.rendered.refusals:
         complain(refusal.code, refusal.message)
-    return 1 if rendered.refusals else 0
+    return 1 if shown.rendered.refusals else 0
 
 
 def _last_manifest() -> str:
@@ -72,27 +87,32 @@ def _find(job_id: str, manifest: str, settings: Settings) -> Job:
     raise ConfigurationError(f"{manifest} has no job {job_id}; correct the id, or name its manifest by --manifest.")
 
 
-def _render(job: Job, asking: Asking, settings: Settings) -> tuple[RenderedPrompt, list[float]]:
-    """Render a job's prompt; gives also the time in seconds that the model is told of each frame."""
+def _render(job: Job, asking: Asking, settings: Settings) -> Shown:
     card = read_model_card(asking.model or settings.model.name, revision=settings.model.revision)
-    spec = make_spec(card, settings, num_frames=asking.num_frames, choice=asking.sampling, prompts=asking.prompts)
+    spec = make_spec(
+        card,
+        settings,
+        num_frames=asking.num_frames,
+        choice=asking.sampling,
+        prompts=asking.prompts,
+        permutations=asking.permutations,
+    )
     with ERRORS.status("Extracting the frames"):
         frames = fetch_frames(job.video_uri, settings, spec.sampling)[0].keyframes
     if spec.sampling.jpeg_quality:
         frames = replace(frames, images=as_jpeg_shows(frames.images, quality=spec.sampling.jpeg_quality))
-    pixels, metadata = video_input(frames)
-    request = PromptRequest(
-        config=engine_config(card, settings), question=question_of(job, spec), video=(pixels, metadata)
-    )
+    question, (pixels, metadata) = question_of(job, spec), video_input(frames)
+    request = PromptRequest(config=engine_config(card, settings), question=question, video=(pixels, metadata))
     with ERRORS.status("Loading the model's processor"):
         rendered = render_prompt(request, timeout_s=settings.model.start_timeout_s)
-    return rendered, [round(index / metadata["fps"], 3) for index in metadata["frames_indices"]]
+    times_s = [round(index / metadata["fps"], 3) for index in metadata["frames_indices"]]
+    return Shown(job=job, orders=1 + len(question.others), rendered=rendered, times_s=times_s)
 
 
-def _facts(job: Job, rendered: RenderedPrompt, times_s: list[float]) -> dict[str, Any]:
-    tokens = [[{"id": token, "text": text} for token, text in found.items()] for found in rendered.choices] or [
-        [] for _ in job.choices
-    ]
+def _facts(shown: Shown) -> dict[str, Any]:
+    job, rendered = shown.job, shown.rendered
+    tokens = [[{"id": token, "text": text} for token, text in found.items()] for found in rendered.choices]
+    tokens = tokens or [[] for _ in job.choices]
     return {
         "job_id": job.job_id,
         "video_uri": show_uri(job.video_uri),
@@ -100,24 +120,29 @@ def _facts(job: Job, rendered: RenderedPrompt, times_s: list[float]) -> dict[str
         "prompt_tokens": rendered.tokens,
         "video_tokens": rendered.video_tokens,
         "max_model_len": rendered.max_model_len,
+        "orders": shown.orders,
         "choices": [{"text": text, "tokens": found} for text, found in zip(job.choices, tokens, strict=True)],
-        "frame_times_s": times_s,
+        "frame_times_s": shown.times_s,
         "refusals": [{"code": refusal.code, "message": refusal.message} for refusal in rendered.refusals],
     }
 
 
-def _print(job: Job, rendered: RenderedPrompt, times_s: list[float]) -> None:
+def _print(shown: Shown) -> None:
+    rendered = shown.rendered
     for run in rendered.runs:
         OUT.print(run.text, end="", soft_wrap=True)
         if run.repeats > 1:
             OUT.print(f"(x{run.repeats})", end="", style="dim")
-    say("\n")
+    say()
     if rendered.tokens is not None and rendered.video_tokens is not None:
         text_tokens = rendered.tokens - rendered.video_tokens
         say(
             f"{counted(rendered.tokens, 'token')}: {rendered.video_tokens:,} of video, {text_tokens:,} of text; "
             f"the model takes {rendered.max_model_len:,} with the answer."
         )
-    say(f"{counted(len(times_s), 'frame')} of {show_uri(job.video_uri)}, at seconds {' '.join(map(str, times_s))}.")
-    for text, found in zip(job.choices, rendered.choices, strict=False):
+    if shown.orders > 1:
+        say(f"Its choices are shown in {shown.orders} orders, of which this is the first.")
+    times = " ".join(f"{time_s:g}" for time_s in shown.times_s)
+    say(f"{counted(len(shown.times_s), 'frame')} of {show_uri(shown.job.video_uri)}, at seconds {times}.")
+    for text, found in zip(shown.job.choices, rendered.choices, strict=False):
         say(f"  {text}: " + ", ".join(f"{token!r} ({number})" for number, token in found.items()))

@@ -49,6 +49,7 @@ def test_every_command_has_help_with_an_example():
         "calibrate",
         "audit",
         "frames",
+        "prompt",
     ):
         shown = subprocess.run(
             [sys.executable, "-m", "flows.cli", command, "--help"], capture_output=True, text=True, check=True

@@ -1,0 +1,116 @@
+"""`reelabel prompt` prints what the engine is sent, to the token, without the engine."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from flows.spec import make_spec
+from infra.embedded import export
+from infra.objects import ObjectStore
+from infra.settings import PromptChoice, Settings
+from tasks.frames.file import encode_frame_file
+from tasks.manifest.read import read_jobs
+from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.process import EngineProcess
+from tasks.model.prompt import question_of
+from tasks.model.questions import Batch, EngineConfig
+from tasks.video.extract import extract_keyframes
+from tasks.video.limits import Limits
+from tests.clips import make_clip
+
+__all__ = ["make_clip"]
+
+_EXAMPLES = "Which colour is the sky?\nA. red\nB. blue\nAnswer: B"
+
+
+@pytest.fixture
+def manifest(make_clip, tmp_path):
+    """Three jobs on one clip: plain, in words of its own, and with choices that begin alike."""
+    rows = {
+        "job_id": ["plain", "worded", "twins"],
+        "video_uri": [str(make_clip())] * 3,
+        "prompt": ["Which colour is it?"] * 3,
+        "choices": [["red", "green"], ["red", "green"], ["yes", "yes, always"]],
+        "system_prompt": [None, "Be brief.", None],
+        "template": [None, "{prompt}\n{choices}\nOne letter:", None],
+    }
+    pl.DataFrame(rows).write_parquet(tmp_path / "m.parquet")
+    return str(tmp_path / "m.parquet")
+
+
+@pytest.fixture
+def prompt(services, manifest):
+    """Run the command."""
+
+    def run(*arguments, **environment):
+        command = [sys.executable, "-m", "flows.cli", "prompt", "--manifest", manifest, *arguments]
+        known = os.environ | export(services) | environment
+        return subprocess.run(command, env=known, capture_output=True, text=True, timeout=200, check=False)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    log_path = tmp_path_factory.mktemp("engine") / "engine.log"
+    with EngineProcess(EngineConfig(model=str(TINY_MODEL)), log_path=log_path, start_timeout_s=240) as engine:
+        yield engine
+
+
+@pytest.fixture
+def prompt_tokens(engine, manifest):
+    """Ask the engine a job of the manifest; gives the number of tokens that it reports."""
+
+    def ask(job_id, examples):
+        spec = make_spec(read_model_card(None), Settings(), prompts=PromptChoice(examples=examples))
+        [job] = [one for one in read_jobs(manifest, ObjectStore(Settings().store)) if one.job_id == job_id]
+        frames = extract_keyframes(Path(job.video_uri), sampling=spec.sampling, limits=Limits())
+        file = encode_frame_file(frames, source_uri="v", fingerprint="e", sampling=spec.sampling)
+        [answer] = engine.ask(Batch(frame_files={job.video_uri: file}, questions=(question_of(job, spec),)))
+        return answer.prompt_tokens
+
+    return ask
+
+
+def test_it_is_to_the_token_what_the_engine_takes(prompt, prompt_tokens):
+    shown = json.loads(prompt("worded", "--json", "--examples", _EXAMPLES).stdout)
+
+    assert shown["prompt_tokens"] == prompt_tokens("worded", _EXAMPLES)
+    assert shown["video_tokens"] == shown["prompt"].count("<|video_pad|>") == 32
+    assert shown["frame_times_s"] == [float(second) for second in range(4) for _ in range(4)]
+    assert shown["prompt"].startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n<|vision_start|>")
+    assert shown["prompt"].endswith(
+        f"<|vision_end|>{_EXAMPLES}\n\nWhich colour is it?\nA. red\nB. green\nOne letter:<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+def test_it_shows_special_tokens_repeats_and_the_tokens_of_choices(prompt, prompt_tokens):
+    shown = prompt("plain", "--permutations", "2").stdout
+
+    assert "<|vision_start|><|video_pad|>(x32)<|vision_end|>Which colour is it?\nA. red\nB. green\n" in shown
+    assert f"{prompt_tokens('plain', None)} tokens: 32 of video, " in shown
+    assert "Its choices are shown in 2 orders, of which this is the first." in shown
+    assert "red: 'A' (" in shown
+
+
+def test_a_job_that_would_fail_is_shown_with_every_reason(prompt):
+    by_text = {"REELABEL_MODEL_CHOICE_SCORING": "text", "REELABEL_MODEL_MAX_MODEL_LEN": "128"}
+    shown = prompt("twins", "--examples", "long " * 500, **by_text)
+
+    assert shown.returncode == 1
+    assert "<|im_start|>user\n<|vision_start|><|video_pad|><|vision_end|>long long" in shown.stdout
+    assert "choices_ambiguous: Choices 'yes' and 'yes, always' begin with the same token" in shown.stderr
+    assert "prompt_too_long: The prompt with its video is longer than the 128 tokens" in shown.stderr
+
+
+def test_a_job_that_no_manifest_has_is_named(prompt):
+    gone = prompt("nobody")
+
+    assert gone.returncode == 2
+    assert "has no job nobody; correct the id" in gone.stderr
