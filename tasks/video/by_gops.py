@@ -16,9 +16,11 @@ from tasks.video.by_seeking import arrange, list_packets
 from tasks.video.by_timeline import choose
 from tasks.video.misled import MisledError
 from tasks.video.proof import require_keyframe
+from tasks.video.ranges import SparseFile
 from tasks.video.shots import Census, Sight, shoot
 from tasks.video.source import open_video, read_packets
 from tasks.video.stream import StreamFacts
+from tasks.video.timetable import read_timetable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +42,9 @@ def extract_by_gops(request: Request) -> Keyframes:
         MisledError: The packets do not tell enough, or a GOP does not show what they announce.
         VideoError: As `extract_keyframes` does.
     """
+    table = _timetable(request)
     with open_video(request.source, request.limits) as (container, stream):
-        times, keyframes = arrange(list_packets(container, stream, request.limits))
+        times, keyframes = table or arrange(list_packets(container, stream, request.limits))
         choice = choose(request, times, stream)
     are_key = set(keyframes)
     unique = dict.fromkeys(choice.positions)
@@ -51,6 +54,15 @@ def extract_by_gops(request: Request) -> Keyframes:
         frames, describe = _walk(*opened, sights, times, keyframes), partial(StreamFacts.of, *opened)
         got = shoot(request, describe, chosen=choice.positions, frames=frames, census=census, method="seek")
     return choice.measured(got)
+
+
+def _timetable(request: Request) -> tuple[list[int], list[int]] | None:
+    if isinstance(request.source, SparseFile):
+        return None
+    try:
+        return read_timetable(request.source, request.limits)
+    except MisledError:
+        return None
 
 
 def _walk(

@@ -1,8 +1,9 @@
-"""From an MP4's decoding order to its presentation times."""
+"""From an MP4's decoding order to its presentation times (ISO/IEC 14496-12, sections 8.6 and 8.3.2)."""
 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,51 +14,95 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _TRACK_ID_AT = {0: 12, 1: 20}  # by the box's version
-_RUN = np.dtype([("count", ">u4"), ("offset", ">i4")])
+_STTS = np.dtype([("count", ">u4"), ("value", ">u4")])
+_CTTS = np.dtype([("count", ">u4"), ("value", ">i4")])
+_STSS = np.dtype(">u4")
+_ELST = {
+    0: np.dtype([("duration", ">u4"), ("start", ">i4"), ("rate", ">u4")]),
+    1: np.dtype([("duration", ">u8"), ("start", ">i8"), ("rate", ">u4")]),
+}
+_NO_MEDIA, _AS_IT_IS = -1, 0x10000
 _HEAD = struct.Struct(">II")
 
 
-def composition_offsets(
-    moov: memoryview,
-    *,
-    track_id: int,
-    samples: int,
-    numbers: npt.NDArray[np.int64],
-) -> npt.NDArray[np.int64] | None:
-    """Read how much later than decoded some samples are shown (ISO/IEC 14496-12, section 8.6.1.3).
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Track:
+    """A track's samples in decoding order.
+
+    Attributes:
+        times: When each is shown, in the track's time scale, counted from no particular instant; shape
+            (samples,), int64.
+        keyframes: Numbers of the samples that are keyframes, ascending; shape (K,), int64.
+        is_whole: Whether the edit list plays the track once and as it is; it may still hide its ends.
+    """
+
+    times: npt.NDArray[np.int64]
+    keyframes: npt.NDArray[np.int64]
+    is_whole: bool
+
+
+def read_track(moov: memoryview, *, track_id: int, samples: int) -> Track | None:
+    """Read a track's tables.
 
     Args:
         moov: The movie box's inside.
         track_id: The track.
-        samples: How many it has.
-        numbers: The samples asked for; shape (K,).
+        samples: How many samples it has.
 
     Returns:
-        Offsets in the track's time scale, shape (K,); None where the tables do not tell, or where the
-        track changes its decoder's configuration on the way.
+        None where the tables do not tell, or where the track changes its decoder's configuration on the way.
     """
     for kind, track in inner_boxes(moov):
         if kind == b"trak" and _track_id(track) == track_id:
             table = _descend(track, b"mdia", b"minf", b"stbl")
-            return None if table is None else _offsets(table, samples, numbers)
+            return None if table is None else _read(track, dict(inner_boxes(table)), samples)
     return None
 
 
-def _offsets(table: memoryview, samples: int, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
-    boxes = dict(inner_boxes(table))
-    if _count(boxes.get(b"stsd")) != 1:
+def _read(track: memoryview, boxes: dict[bytes, memoryview], samples: int) -> Track | None:
+    steps = _runs(boxes.get(b"stts"), _STTS, samples)
+    offsets = _runs(boxes[b"ctts"], _CTTS, samples) if b"ctts" in boxes else np.zeros(samples, np.int64)
+    keyframes = _keyframes(boxes.get(b"stss"), samples)
+    if steps is None or offsets is None or keyframes is None or _count(boxes.get(b"stsd")) != 1:
         return None
-    if b"ctts" not in boxes:
-        return np.zeros(len(numbers), np.int64)
-    count = _count(boxes[b"ctts"])
-    if len(boxes[b"ctts"]) < _HEAD.size + count * _RUN.itemsize:
+    times: npt.NDArray[np.int64] = np.cumsum(steps) - steps + offsets
+    return Track(times=times, keyframes=keyframes, is_whole=_plays_once(_descend(track, b"edts", b"elst")))
+
+
+def _runs(box: memoryview | None, layout: np.dtype[np.void], samples: int) -> npt.NDArray[np.int64] | None:
+    """Unfold runs of (count, value) to one value a sample."""
+    runs = _entries(box, layout)
+    if runs is None or runs["count"].sum(dtype=np.int64) != samples:
         return None
-    runs = np.frombuffer(boxes[b"ctts"], _RUN, count, _HEAD.size)
-    ends = np.cumsum(runs["count"], dtype=np.int64)
-    if not count or ends[-1] != samples:
+    return np.repeat(runs["value"].astype(np.int64), runs["count"])
+
+
+def _keyframes(box: memoryview | None, samples: int) -> npt.NDArray[np.int64] | None:
+    if box is None:
+        return np.arange(samples)  # every sample is one
+    numbers = _entries(box, _STSS)
+    if numbers is None or not numbers.size:
         return None
-    offsets: npt.NDArray[np.int64] = runs["offset"].astype(np.int64)[np.searchsorted(ends, numbers, side="right")]
-    return offsets
+    keyframes = numbers.astype(np.int64) - 1
+    is_possible = keyframes[0] >= 0 and keyframes[-1] < samples and (np.diff(keyframes) > 0).all()
+    return keyframes if is_possible else None
+
+
+def _plays_once(elst: memoryview | None) -> bool:
+    if elst is None:
+        return True
+    edits = _entries(elst, _ELST.get(elst[0], _ELST[0])) if len(elst) else None
+    if edits is None:
+        return False
+    media = edits[edits["start"] != _NO_MEDIA]  # the others are pauses
+    return len(media) == 1 and edits["start"][-1] != _NO_MEDIA and int(media["rate"][0]) == _AS_IT_IS
+
+
+def _entries(box: memoryview | None, layout: np.dtype[np.void] | np.dtype[np.uint32]) -> npt.NDArray[np.void] | None:
+    count = _count(box)
+    if box is None or len(box) < _HEAD.size + count * layout.itemsize:
+        return None
+    return np.frombuffer(box, layout, count, _HEAD.size)
 
 
 def _track_id(track: memoryview) -> int | None:

@@ -42,7 +42,7 @@ class KeyframeReader:
     Attributes:
         index: What the container lists.
         codec: What another decoder of these keyframes must know; None where one will not do.
-        shift_of_first: Presentation time of the first packet less its time in the index.
+        first_pts: Presentation time of the first packet.
         demuxed: Presentation times of those keyframes that were read, by their numbers.
     """
 
@@ -58,7 +58,8 @@ class KeyframeReader:
         self.codec = CodecFacts.of(stream.codec_context)
         self._first = self._first_packet()
         self.index = read_index(container, stream, size_bytes)
-        self.shift_of_first = self._shift = self._compare_with_index(self._first)
+        self._shift = self._compare_with_index(self._first)
+        self.first_pts = self._first.pts or 0
         self.demuxed: dict[int, int] = {}
         # What comes before a stream's first whole picture may or may not be shown.
         self._are_positions_known = self._first.is_keyframe and stands_after_all_before(

@@ -1,0 +1,45 @@
+import pytest
+
+from benchmarks.media.matrix import matrix
+from tasks.video.by_seeking import arrange, list_packets
+from tasks.video.limits import Limits
+from tasks.video.misled import MisledError
+from tasks.video.source import open_video
+from tasks.video.timetable import read_timetable
+
+CELLS = [cell for cell in matrix() if cell.container in {"mp4", "mov"}]
+
+
+def by_packets(path):
+    with open_video(path, Limits()) as (container, stream):
+        try:
+            return arrange(list_packets(container, stream, Limits()))
+        except MisledError:
+            return None
+
+
+def by_header(path):
+    try:
+        return read_timetable(path, Limits())
+    except MisledError:
+        return None
+
+
+@pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in CELLS])
+def test_a_header_that_tells_times_tells_those_of_the_packets(cell, tmp_path):
+    path = tmp_path / "clip"
+    path.write_bytes(cell.make())
+    told = by_header(path)
+
+    assert told is None or told == by_packets(path)
+
+
+def test_most_headers_of_the_common_codecs_tell(tmp_path):
+    path = tmp_path / "clip"
+    told = []
+    for cell in CELLS:
+        if cell.codec in {"h264", "hevc"}:
+            path.write_bytes(cell.make())
+            told.append(by_header(path) is not None)
+
+    assert sum(told) > len(told) / 2
