@@ -16,6 +16,7 @@ from benchmarks.loaders import (
     SAMPLING,
     UNIFORM,
     FileParts,
+    HeldParts,
     Limit,
     demux_and_seek,
     torchcodec_loads,
@@ -94,6 +95,7 @@ def _ways(path: Path, pool: DecodePool) -> dict[str, Callable[[], object]]:
     source = FileParts(path)
     _, index = extract_by_ranges(source, sampling=SAMPLING, limits=Limits())
     limit = Limit(path)
+    held = HeldParts(source.size_bytes, limit.extents)
     ways: dict[str, Callable[[], object]] = {}
     if find_spec("cv2"):
         ways[OPENCV] = lambda: uniform_with_opencv(path)
@@ -106,7 +108,7 @@ def _ways(path: Path, pool: DecodePool) -> dict[str, Callable[[], object]]:
         NATIVE: lambda: extract_keyframes(path, sampling=SAMPLING, limits=Limits(), native=True),
         THREADED: lambda: extract_keyframes(path, sampling=SAMPLING, limits=Limits(), native=True, threads=2),
         OURS: lambda: extract_keyframes(path, sampling=SAMPLING, limits=Limits()),
-        INDEXED: lambda: extract_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=index),
+        INDEXED: lambda: extract_by_ranges(held, sampling=SAMPLING, limits=Limits(), known=index),
         LIMIT: limit,
         PASSING: lambda: pool.extract(path, sampling=SAMPLING, limits=Limits()),
     }

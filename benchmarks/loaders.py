@@ -144,6 +144,24 @@ class FileParts:
             return file.read(size)
 
 
+@dataclass(frozen=True, slots=True)
+class HeldParts:
+    """Some parts of a file, held in memory: as far away as the limit's packets."""
+
+    size_bytes: int
+    parts: tuple[Extent, ...]
+
+    @property
+    def patience_s(self) -> float:
+        """Memory needs none."""
+        return math.inf
+
+    def read(self, start: int, size: int) -> bytes:
+        """Read within one part."""
+        part = next(part for part in self.parts if part.start <= start and start + size <= part.end)
+        return part.data[start - part.start : start - part.start + size]
+
+
 class Limit:
     """The least that can be done: the picked packets in memory, an open decoder, the same conversion."""
 

@@ -42,7 +42,8 @@ def decode(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, as_json: bo
     if as_json:
         _print_json([asdict(row) for row in rows])
         return
-    _CONSOLE.print(_decode_table(rows))
+    for family, group in groupby(rows, lambda row: row.clip.family):
+        _CONSOLE.print(_decode_table(f"{family}, milliseconds (medians)", list(group)))
     if not torchcodec_loads():
         _CONSOLE.print("torchcodec does not load here: no row.", soft_wrap=True)
 
@@ -58,7 +59,8 @@ def fetch(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, as_json: boo
     if as_json:
         _print_json([asdict(row) | {"overhead": row.overhead, "share": row.share} for row in rows])
     else:
-        _CONSOLE.print(_fetch_table(rows))
+        for family, group in groupby(rows, lambda row: row.clip.family):
+            _CONSOLE.print(_fetch_table(family, list(group)))
 
 
 def store(length_s: int, folder: Path, *, rounds: int, as_json: bool) -> None:
@@ -74,13 +76,13 @@ def store(length_s: int, folder: Path, *, rounds: int, as_json: bool) -> None:
             _CONSOLE.print(_store_table(f"{name}, milliseconds (medians)", group))
 
 
-def _decode_table(rows: Sequence[DecodeRow]) -> Table:
-    table = Table("Milliseconds (medians)", *(row.clip.name for row in rows))
+def _decode_table(title: str, rows: Sequence[DecodeRow]) -> Table:
+    table = _by_length(title, rows)
     for way in ROWS:
         if any(way in row.median_ms for row in rows):
             table.add_row(way, *(f"{row.median_ms[way]:,.1f}" if way in row.median_ms else "" for row in rows))
     table.add_section()
-    for title, way, to in (
+    for name, way, to in (
         ("uniform, PyAV / ours", PYAV, LOSSLESS),
         ("demux and seek / ours", DEMUX, NATIVE),
         ("demux and seek / ours, two threads", DEMUX, THREADED),
@@ -88,13 +90,13 @@ def _decode_table(rows: Sequence[DecodeRow]) -> Table:
         ("index cached / limit", INDEXED, LIMIT),
     ):
         ratios = (f"{row.ratio(way, to):.2f}x" if {way, to} <= row.median_ms.keys() else "" for row in rows)
-        table.add_row(title, *ratios)
+        table.add_row(name, *ratios)
     return table
 
 
-def _fetch_table(rows: Sequence[FetchRow]) -> Table:
-    table = Table("", *(row.clip.name for row in rows))
-    for title, values in (
+def _fetch_table(title: str, rows: Sequence[FetchRow]) -> Table:
+    table = _by_length(title, rows)
+    for name, values in (
         ("file, bytes", [f"{row.file_bytes:,}" for row in rows]),
         ("header, index and picks, bytes", [f"{row.needed_bytes:,}" for row in rows]),
         ("read in parts, bytes", [f"{row.parts_bytes:,}" for row in rows]),
@@ -105,7 +107,14 @@ def _fetch_table(rows: Sequence[FetchRow]) -> Table:
         ("parts and decode, ms", [f"{row.parts_ms:,.1f}" for row in rows]),
         ("the same, index cached, ms", [f"{row.cached_ms:,.1f}" for row in rows]),
     ):
-        table.add_row(title, *values)
+        table.add_row(name, *values)
+    return table
+
+
+def _by_length(title: str, rows: Sequence[DecodeRow] | Sequence[FetchRow]) -> Table:
+    table = Table("", title=title, box=SIMPLE, pad_edge=False)
+    for row in rows:
+        table.add_column(f"{row.clip.length_s} s", justify="right")
     return table
 
 
