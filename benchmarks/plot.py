@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _LEGEND = 420, 280, 70, 40, 330
-_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#777777", "#000000", "#994455")
+_COLOURS = (
+    *("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377"),
+    *("#777777", "#000000", "#994455", "#44aa99", "#ff8800", "#8855cc"),
+)
 
 
 class Panel(NamedTuple):
