@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import av
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tasks.video.keyframes import Keyframes
 
 _PICKS = (16, 4, 1, None)
+_METHODS = {"index", "seek", "linear"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +47,15 @@ class Verdict:
 
 
 def judge(cell: Cell, path: Path) -> Verdict:
-    """Extract 16, 4 and 1 picks and every keyframe, natively, and compare each with the linear decode.
+    """Judge a cell's file, and how its picture is turned."""
+    verdict = judge_file(path)
+    if not cell.recipe.turn or verdict.method not in _METHODS:
+        return verdict
+    return replace(verdict, faults=(*verdict.faults, *_turn_faults(path, cell.recipe.turn)))
 
-    Args:
-        cell: What the file is.
-        path: The file.
-    """
+
+def judge_file(path: Path) -> Verdict:
+    """Extract 16, 4 and 1 picks and every keyframe, natively, and compare each with the linear decode."""
     linear = decode_linearly(path)
     outcomes = [_extract(path, num_frames) for num_frames in _PICKS]
     faults = [
@@ -60,9 +64,6 @@ def judge(cell: Cell, path: Path) -> Verdict:
         for fault in _faults(outcome, linear, num_frames)
     ]
     first = outcomes[0]
-    refused = isinstance(first, VideoError)
-    if cell.recipe.turn and not refused:
-        faults += _turn_faults(path, cell.recipe.turn)
     return Verdict(
         frames=len(linear.frames),
         keyframes=len(linear.keyframes),

@@ -1,0 +1,26 @@
+"""Codecs that PyAV decodes and cannot encode.
+
+The files are FFmpeg's test pattern, 40 frames, by its command line: `-f lavfi -i
+testsrc2=size=96x64:rate=25:duration=1.6 -c:v libtheora -g 8 -q:v 4`; the odd one `size=90x58`,
+`-pix_fmt yuv444p -g 64 -q:v 3`.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.conformance import judge_file
+
+SAMPLES = sorted((Path(__file__).parents[1] / "data").glob("theora*"))
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in SAMPLES])
+def test_frames_of_samples_are_those_of_the_linear_decode(path):
+    verdict = judge_file(path)
+
+    assert verdict.faults == ()
+    assert verdict.frames == 40
+
+
+def test_there_are_samples():
+    assert len(SAMPLES) == 3
