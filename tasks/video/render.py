@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Exact rounding: the same pixels from every processor's vector instructions.
 _SCALING = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.BITEXACT
-# FFmpeg scales to planes in half the time that it takes for packed RGB, and with each pixel's own chroma.
+# FFmpeg scales to planes faster than to packed RGB, and with each pixel's own chroma.
 _PLANAR = "gbrp"
 _PLANES_TO_CHANNELS = (1, 2, 0)
 
