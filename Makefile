@@ -4,23 +4,29 @@ BIN := .venv/bin
 # Only where the configured index has no CPU build of torch is PyTorch's own asked.
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-all system-packages check conformance format lock wheel clean
+.PHONY: demo test test-all chaos system-packages check conformance format lock audit-dependencies sbom wheel clean
 
 demo: .venv/installed
 	$(BIN)/reelabel demo $(ARGS)
 
+# Two test processes, each with services of its own; ARGS="-n 0" is one.
 test: .venv/installed
-	$(BIN)/python -m pytest --ignore=tests/full $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore=tests/full $(ARGS)
 
-# What `make test` leaves out because it needs a browser.
+# What `make test` leaves out because it needs a browser, a Prometheus, or minutes.
 test-all: .venv/installed system-packages
 	$(BIN)/python -m pytest tests/full $(ARGS)
 
+# Breaks runs at random moments, and proves that no job is lost: make chaos ARGS="--trials 20 --engine vllm --seed 1".
+chaos: .venv/installed
+	PYTHONPATH=. $(BIN)/python -P -m tests.chaos $(ARGS)
+
 # Debian's own; asks for no password as root.
 system-packages:
-	command -v chromium >/dev/null || { \
+	command -v chromium >/dev/null && command -v prometheus >/dev/null && command -v ip >/dev/null || { \
 	  sudo=$$(test $$(id -u) = 0 || echo sudo); \
-	  $$sudo apt-get update -qq && $$sudo DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; }
+	  $$sudo apt-get update -qq && $$sudo DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends chromium prometheus iproute2; }
 
 check: .venv/installed
 	$(BIN)/ruff format --check .
@@ -35,22 +41,42 @@ format: .venv/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# The lock names every package, so nothing is resolved here: what must stay away on a CPU stays away.
-.venv/installed: requirements/dev.txt pyproject.toml
+# The lock names every package by its hash, so nothing is resolved here: what must stay away on a CPU stays away.
+# torch for the CPU is the one package by version alone: each index has a build of its own.
+.venv/installed: requirements/dev.txt requirements/torch-cpu.txt pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --no-deps $$(grep '^torch==' $<) \
-	  || $(BIN)/python -m pip install --quiet --no-deps --extra-index-url $(TORCH_INDEX) $$(grep '^torch==' $<)
-	$(BIN)/python -m pip install --quiet --no-deps -r $<
+	$(BIN)/python -m pip install --quiet --no-deps -r requirements/torch-cpu.txt \
+	  || $(BIN)/python -m pip install --quiet --no-deps --extra-index-url $(TORCH_INDEX) -r requirements/torch-cpu.txt
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r $<
 	$(BIN)/python -m pip install --quiet --no-deps -e .
 	touch $@
 
-# Resolves anew; the last three of [tool.uv] are left out.
-LOCK := uv pip compile pyproject.toml --extra cpu --extra embedded --universal --python-version 3.11 \
-	--no-header --no-annotate --quiet
+# What is pinned stays as it is where it fits; `make lock LOCK_ARGS=--upgrade` takes the newest of everything.
+LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --quiet $(LOCK_ARGS)
+LOCK_CPU = $(LOCK) --extra cpu --extra embedded --overrides requirements/cpu-overrides.txt \
+	$(addprefix --no-emit-package ,torch torchaudio torchcodec triton)
 lock:
-	$(LOCK) | grep -vE "sys_platform == '(never|win32|emscripten)'$$" > requirements/cpu.txt
-	$(LOCK) --extra ray --group dev | grep -vE "sys_platform == '(never|win32|emscripten)'$$" > requirements/dev.txt
+	$(LOCK_CPU) --output-file requirements/cpu.txt
+	$(LOCK_CPU) --extra kubernetes --extra ray --group dev --output-file requirements/dev.txt
+	$(LOCK) --extra kubernetes --extra server --output-file requirements/worker.txt
+	$(LOCK) --extra gpu --extra kubernetes --output-file requirements/gpu.txt
+	uv pip compile --group build --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet \
+	  $(LOCK_ARGS) --output-file requirements/build.txt
+	grep '^torch==' requirements/cpu-overrides.txt > requirements/torch-cpu.txt
+
+# By the advisories of PyPI's JSON API; a package that cannot be looked up is a fault, not a pass.
+LOCKED := worker gpu cpu
+audit-dependencies: .venv/installed
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
+	  $(foreach name,$(LOCKED),--requirement requirements/$(name).txt)
+
+# CycloneDX, one file for each lock, with the hashes of every package.
+sbom: .venv/installed
+	mkdir -p dist
+	$(foreach name,$(LOCKED),PYTHONWARNINGS=ignore $(BIN)/cyclonedx-py requirements requirements/$(name).txt \
+	  --pyproject pyproject.toml --output-reproducible --output-file dist/sbom-$(name).json &&) true
 
 wheel: .venv/installed
 	rm -rf dist

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FPS = 30
 _MINUTE_S = 60
-_BITS_A_SECOND = {640: 320_000, 1920: 1_200_000}
+_BITS_A_SECOND = {240: 120_000, 320: 160_000, 640: 320_000, 1920: 1_200_000}
 _OCTAVES = (4, 8, 16, 32, 64)
 _PAN_PX = 2
 _GRAIN = 8  # standard deviation, of 255
@@ -84,7 +84,7 @@ class BenchClip:
             packets = [packet for packet in reader.demux(source) if packet.size]
             for number in range(self.length_s * FPS):
                 later, place = divmod(number, len(packets))
-                writer.mux(_copy(packets[place], target, later_s=later * _MINUTE_S))
+                writer.mux(copy_packet(packets[place], target, later_s=later * _MINUTE_S))
 
 
 def bench_clips(lengths_s: tuple[int, ...]) -> list[BenchClip]:
@@ -106,7 +106,8 @@ def store_clips(length_s: int) -> list[BenchClip]:
     ]
 
 
-def _copy(packet: Packet[VideoStream], stream: VideoStream, *, later_s: int) -> Packet[VideoStream]:
+def copy_packet(packet: Packet[VideoStream], stream: VideoStream, *, later_s: int) -> Packet[VideoStream]:
+    """Copy a packet into another file's stream, to be shown `later_s` seconds later."""
     copy: Packet[VideoStream] = av.Packet(bytes(packet))  # type: ignore[assignment]
     assert packet.pts is not None
     assert packet.dts is not None

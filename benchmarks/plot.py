@@ -1,4 +1,4 @@
-"""Lines over the length of a clip, both axes logarithmic, as SVG."""
+"""Lines over a length or a number, both axes logarithmic, as SVG."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _COLOURS = (
 
 
 class Panel(NamedTuple):
-    """One diagram: a title with the unit, and lines by name, each a list of (length in s, value > 0)."""
+    """One diagram: a title with the unit, and lines by name, each a list of (length in `across`, value > 0)."""
 
     title: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
+    across: str = "s"
 
 
 def draw(panels: Sequence[Panel]) -> str:
@@ -46,7 +47,9 @@ def _draw_panel(panel: Panel) -> str:
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,g}</text>')
     for length in sorted({length for length, _ in points}):
         x = _LEFT + across.place(length)
-        parts.append(f'<text x="{x:.1f}" y="{_TOP + _HEIGHT + 18}" text-anchor="middle">{length:g} s</text>')
+        parts.append(
+            f'<text x="{x:.1f}" y="{_TOP + _HEIGHT + 18}" text-anchor="middle">{length:,.10g} {panel.across}</text>'
+        )
     for number, (name, line) in enumerate(panel.lines.items()):
         places = [(_LEFT + across.place(length), _TOP + _HEIGHT - up.place(value)) for length, value in line]
         parts.append(_draw_line(name, places, number))

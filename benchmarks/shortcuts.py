@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _FIRST, _LATER = Sampling(num_frames=3), Sampling(num_frames=7)
 # What a table's decode need not tell again, and what depends on the moment.
-_ASIDE = {"reason", "decode_ms", "fetch_ms", "bytes_fetched", "parts"}
+_ASIDE = {"reason", "frames_decoded", "decode_ms", "fetch_ms", "bytes_fetched", "parts"}
 
 
 def shortcut_faults(path: Path) -> tuple[bool, list[str]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import httpx
 from prefect import get_run_logger
 from prefect.artifacts import (
+    create_link_artifact,
     create_markdown_artifact,
     create_progress_artifact,
     create_table_artifact,
@@ -15,10 +16,15 @@ from prefect.artifacts import (
 )
 from prefect.exceptions import PrefectException
 
+from flows.evaluation_cells import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
+from flows.metrics import note_left
+from tasks.video.verdict_words import READ_MORE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from uuid import UUID
 
+    from tasks.evaluation.scores import Evaluation
     from tasks.results.audit import AuditReport
 
 
@@ -28,30 +34,65 @@ class ProgressArtifact:
     def __init__(self, *, total: int) -> None:
         """Show an empty bar."""
         self._total = max(1, total)
+        note_left(total)
         self._id: UUID | None = None
         with _shown_at_most():
             self._id = create_progress_artifact(progress=0.0, description=f"{total:,} jobs to answer")  # type: ignore[assignment]
 
     def update(self, done: int) -> None:
         """Move the bar."""
+        note_left(max(0, self._total - done))
         share = min(100.0, 100.0 * done / self._total)
         with _shown_at_most():
             if self._id is not None:
                 update_progress_artifact(artifact_id=self._id, progress=share)
 
 
-def publish_results(run_id: UUID, *, dataset: str, report: AuditReport, cost: list[tuple[str, str]]) -> None:
-    """Show how a run ended, what it cost, and how to read its rows."""
+def publish_results(
+    run_id: UUID,
+    *,
+    dataset: str,
+    report: AuditReport,
+    cost: list[tuple[str, str]],
+    warnings: list[str],
+    page: str | None,
+) -> None:
+    """Show how a run ended, what it cost, what to beware of, how to read its rows, and its page.
+
+    Args:
+        run_id: The run.
+        dataset: Its dataset.
+        report: How its jobs ended.
+        cost: What it cost, as names and values.
+        warnings: Sentences.
+        page: Its page as a browser opens it; None where no such address is known.
+    """
     counts = {"jobs": report.jobs, "labels": report.labels, "failures": report.failures, "missing": report.missing}
     table = [{"outcome": name, "jobs": count} for name, count in counts.items()]
     figures = "".join(f"\n- {name}: {value}" for name, value in cost)
+    figures += "".join(f"\n- **{warning}**; see {READ_MORE}" for warning in warnings)
     table += [{"outcome": f"failure: {code}", "jobs": count} for code, count in report.codes.items()]
+    opened = f", or [open it]({page})" if page else ""
     with _shown_at_most():
         create_table_artifact(key="reelabel-results", table=table, description=str(report))
         create_markdown_artifact(
             key="reelabel-how-to-read",
-            markdown=f"Dataset **{dataset}**. {report}\n{figures}\n\nRead the rows: `reelabel results {run_id}`",
+            markdown=f"Dataset **{dataset}**. {report}\n{figures}\n\nRead the rows: `reelabel results {run_id}`\n\n"
+            f"See them on a page: `reelabel report {run_id}`{opened}",
         )
+        if page:
+            create_link_artifact(key="reelabel-page", link=page, link_text=page, description="The run on one page")
+
+
+def publish_evaluation(evaluation: Evaluation) -> None:
+    """Show how right each way of asking was, and where it differs from the baseline."""
+    rows = [dict(zip(SPEC_COLUMNS, spec_cells(spec), strict=True)) for spec in evaluation.specs]
+    groups = [*evaluation.tasks, *evaluation.subtasks]
+    with _shown_at_most():
+        create_table_artifact(key="reelabel-evaluation", table=rows, description=f"Against {evaluation.baseline}")
+        if groups:
+            table = [dict(zip(GROUP_COLUMNS, group_cells(group), strict=True)) for group in groups]
+            create_table_artifact(key="reelabel-evaluation-by-task", table=table, description="By task and subtask")
 
 
 @contextmanager

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from prefect import flow
+from prefect import State, flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.ending import completed
 from flows.parameters import AS_SET, WORDED_AS_SET, Dataset, Manifest, Model, NumFrames, Permutations
-from flows.run import RunRequest, execute_run
-from infra.settings import PromptChoice, SamplingChoice, load_settings
+from flows.request import RunRequest
+from flows.run import execute_run
+from flows.scheduled import name_scheduled, render_scheduled
+from flows.work import MOST_TASKS
+from infra.errors import ManifestMissingError
+from infra.sampling_settings import SamplingChoice
+from infra.schedule_settings import Timezone
+from infra.settings import PromptChoice, load_settings
 
 
 @flow(
     name="classify",
     description="Answer every job of a manifest that has no valid label yet.",
-    flow_run_name="classify-{manifest}",
-    task_runner=ThreadPoolTaskRunner(max_workers=4),  # type: ignore[arg-type]
+    flow_run_name=name_scheduled,
+    task_runner=ThreadPoolTaskRunner(max_workers=MOST_TASKS),  # type: ignore[arg-type]
 )
-def classify(
+def classify(  # noqa: PLR0913 - a form's fields
     manifest: Manifest,
     dataset: Dataset = None,
     num_frames: NumFrames = None,
@@ -26,31 +31,41 @@ def classify(
     model: Model = None,
     prompts: PromptChoice = WORDED_AS_SET,
     permutations: Permutations = None,
+    timezone: Timezone = "UTC",
     *,
     force: bool = False,
-) -> str:
+    may_be_empty: bool = False,
+) -> State[str]:
     """Answer every job of a manifest that has no valid label yet; gives the audit's sentence.
 
     Args:
-        manifest: Parquet file of jobs, or a glob of such: a path, or s3://bucket/jobs/*.parquet.
+        manifest: Parquet file of jobs, or a glob of such: a path, or s3://bucket/jobs/*.parquet; in both this and the
+            dataset, {scheduled_date} or {scheduled_date:%Y/%m} is the day for which the run was scheduled.
         dataset: Name under which job ids are unique; empty is the manifest's file name.
         num_frames: Frames shown to the model per video, 1 to 512; empty takes the setting (16).
         sampling: How frames are chosen; what is empty is as the settings have it.
         model: Model folder or hub name; empty takes the setting, or the tiny model that ships.
         prompts: What the model is told besides each row's question; what is empty is as the settings have it.
         permutations: Orders in which each question's choices are shown and averaged; empty takes the setting (1).
+        timezone: Time zone of {scheduled_date}, such as Europe/Berlin.
         force: Ask again even where a valid label stands.
+        may_be_empty: End well where no manifest is found, instead of failing.
     """
     request = RunRequest(
         kind="classify",
-        manifest=manifest,
-        dataset=dataset,
+        manifest=render_scheduled(manifest, timezone),
+        dataset=render_scheduled(dataset, timezone) if dataset else None,
         num_frames=num_frames,
         sampling=sampling,
         model=model,
         prompts=prompts,
         permutations=permutations,
+        shared=not force,
+        force=force,
     )
-    if force:
-        request = replace(request, select=lambda jobs, *_: jobs)
-    return str(execute_run(request, load_settings()))
+    try:
+        return completed(execute_run(request, load_settings()))
+    except ManifestMissingError as error:
+        if not may_be_empty:
+            raise
+        return completed(f"Nothing to do: {error.message}")

@@ -16,12 +16,20 @@ import typer
 from typer.core import TyperGroup
 
 from flows.cli_bench import bench_app
+from flows.cli_cache import cache_app
+from flows.cli_database import database_app
+from flows.cli_manifest import manifest_app
+from flows.cli_route import route_app
+from flows.cli_work import work_app
 from flows.commands.example import example
 from flows.commands.prompt_options import with_prompts
-from flows.commands.sampling_options import with_sampling
+from flows.commands.sampling_options import NumFrames, with_sampling
+from flows.commands.selection_options import with_selection
 from flows.commands.terminal import ERRORS, complain
 from infra.errors import JobError, NotReconciledError, ReelabelError, TransientError
-from infra.settings import PromptChoice, SamplingChoice, load_settings
+from infra.sampling_settings import SamplingChoice  # noqa: TC001 - a command's options are read from it
+from infra.settings import PromptChoice, load_settings
+from tasks.results.selection import Selection  # noqa: TC001 - a command's options are read from it
 
 
 class ExplainingGroup(TyperGroup):
@@ -54,15 +62,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-manifest_app = typer.Typer(
-    help="Check manifests, and make them from other formats.",
-    epilog="Example: reelabel manifest check jobs.parquet",
-    no_args_is_help=True,
-)
-app.add_typer(manifest_app, name="manifest")
-cache_app = typer.Typer(help="List the cached frame files, and make room among them.", no_args_is_help=True)
-app.add_typer(cache_app, name="cache")
-app.add_typer(bench_app, name="bench")
+_GROUPS = {
+    "manifest": manifest_app,
+    "cache": cache_app,
+    "bench": bench_app,
+    "route": route_app,
+    "database": database_app,
+    "work": work_app,
+}
+for name, group in _GROUPS.items():
+    app.add_typer(group, name=name)
 
 
 def main() -> None:
@@ -96,6 +105,7 @@ def options(
         typer.echo(context.get_help())
 
 
+_WHICH = "Which jobs"
 Format = Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")]
 
 
@@ -118,17 +128,50 @@ def demo(
 
 
 @app.command()
-@example("reelabel deploy")
-def deploy() -> None:
-    """Create or update the deployments: classify/nightly, classify/on-demand, backfill/by-ids."""
-    from flows.commands.services import deploy_all  # noqa: PLC0415
+@example("reelabel deploy --manifest 's3://bucket/jobs/dt={scheduled_date}/*.parquet' --timezone Europe/Berlin")
+def deploy(
+    *,
+    manifest: Annotated[
+        str | None, typer.Option(help="Of classify/nightly; else the setting nightly.manifest.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Else nightly.dataset.")] = None,
+    cron: Annotated[str | None, typer.Option(help="When classify/nightly runs; else nightly.cron.")] = None,
+    timezone: Annotated[str | None, typer.Option(help="Of the schedule; else nightly.timezone.")] = None,
+    when_running: Annotated[
+        str | None, typer.Option(help="queue or skip a night while one runs; else nightly.when_running.")
+    ] = None,
+) -> None:
+    """Create or update the deployments: scheduled, on arrival of a manifest, on demand, and by job id."""
+    from flows.commands.deploy import deploy_all  # noqa: PLC0415
 
-    deploy_all()
+    asked = {"manifest": manifest, "dataset": dataset, "cron": cron, "timezone": timezone, "when_running": when_running}
+    deploy_all({name: value for name, value in asked.items() if value is not None})
 
 
-NumFrames = Annotated[
-    int | None, typer.Option(min=1, max=512, help="Frames shown to the model per video.", rich_help_panel="Sampling")
-]
+@app.command()
+@example("reelabel maintain --dry-run")
+def maintain(
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing, and say what would go.")] = False,
+) -> None:
+    """Remove what is older than the settings keep.* allow, as maintain/daily does; close the rows of lost runs."""
+    from flows.commands.maintain import maintain as run  # noqa: PLC0415
+
+    run(dry_run=dry_run)
+
+
+@app.command("catch-up")
+@example("reelabel catch-up --since 2026-11-01 --dry-run")
+def catch_up(
+    *,
+    since: Annotated[str, typer.Option(help="First day, in the schedule's time zone, such as 2026-11-01.")],
+    until: Annotated[str | None, typer.Option(help="Last day; else up to now.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the nights, and start none.")] = False,
+) -> None:
+    """Start what classify/nightly missed, one night after the other; exit 1 where one fails."""
+    from flows.commands.catch_up import catch_up as run  # noqa: PLC0415
+
+    raise typer.Exit(run(since=since, until=until, dry_run=dry_run))
 
 
 Permutations = Annotated[
@@ -168,40 +211,77 @@ def classify(
 
 
 @app.command()
-@example("reelabel backfill --ids clip-7-colour,clip-9-shape --force")
+@example("reelabel backfill --failed --code video_missing --dry-run")
+@with_selection
 @with_sampling
 @with_prompts
 def backfill(  # noqa: PLR0913 - a command's options
     *,
-    ids: Annotated[str, typer.Option(help="Job ids, separated by commas.")] = "",
-    ids_file: Annotated[str | None, typer.Option(help="File with one job id a line; - is standard input.")] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Every job that ended as a failure.")] = False,
+    ids: Annotated[str, typer.Option(help="Job ids, separated by commas.", rich_help_panel=_WHICH)] = "",
+    ids_file: Annotated[
+        str | None, typer.Option(help="File with one job id a line; - is standard input.", rich_help_panel=_WHICH)
+    ] = None,
+    selection: Selection,
     force: Annotated[bool, typer.Option("--force", help="Also where a valid label stands.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked, and ask nothing.")] = False,
-    manifest: Annotated[str | None, typer.Option(help="Else the last run's.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Else the last run's.")] = None,
+    via: Annotated[str, typer.Option(help="local: run here. deployment: let a worker run it.")] = "local",
+    wait: Annotated[bool, typer.Option("--wait", help="Watch a deployment's run until it has ended.")] = False,
+    manifest: Annotated[str | None, typer.Option(help="Else that of --run, or the last run's.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Else that of the manifest's last run.")] = None,
     num_frames: NumFrames = None,
-    model: Annotated[str | None, typer.Option(help="Model folder or hub name.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model folder or hub name; else as before.")] = None,
     permutations: Permutations = None,
     sampling: SamplingChoice,
     prompts: PromptChoice,
 ) -> None:
-    """Ask chosen jobs again: by id, or those that failed."""
-    from flows.commands.backfill import Choice, run_backfill  # noqa: PLC0415
+    """Ask chosen jobs again: by id, or by how they ended; as before, unless an option says otherwise."""
+    from flows.commands.backfill import Wish, run_backfill  # noqa: PLC0415
 
-    choice = Choice(ids=ids, ids_file=ids_file, failed=failed, force=force)
-    code = run_backfill(
-        choice,
-        dry_run=dry_run,
+    asking = {
+        "num_frames": num_frames,
+        "sampling": sampling.model_dump(exclude_none=True),
+        "prompts": prompts.model_dump(exclude_none=True),
+        "model": model,
+        "permutations": permutations,
+    }
+    wish = Wish(
+        selection=selection,
+        ids=ids,
+        ids_file=ids_file,
         manifest=manifest,
         dataset=dataset,
-        num_frames=num_frames,
-        sampling=sampling,
-        model=model,
-        prompts=prompts,
-        permutations=permutations,
+        asking=asking,
+        force=force,
+        via=via,
+        wait=wait,
     )
-    raise typer.Exit(code)
+    raise typer.Exit(run_backfill(wish, dry_run=dry_run))
+
+
+@app.command()
+@example("reelabel evaluate known.parquet --sampler keyframes --sampler keyframes:32")
+def evaluate(
+    manifest: Annotated[str, typer.Argument(help="Parquet file of jobs whose column answer is filled in, or a glob.")],
+    *,
+    sampler: Annotated[
+        list[str] | None,
+        typer.Option(help="SAMPLER[:FRAMES][,OPTION=VALUE...]; may be given several times; else keyframes."),
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Model folder or hub name; may be given several times.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Where job ids are unique; else the file's name.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="Compare with this sampler; else with the faithful one.")] = None,
+    only: Annotated[
+        bool, typer.Option("--only", help="Leave out the faithful sampler and uniform:16, which else stand beside.")
+    ] = False,
+    json: Annotated[str | None, typer.Option(help="Write the evaluation as JSON to this file; - prints it.")] = None,
+) -> None:
+    """Compare samplers, numbers of frames and models on a manifest whose answers are known."""
+    from flows.commands.evaluate import run_evaluate  # noqa: PLC0415
+
+    asked = {"samplers": sampler or ["keyframes"], "models": model or [], "dataset": dataset, "baseline": baseline}
+    raise typer.Exit(run_evaluate(manifest, **asked, only=only, json_to=json))
 
 
 @app.command()
@@ -218,6 +298,19 @@ def results(
     from flows.commands.show import print_results  # noqa: PLC0415
 
     print_results(run, form=form, with_calibrated=calibrated)
+
+
+@app.command()
+@example("reelabel report last --out run.html")
+def report(
+    run: Annotated[str, typer.Argument(help="Run id, its beginning, or 'last'.")] = "last",
+    out: Annotated[str | None, typer.Option(help="File to write; else reelabel-RUN.html in this folder.")] = None,
+    job: Annotated[list[str] | None, typer.Option(help="A job to show, whatever else is; may be repeated.")] = None,
+) -> None:
+    """Write a run on one page: figures, failures, changes, and any job's frames; needs no network to be read."""
+    from flows.commands.report import write_report  # noqa: PLC0415
+
+    write_report(run, out=out, job_ids=job or [])
 
 
 @app.command()
@@ -242,20 +335,25 @@ def audit(
     run: Annotated[str, typer.Argument(help="Run id, its beginning, or 'last'.")] = "last",
     *,
     json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+    listing: Annotated[
+        str | None, typer.Option("--list", help="File for the ids without a label: .parquet, .csv or .txt (ids alone).")
+    ] = None,
 ) -> None:
     """Read a run's manifest again and prove that every job ended exactly once; exit 1 where not."""
     from flows.commands.show import print_audit  # noqa: PLC0415
 
-    raise typer.Exit(print_audit(run, as_json=json))
+    raise typer.Exit(print_audit(run, as_json=json, listing=listing))
 
 
 @app.command()
 @example("reelabel frames clip.mp4 --sampler uniform --json")
 @with_sampling
-def frames(
+def frames(  # noqa: PLR0913 - a command's options
     video: Annotated[str, typer.Argument(help="Path or URI of a video.")],
     *,
     num_frames: NumFrames = None,
+    start_s: Annotated[float, typer.Option(min=0, help="Where the part begins that is shown, in seconds.")] = 0.0,
+    end_s: Annotated[float | None, typer.Option(help="Where it ends; else the video's end.")] = None,
     sampling: SamplingChoice,
     every: Annotated[bool, typer.Option("--all", help="Take every keyframe.")] = False,
     native: Annotated[bool, typer.Option("--native", help="Unscaled and unrotated.")] = False,
@@ -263,11 +361,12 @@ def frames(
     npz: Annotated[str | None, typer.Option(help="Save the frames to this file.")] = None,
     sheet: Annotated[str | None, typer.Option(help="Draw a contact sheet to this PNG file.")] = None,
 ) -> None:
-    """Show which frames of a video the model would see."""
+    """Show which frames of a video, or of a part of it, the model would see."""
     from flows.commands.frames import View, show_frames  # noqa: PLC0415
+    from tasks.domain import Segment  # noqa: PLC0415
 
     view = View(every=every, native=native, as_json=json, npz=npz, sheet=sheet)
-    show_frames(video, view, num_frames=num_frames, sampling=sampling)
+    show_frames(video, view, segment=Segment.of(start_s, end_s), num_frames=num_frames, sampling=sampling)
 
 
 @app.command()
@@ -314,12 +413,24 @@ def down(
 
 
 @app.command()
-@example("reelabel status")
-def status() -> None:
-    """Show the embedded services."""
-    from flows.commands.services import print_status  # noqa: PLC0415
+@example("reelabel prepare")
+def prepare() -> None:
+    """Bring the database to this version's schema, and make the store's bucket if it is not there."""
+    from flows.commands.services import prepare_places  # noqa: PLC0415
 
-    print_status(load_settings())
+    prepare_places()
+
+
+@app.command()
+@example("reelabel status --watch")
+def status(
+    *,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again every two seconds, until Ctrl-C.")] = False,
+) -> None:
+    """Show services, runs with their rates and remaining time, shards by state, and what waits for what."""
+    from flows.commands.status import show_status  # noqa: PLC0415
+
+    show_status(load_settings(), watch=watch)
 
 
 @app.command()
@@ -338,53 +449,6 @@ def config() -> None:
     from flows.commands.services import print_settings  # noqa: PLC0415
 
     print_settings(load_settings())
-
-
-@cache_app.command("ls")
-@example("reelabel cache ls")
-def cache_list(
-    *,
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON object per file.")] = False,
-) -> None:
-    """Print one line per cached file, then their number and bytes."""
-    from flows.commands.cache import list_cache  # noqa: PLC0415
-
-    list_cache(as_json=json)
-
-
-@cache_app.command("gc")
-@example("reelabel cache gc --older-than 30d --max-bytes 100G --dry-run")
-def cache_collect(
-    *,
-    older_than: Annotated[str | None, typer.Option(help="Remove files written longer ago, such as 12h or 30d.")] = None,
-    max_bytes: Annotated[str | None, typer.Option(help="Then the oldest, until so much stays, such as 100G.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing, and say what would go.")] = False,
-) -> None:
-    """Make room in the cache: files that went are made anew when they are needed."""
-    from flows.commands.cache import collect_cache  # noqa: PLC0415
-
-    collect_cache(older_than=older_than, max_bytes=max_bytes, dry_run=dry_run)
-
-
-@manifest_app.command("check")
-@example("reelabel manifest check jobs.parquet")
-def manifest_check(manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob.")]) -> None:
-    """Check a manifest, and write nothing."""
-    from flows.commands.manifest import check  # noqa: PLC0415
-
-    check(manifest)
-
-
-@manifest_app.command("import")
-@example("reelabel manifest import jobs.csv jobs.parquet")
-def manifest_import(
-    source: Annotated[str, typer.Argument(help="CSV file, or OpenAI-batch JSONL.")],
-    target: Annotated[str, typer.Argument(help="Parquet file to write.")],
-) -> None:
-    """Make a manifest from CSV or from OpenAI-batch JSONL, and check it."""
-    from flows.commands.manifest import import_manifest  # noqa: PLC0415
-
-    import_manifest(source, target)
 
 
 if __name__ == "__main__":

@@ -112,6 +112,96 @@ def bench_store(
     store(length, folder, rounds=rounds, as_json=json)
 
 
+@bench_app.command("engine")
+@example("reelabel bench engine --models tiny --rounds 5")
+def bench_engine(
+    models: Annotated[str, typer.Option(help="Any of tiny and 100m, with commas between.")] = "tiny,100m",
+    folder: Annotated[Path, typer.Option("--folder", help="Where architectures are written.")] = _BENCH_CLIPS,
+    requests: Annotated[
+        int | None, typer.Option(min=1, help="Requests of a round; empty is some seconds' worth.")
+    ] = None,
+    rounds: Rounds = 3,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Measure the engine alone by its settings; the best is the ceiling of any pipeline."""
+    from flows.commands.measure_engine import engine  # noqa: PLC0415
+
+    engine([name.strip() for name in models.split(",")], folder, requests=requests, rounds=rounds, as_json=json)
+
+
+@bench_app.command("questions")
+@example("reelabel bench questions --frames 32")
+def bench_questions(
+    model: Annotated[str, typer.Option(help="One of tiny and 100m.")] = "tiny",
+    frames: Annotated[int, typer.Option(min=1, max=512, help="Frames of each video.")] = 32,
+    folder: Annotated[Path, typer.Option("--folder", help="Where architectures are written.")] = _BENCH_CLIPS,
+    rounds: Rounds = 15,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Measure what 2, 4 and 8 questions on one video cost beside a single one."""
+    from flows.commands.measure_engine import questions  # noqa: PLC0415
+
+    questions(model, folder, frames=frames, rounds=rounds, as_json=json)
+
+
+@bench_app.command("pipeline")
+@example("reelabel bench pipeline --model tiny --jobs 60 --rounds 1")
+def bench_pipeline(
+    model: Annotated[str, typer.Option(help="tiny, 100m, or both.")] = "both",
+    folder: ClipFolder = _BENCH_CLIPS,
+    jobs: Annotated[
+        int, typer.Option(min=4, max=10_000, help="Jobs of a pass with the tiny model; 100m has an eighth.")
+    ] = 1200,
+    questions: Annotated[int, typer.Option(min=1, max=3, help="Questions on each video.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="How often each way is taken; medians are shown.")] = 2,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Measure the whole way from videos to answers beside the engine's ceiling and vLLM's own; exit 1 if it lags."""
+    from flows.commands.measure_pipeline import pipeline  # noqa: PLC0415
+
+    raise typer.Exit(pipeline(model, folder, jobs=jobs, questions=questions, rounds=rounds, as_json=json))
+
+
+@bench_app.command("scale")
+@example("reelabel bench scale --rows 100000,1000000 --plot scale.svg")
+def bench_scale(
+    rows: Annotated[
+        str, typer.Option(help="Numbers of jobs, with commas between; ten million take 10 GB of disk.")
+    ] = "100000,1000000",
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    plot: Plot = None,
+) -> None:
+    """Measure planning, audit, backfills and writing by the number of jobs, on made-up rows without videos."""
+    from flows.commands.measure_scale import scale  # noqa: PLC0415
+
+    scale(_numbers(rows, "--rows"), as_json=json, plot=plot)
+
+
+@bench_app.command("trade")
+@example("reelabel bench trade --json")
+def bench_trade(
+    clips: Annotated[int, typer.Option(min=160, max=100_000, help="Clips; one question each.")] = 1_120,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same clips.")] = 40_000,
+    *,
+    keep: Annotated[str | None, typer.Option(help="Folder that keeps the clips for the next time.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model folder or hub name; else the demo's.")] = None,
+    make: Annotated[str | None, typer.Option(help="Folder for clips and manifest; nothing is asked.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    plot: Plot = None,
+) -> None:
+    """Measure what keyframes cost and save, by the kind of question and the number of keyframes."""
+    from flows.commands import measure_trade  # noqa: PLC0415
+
+    if make:
+        measure_trade.make(Path(make), clips=clips, seed=seed)
+    else:
+        measure_trade.trade(clips=clips, seed=seed, keep=keep, model=model, as_json=json, plot=plot)
+
+
 def _lengths_s(text: str) -> tuple[int, ...]:
     return _numbers(text, "--lengths")
 

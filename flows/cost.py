@@ -34,7 +34,7 @@ def _cost_of(run: Mapping[str, Any] | RowMapping) -> RunCost | None:
         return None
     return RunCost(
         jobs=run["jobs_labelled"] + run["jobs_failed"],
-        **{name: run[name] for name in ("wall_ms", "gpus", "prompt_tokens", "cached_tokens")},
+        **{name: run[name] for name in ("wall_ms", "engines", "gpus", "prompt_tokens", "cached_tokens")},
     )
 
 

@@ -1,4 +1,4 @@
-"""The deployments: what runs by schedule, from the Prefect UI, and by job id."""
+"""The deployments: what runs by schedule, by a manifest's arrival, from the Prefect UI, and by job id."""
 
 from __future__ import annotations
 
@@ -7,65 +7,108 @@ from typing import TYPE_CHECKING, Any
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.types.entrypoint import EntrypointType
 from pydantic import ValidationError
 
+from flows.automations import set_automations
 from flows.backfill import backfill
 from flows.classify import classify
+from flows.evaluate import evaluate
+from flows.extract import extract
+from flows.infer import infer
+from flows.maintain import maintain
+from flows.names import HEARTBEAT_S, TAG
+from flows.watch import watch
 from infra.errors import ConfigurationError
 from infra.uri import absolute_uri
+from tasks.manifest.dates import check_dates
 
 if TYPE_CHECKING:
+    from infra.schedule_settings import NightlySettings, WatchSettings
     from infra.settings import Settings
 
-# A stranger's tasks.py in the working folder must not shadow ours.
-_JOB_VARIABLES = {"env": {"PYTHONSAFEPATH": "1"}}
+_JOB_VARIABLES = {
+    "env": {
+        "PYTHONSAFEPATH": "1",  # a stranger's tasks.py in the working folder must not shadow ours
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S),
+    }
+}
+_WHEN_RUNNING = {"queue": ConcurrencyLimitStrategy.ENQUEUE, "skip": ConcurrencyLimitStrategy.CANCEL_NEW}
 
 
 def deploy_flows(settings: Settings) -> list[str]:
-    """Create or update the deployments and their work pool; gives their names.
+    """Create or update the deployments, their work pools and the automations; gives the deployments' names.
 
     Secrets are not among their parameters: flow runs find them in the worker's environment.
 
     Raises:
-        ConfigurationError: The schedule cannot be read; nothing was created.
+        ConfigurationError: A schedule or a name with a date cannot be read; nothing was created.
     """
-    nightly = settings.nightly
-    try:
-        schedule = CronSchedule(cron=nightly.cron, timezone=nightly.timezone)
-    except ValidationError as error:
-        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ConfigurationError(f"nightly.cron is wrong: {reason}.") from None
-    pool = settings.prefect.work_pool
-    with get_client(sync_client=True) as client, contextlib.suppress(ObjectAlreadyExists):
-        client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
+    pools = settings.prefect
     planned: list[tuple[Any, str, dict[str, Any]]] = [
-        (classify, "on-demand", {"tags": ["reelabel"]}),
-        (
-            classify,
-            "nightly",
-            {
-                "schedule": schedule,
-                "paused": nightly.manifest is None,
-                "parameters": {"manifest": absolute_uri(nightly.manifest)} if nightly.manifest else {},
-                "concurrency_limit": 1,
-                "tags": ["reelabel"],
-            },
-        ),
-        (backfill, "by-ids", {"tags": ["reelabel"]}),
+        (classify, "on-demand", {}),
+        (classify, "nightly", _nightly(settings.nightly)),
+        (watch, "manifests", _watch(settings.watch)),
+        (backfill, "by-ids", {}),
+        (evaluate, "labelled", {}),
+        (extract, "cpu", {"work_pool_name": pools.cpu_pool}),
+        (infer, "gpu", {"work_pool_name": pools.gpu_pool}),
+        (maintain, "daily", {"schedule": _schedule("keep", settings.keep.cron, "UTC"), "concurrency_limit": 1}),
     ]
+    for pool in (pools.work_pool, pools.cpu_pool, pools.gpu_pool):
+        with get_client(sync_client=True) as client, contextlib.suppress(ObjectAlreadyExists):
+            client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
     names = []
     for flow, name, options in planned:
         deployment = flow.to_deployment(
             name,
             entrypoint_type=EntrypointType.MODULE_PATH,
-            work_pool_name=pool,
             job_variables=_JOB_VARIABLES,
             description=flow.description,
-            **options,
+            tags=[TAG],
+            **{"work_pool_name": pools.work_pool} | options,
         )
         deployment.apply()
         names.append(f"{flow.name}/{name}")
+    with get_client(sync_client=True) as client:
+        set_automations(client, settings)
     return names
+
+
+def _nightly(nightly: NightlySettings) -> dict[str, Any]:
+    parameters: dict[str, Any] = {"timezone": nightly.timezone, "may_be_empty": nightly.may_be_empty}
+    if nightly.manifest:
+        parameters["manifest"] = check_dates(absolute_uri(nightly.manifest))
+    if nightly.dataset:
+        parameters["dataset"] = check_dates(nightly.dataset)
+    return {
+        "schedule": _schedule("nightly", nightly.cron, nightly.timezone),
+        "paused": nightly.manifest is None,
+        "parameters": parameters,
+        "concurrency_limit": _one_at_a_time(nightly.when_running),
+    }
+
+
+def _watch(settings: WatchSettings) -> dict[str, Any]:
+    parameters = {"manifests": absolute_uri(settings.manifests)} if settings.manifests else {}
+    return {
+        "schedule": _schedule("watch", settings.cron, "UTC"),
+        "paused": settings.manifests is None,
+        "parameters": parameters | ({"dataset": settings.dataset} if settings.dataset else {}),
+        "concurrency_limit": _one_at_a_time("skip"),
+    }
+
+
+def _one_at_a_time(when_running: str) -> ConcurrencyLimitConfig:
+    return ConcurrencyLimitConfig(limit=1, collision_strategy=_WHEN_RUNNING[when_running])
+
+
+def _schedule(section: str, cron: str, timezone: str) -> CronSchedule:
+    try:
+        return CronSchedule(cron=cron, timezone=timezone)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ConfigurationError(f"{section}.cron is wrong: {reason}.") from None

@@ -9,13 +9,21 @@ from typing import Annotated
 
 from pydantic import Field
 
-from infra.settings import PromptChoice, SamplingChoice
+from infra.sampling_settings import SamplingChoice
+from infra.settings import PromptChoice
+from tasks.results.selection import Selection
 
 Manifest = Annotated[str, Field(min_length=1)]
 Dataset = Annotated[str | None, Field(max_length=200)]
 NumFrames = Annotated[int | None, Field(ge=1, le=512)]
 Permutations = Annotated[int | None, Field(ge=1, le=26)]
 Model = Annotated[str | None, Field(max_length=1000)]
+Samplers = Annotated[list[str], Field(min_length=1, max_length=50)]
+Models = Annotated[list[str], Field(max_length=20)]
+Way = Annotated[str | None, Field(max_length=200)]
+PlanId = Annotated[str | None, Field(max_length=36)]
+IdleSeconds = Annotated[float | None, Field(ge=0, le=86_400)]
 
 AS_SET = SamplingChoice()
 WORDED_AS_SET = PromptChoice()
+NO_SELECTION = Selection()

@@ -6,11 +6,14 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tasks.domain import RunCost, TimeLedger
+from flows.metrics import note_spent
+from tasks.domain import Part, RunCost, TimeLedger
 from tasks.domain.bottleneck import name_bottleneck
 
 if TYPE_CHECKING:
-    from flows.shards import ShardReport
+    from collections.abc import Mapping
+
+    from flows.shard_report import ShardReport
 
 _SUMS = ("jobs_labelled", "jobs_failed", "videos_extracted", "videos_cached", "prompt_tokens", "cached_tokens")
 
@@ -21,12 +24,16 @@ class Progress:
 
     Attributes:
         processes: Decoding processes.
-        gpus: GPUs that the engine holds, once it is loaded.
+        gpus: GPUs that the engines hold, once they are loaded.
+        engines: Engines in processes of their own.
+        engines_ms: Milliseconds by part of engines elsewhere, summed over them.
         ledger: Where the time went.
     """
 
     processes: int
     gpus: int = 0
+    engines: int = 1
+    engines_ms: dict[str, float] = field(default_factory=dict)
     ledger: TimeLedger = field(default_factory=TimeLedger)
     shards_done: int = 0
     jobs_labelled: int = 0
@@ -36,6 +43,7 @@ class Progress:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     stage_ms: dict[str, float] = field(default_factory=dict)
+    verdicts: dict[str, int] = field(default_factory=dict)
 
     @property
     def jobs_ended(self) -> int:
@@ -53,12 +61,21 @@ class Progress:
         self.cached_tokens += report.cached_tokens
         for stage, ms in report.stage_ms.items():
             self.stage_ms[stage] = self.stage_ms.get(stage, 0.0) + ms
+        for reason, count in report.verdicts.items():
+            self.verdicts[reason] = self.verdicts.get(reason, 0) + count
+        note_spent(self.ledger.spent_ms)
+
+    def take_over(self, sums: Mapping[str, Any]) -> None:
+        """Take over sums of what others have done, by their names here."""
+        for name, value in sums.items():
+            setattr(self, name, value)
 
     def cost(self) -> RunCost:
-        """What it took up to the ledger's last charge."""
+        """What it took up to now."""
         return RunCost(
             jobs=self.jobs_ended,
-            wall_ms=self.ledger.spent_ms,
+            wall_ms=self._wall_ms(),
+            engines=self.engines,
             gpus=self.gpus,
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
@@ -66,12 +83,25 @@ class Progress:
 
     def bottleneck(self) -> str:
         """Say what to change first."""
-        return name_bottleneck(self.cost(), processes=self.processes, cores=len(os.sched_getaffinity(0)))
+        cores = len(os.sched_getaffinity(0))
+        return name_bottleneck(self.cost(), processes=cores if self.engines_ms else self.processes, cores=cores)
+
+    def _wall_ms(self) -> dict[str, float]:
+        """Give our own time, with the mean engine's where the work was done elsewhere."""
+        own_ms = self.ledger.spent_ms
+        if not self.engines_ms:
+            return own_ms
+        own_ms.pop(Part.ELSEWHERE, None)
+        # A run that works on the plan itself has a setup and an audit of its own; these are not ours.
+        theirs = self.engines_ms.keys() - {Part.SETUP, Part.ELSEWHERE, Part.AUDIT}
+        return own_ms | {part: self.engines_ms[part] / self.engines for part in theirs}
 
     def columns(self) -> dict[str, Any]:
         """Give the columns of the run's row."""
         cost = self.cost()
-        return {name: getattr(self, name) for name in (*_SUMS, "shards_done", "stage_ms", "gpus")} | {
+        return {
+            name: getattr(self, name) for name in (*_SUMS, "shards_done", "stage_ms", "verdicts", "engines", "gpus")
+        } | {
             "wall_ms": cost.wall_ms,
             "jobs_per_s": cost.jobs_per_s,
             "jobs_per_hour_held": cost.jobs_per_hour_held,

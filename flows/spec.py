@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
 from flows.parameters import AS_SET, WORDED_AS_SET
 from infra.errors import ConfigurationError
-from tasks.domain import SAMPLER_OPTIONS, RunSpec, Sampling
+from tasks.domain import ROUTING_OPTIONS, SAMPLER_OPTIONS, RunSpec, Sampling
 
 if TYPE_CHECKING:
-    from infra.settings import PromptChoice, SamplingChoice, SamplingSettings, Settings
+    from infra.sampling_settings import SamplingChoice, SamplingSettings
+    from infra.settings import PromptChoice, Settings
     from tasks.model.identity import ModelCard
 
 # Of one frame, where the user names no limit: what Qwen's own video processing aims at, 768 x 28 x 28.
 _MOST_PIXELS = 602_112
+_WORDING = ("template", "system_prompt", "examples", "choice_scoring")
 
 
 def make_spec(
@@ -26,6 +28,7 @@ def make_spec(
     choice: SamplingChoice = AS_SET,
     prompts: PromptChoice = WORDED_AS_SET,
     permutations: int | None = None,
+    base: RunSpec | None = None,
 ) -> RunSpec:
     """Put together everything on the run's side that can change an answer.
 
@@ -36,33 +39,74 @@ def make_spec(
         choice: The same for the other options of sampling.
         prompts: The same for what the model is told besides each job's question.
         permutations: In how many orders the choices are shown; None is as set.
+        base: An earlier way of asking, which holds in the place of the settings.
 
     Raises:
         ConfigurationError: The sampling options do not go together.
     """
-    numbers = _chosen(settings.sampling, choice) | {
-        "num_frames": num_frames or settings.sampling.num_frames,
+    identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
+    usual = base.sampling if base else settings.sampling
+    shown = num_frames or usual.num_frames
+    is_as_before = base is not None and base.model == identity and base.sampling.num_frames == shown
+    numbers = _chosen(usual, choice) | {
+        "num_frames": shown,
         "size_multiple_px": card.size_multiple_px,
-        "max_pixels": settings.sampling.max_pixels or min(card.max_pixels or _MOST_PIXELS, _MOST_PIXELS),
+        "max_pixels": usual.max_pixels if is_as_before else most_pixels(card, settings, num_frames=shown),
     }
     try:
         sampling = Sampling(**numbers)
     except ValidationError as error:
         fault = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise ConfigurationError(f"The sampling options do not go together: {fault}.") from None
-    wording = {
-        name: value
-        for name in ("template", "system_prompt", "examples", "choice_scoring")
-        if (value := getattr(settings.model, name)) is not None
-    } | prompts.model_dump(exclude_none=True)
-    identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
-    orders = permutations or settings.model.permutations
-    return RunSpec(model=identity, sampling=sampling, permutations=orders, **wording)
+    told = base or settings.model
+    wording = {name: value for name in _WORDING if (value := getattr(told, name)) is not None}
+    are_images = settings.model.engine == "openai" and settings.server.frames == "images"
+    frames_as: Literal["video", "images"] = "images" if are_images else "video"
+    return RunSpec(
+        model=identity,
+        sampling=sampling,
+        permutations=permutations or told.permutations,
+        frames_as=frames_as,
+        **wording | prompts.model_dump(exclude_none=True),
+    )
 
 
-def _chosen(settings: SamplingSettings, choice: SamplingChoice) -> dict[str, Any]:
-    """Lay a choice over the settings; options that are set for the usual sampler are not for another one."""
-    usual = settings.model_dump()
-    if choice.sampler not in {None, settings.sampler}:
-        usual |= dict.fromkeys(SAMPLER_OPTIONS)
-    return usual | choice.model_dump(exclude_none=True)
+def require_same(spec: RunSpec, base: RunSpec) -> None:
+    """Make sure that a run which asks for nothing new asks as the earlier one did.
+
+    Raises:
+        ConfigurationError: The settings, or the model that they name, are other ones by now.
+    """
+    if spec == base:
+        return
+    before, now = base.model_dump(), spec.model_dump()
+    names = [name.replace("_", " ") for name in {**before, **now} if before.get(name) != now.get(name)]
+    raise ConfigurationError(
+        f"The run before asked by another {' and another '.join(names)} than the settings have now (its model was "
+        f"{base.model.name}); set it as it was, name that model by --model, or say by an option what to ask otherwise."
+    )
+
+
+def most_pixels(card: ModelCard, settings: Settings, *, num_frames: int) -> int:
+    """Give most pixels of one frame of some: as set, or what the model takes, within reason."""
+    return settings.sampling.max_pixels or min(card.most_pixels(num_frames) or _MOST_PIXELS, _MOST_PIXELS)
+
+
+def _chosen(usual: Sampling | SamplingSettings, choice: SamplingChoice) -> dict[str, Any]:
+    """Lay a choice over what is usual; options that are set for the usual sampler are not for another one."""
+    options = usual.model_dump()
+    sampler = choice.sampler or usual.sampler
+    if sampler != usual.sampler:
+        options |= dict.fromkeys(SAMPLER_OPTIONS - ROUTING_OPTIONS)
+    cascade = usual.cascade if choice.cascade is None else choice.cascade
+    options |= dict.fromkeys(_idle(sampler, cascade or None)) | choice.model_dump(exclude_none=True)
+    return options | {"cascade": options["cascade"] or None}
+
+
+def _idle(sampler: str, cascade: float | str | None) -> frozenset[str]:
+    """Name what is usual for the choice between samplers, and means nothing to a run that makes no such choice."""
+    if sampler == "auto":
+        return frozenset()
+    if sampler == "keyframes" and cascade is not None:
+        return ROUTING_OPTIONS - {"cascade", "lossless"}
+    return ROUTING_OPTIONS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import sqlalchemy
@@ -29,19 +30,40 @@ _SIGNS = {
     "no password supplied": _REFUSALS["28P01"],
     "no pg_hba.conf entry": _REFUSALS["28000"],
     'database "': _REFUSALS["3D000"],
+    "certificate verify failed": "shows a certificate that database.ca_file does not vouch for",
+    "does not match host name": "shows a certificate for another name than database.url's",
+    "server does not support SSL": "does not encrypt, as database.ca_file demands",
+    "requires a valid client certificate": "asks for a certificate, which database.certificate_file may name",
+    "alert certificate required": "asks for a certificate, which database.certificate_file may name",
+    "alert unknown ca": "does not take database.certificate_file",
+    "root certificate file": "cannot be asked by database.ca_file",
+    "could not read certificate file": "cannot be asked by database.certificate_file",
+    "private key file": "cannot be asked by database.key_file",
 }
 
 
-def connect(settings: DatabaseSettings) -> sqlalchemy.Engine:
+class Login(StrEnum):
+    """Who connects, by the setting that holds the URL; each but the first may be left empty for `url`."""
+
+    WRITER = "url"
+    READER = "reader_url"
+    OWNER = "owner_url"
+
+
+def connect(settings: DatabaseSettings, login: Login = Login.WRITER) -> sqlalchemy.Engine:
     """Make the pool of connections; the first is opened when it is needed.
 
     A connection is tried before it is lent, so that a restart of the server costs nobody an error.
+
+    Args:
+        settings: Where the database is.
+        login: Who connects; least rights are best.
 
     Raises:
         ConfigurationError: No URL is set, or it is not a Postgres URL.
     """
     return sqlalchemy.create_engine(
-        _driver_url(settings),
+        _driver_url(settings, login),
         pool_size=settings.pool_size,
         max_overflow=0,
         pool_timeout=settings.connect_timeout_s,
@@ -77,22 +99,32 @@ def database_errors() -> Iterator[None]:
         raise explained from error
 
 
-def _driver_url(settings: DatabaseSettings) -> sqlalchemy.URL:
+def _driver_url(settings: DatabaseSettings, login: Login) -> sqlalchemy.URL:
     if settings.url is None:
         raise ConfigurationError("No database is set; set database.url, or let the command start the embedded one.")
+    secret = getattr(settings, login)
+    name = f"database.{login if secret else Login.WRITER}"
     try:
-        url = make_url(settings.url.get_secret_value())
+        url = make_url((secret or settings.url).get_secret_value())
     except (ArgumentError, ValueError):
         # The cause would print the URL, and with it the password.
         raise ConfigurationError(
-            "database.url cannot be read; write postgresql://user:password@host:port/database, "
+            f"{name} cannot be read; write postgresql://user:password@host:port/database, "
             "with special characters of the password percent-encoded."
         ) from None
     if url.get_backend_name() not in {"postgresql", "postgres"}:
         raise ConfigurationError(
-            f"database.url begins with {url.drivername}://, but results need Postgres: write postgresql://."
+            f"{name} begins with {url.drivername}://, but results need Postgres: write postgresql://."
         )
-    return url.set(drivername=_DRIVER)
+    return url.set(drivername=_DRIVER).update_query_dict(_encryption(settings))
+
+
+def _encryption(settings: DatabaseSettings) -> dict[str, str]:
+    """Give libpq's words for what must hold whatever the URL says."""
+    if settings.ca_file is None:
+        return {}
+    files = {"sslrootcert": settings.ca_file, "sslcert": settings.certificate_file, "sslkey": settings.key_file}
+    return {"sslmode": "verify-full"} | {name: str(file) for name, file in files.items() if file}
 
 
 def _explain(error: DBAPIError) -> ReelabelError | None:
@@ -100,7 +132,7 @@ def _explain(error: DBAPIError) -> ReelabelError | None:
     detail = " ".join(str(error.orig).split()).partition(" Is the server running")[0].rstrip(".")
     fault = _REFUSALS.get(getattr(error.orig, "sqlstate", None) or "") or _refusal_in(detail)
     if fault:
-        return ConfigurationError(f"Postgres {fault}: {detail}. Correct database.url.")
+        return ConfigurationError(f"Postgres {fault}: {detail}. Correct the URL of that login in [database].")
     if isinstance(error, (OperationalError, InterfaceError)):
         return DatabaseUnavailableError(
             f"Postgres failed: {detail}. Check that it runs and that database.url is right."

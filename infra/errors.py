@@ -29,9 +29,13 @@ ReelabelError
 │   ├── StoreUnavailableError           store_unavailable
 │   ├── DatabaseUnavailableError        database_unavailable
 │   ├── EngineLostError                 engine_lost
+│   ├── ServerUnavailableError          server_unavailable
 │   └── DecodersLostError               decoders_lost
+├── LeaseLostError                  another worker has taken up the shard: nothing was written
+├── PlanLostError                   a run's plan is gone from the store: it must be planned anew
 ├── NotReconciledError              the run ended, but its audit did not come out even
 ├── ManifestError                   the run cannot start: nothing has been written
+│   └── ManifestMissingError            manifest_missing
 ├── ModelError                      the model cannot be loaded: the run cannot go on
 └── ConfigurationError              a setting, a service or a password is wrong
 
@@ -244,10 +248,34 @@ class EngineLostError(TransientError):
     code = "engine_lost"
 
 
+class EngineClosedError(ReelabelError):
+    """The engine was closed while it was asked: the run is ending."""
+
+    code = "engine_closed"
+
+
+class ServerUnavailableError(TransientError):
+    """The server that answers questions did not, or answered with a server error."""
+
+    code = "server_unavailable"
+
+
 class DecodersLostError(TransientError):
     """Decoding processes are killed faster than they can be started."""
 
     code = "decoders_lost"
+
+
+class LeaseLostError(ReelabelError):
+    """Another worker has taken up the shard, or its plan was closed; nothing was written."""
+
+    code = "lease_lost"
+
+
+class PlanLostError(ReelabelError):
+    """The files of a plan, or what stands beside them, are gone from the store."""
+
+    code = "plan_lost"
 
 
 class NotReconciledError(ReelabelError):
@@ -260,6 +288,12 @@ class ManifestError(ReelabelError):
     """The manifest cannot be used; nothing has been written."""
 
     code = "manifest_invalid"
+
+
+class ManifestMissingError(ManifestError):
+    """No manifest stands where one is looked for."""
+
+    code = "manifest_missing"
 
 
 class ModelError(ReelabelError):

@@ -9,12 +9,16 @@ import secrets
 import shutil
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from infra import database, embedded
+from infra import embedded
+from infra.database import Login
+from infra.database_rights import try_login
 from infra.errors import ConfigurationError, ReelabelError
 from infra.ffmpeg_holes import CHECKED, holes_in, parse_release
+from infra.login import login_headers
 from infra.objects import ObjectStore
 from infra.uri import show_uri
 
@@ -22,12 +26,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
-    from infra.settings import Settings, StoreSettings
+    from infra.settings import PrefectSettings, Settings, StoreSettings
 
 _MODULES = ("av", "numpy", "pyarrow", "polars", "boto3", "sqlalchemy", "psycopg", "alembic", "prefect", "pebble")
 _NEEDED_FREE_BYTES = 2 * 1024**3
 _OLDEST_PYTHON = (3, 11)
 _TIMEOUT_S = 10
+_DATABASE_LOGINS = {
+    Login.WRITER: "database",
+    Login.READER: "database reader",
+    Login.OWNER: "database owner",
+}
 _LOGINS = {http.client.UNAUTHORIZED, http.client.FORBIDDEN}
 
 
@@ -59,7 +68,7 @@ def examine(settings: Settings) -> Iterator[Check]:
     yield from (check_import(module) for module in _MODULES)
     yield check_ffmpeg()
     yield check_disk(settings.home)
-    yield check_database(settings)
+    yield from check_database(settings)
     yield check_store(settings)
     yield check_prefect(settings)
     yield from check_embedded(settings)
@@ -134,11 +143,16 @@ def check_disk(home: Path) -> Check:
     return Check(name="disk", ok=ok, detail=detail, advice="" if ok else advice)
 
 
-def check_database(settings: Settings) -> Check:
-    """Connect to the database."""
+def check_database(settings: Settings) -> Iterator[Check]:
+    """Connect to the database by each login that is set."""
     if settings.database.url is None:
-        return _embedded_instead("database", "database.url")
-    return _tried("database", lambda: f"Postgres {_database_version(settings)}")
+        yield _embedded_instead("database", "database.url")
+        return
+    for login, who in _DATABASE_LOGINS.items():
+        if getattr(settings.database, login) is None:
+            yield Check(name=who, ok=True, detail=f"database.{login} is not set: the login of database.url is taken")
+        else:
+            yield _tried(who, partial(try_login, settings.database, login))
 
 
 def check_store(settings: Settings) -> Check:
@@ -171,13 +185,13 @@ def check_prefect(settings: Settings) -> Check:
         return _embedded_instead("prefect", "prefect.api_url")
     shown = show_uri(settings.prefect.api_url)
     try:
-        version = _get(f"{settings.prefect.api_url.rstrip('/')}/admin/version")
+        version = _version_of(settings.prefect)
     except (OSError, http.client.HTTPException, ValueError) as error:
         return Check(
             name="prefect",
             ok=False,
             detail=f"{shown} does not answer: {error}",
-            advice="Start the server, or correct prefect.api_url.",
+            advice="Start the server, or correct prefect.api_url and prefect.auth_string.",
         )
     return Check(name="prefect", ok=True, detail=f"{version} at {shown}")
 
@@ -196,14 +210,6 @@ def check_embedded(settings: Settings) -> Iterator[Check]:
         yield Check(name=f"embedded {service.name}", ok=True, detail=f"{detail} (log: {service.log})")
 
 
-def _database_version(settings: Settings) -> str:
-    engine = database.connect(settings.database)
-    try:
-        return database.check_database(engine)
-    finally:
-        engine.dispose()
-
-
 def _tried(name: str, look: Callable[[], str]) -> Check:
     try:
         return Check(name=name, ok=True, detail=look())
@@ -216,15 +222,16 @@ def _embedded_instead(name: str, setting: str) -> Check:
     return Check(name=name, ok=True, detail=f"{setting} is not set: commands start an embedded one")
 
 
-def _get(url: str) -> str:
-    parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+def _version_of(prefect: PrefectSettings) -> str:
+    """Ask Prefect's API, by the login that is set, if one is."""
+    url = urlsplit(f"{(prefect.api_url or '').rstrip('/')}/admin/version")
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     # By host and port: a password that stands before them must not get into an error's text.
-    connection = kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
+    connection = kind(url.hostname or "", url.port, timeout=_TIMEOUT_S)
     try:
-        connection.request("GET", parts.path)
+        connection.request("GET", url.path, headers=login_headers(prefect.auth_string))
         answer = connection.getresponse()
-        if answer.status in _LOGINS:
+        if answer.status in _LOGINS and prefect.auth_string is None:
             return "asks for a login, which Prefect's client brings,"
         if answer.status != http.client.OK:
             raise http.client.HTTPException(f"HTTP {answer.status} {answer.reason}")

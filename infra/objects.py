@@ -14,7 +14,7 @@ from infra.uri import INLINE_SCHEME, WEB_SCHEMES, scheme_of, show_uri
 from infra.web import Web
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from infra.settings import StoreSettings
@@ -63,6 +63,15 @@ class ObjectStore:
             ObjectMissingError: Nothing stands at `uri`.
         """
         return self._readable(uri).stat(uri)
+
+    def stat_near(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
+        """Look at many objects by few requests, where their store lists those that stand close together.
+
+        Returns:
+            What was found so, by URI; look at the others one by one.
+        """
+        listed = [uri for uri in uris if uri.startswith("s3://")]
+        return self._s3.stat_near(listed) if listed else {}
 
     def read(self, uri: str, *, fingerprint: str | None = None, max_bytes: int | None = None) -> bytes:
         """Read one object whole.

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import os
 import shutil
+import ssl
 from functools import lru_cache
 from http import HTTPStatus
+from itertools import groupby
+from operator import itemgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import botocore.session
 from botocore.config import Config
 
 from infra.errors import ConfigurationError, ObjectMissingError
 from infra.folder import partial_file
 from infra.object_info import ObjectInfo, changed, check_range
 from infra.s3_errors import is_missing, s3_errors, status_code
+from infra.s3_listing import FEWEST, list_near
+from infra.s3_times import parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -54,6 +60,20 @@ class S3:
                 # A HEAD has no body to tell a missing object from a missing bucket.
                 client.head_bucket(Bucket=bucket)
                 raise ObjectMissingError(f"No object stands at {uri}; check the bucket and the key.") from None
+
+    def stat_near(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
+        """Look at objects by listing, as far as that tells of them."""
+        found: dict[str, ObjectInfo] = {}
+        places = sorted(_split(uri) for uri in uris)
+        for bucket, group in groupby(places, key=itemgetter(0)):
+            keys = [key for _, key in group]
+            if len(keys) < FEWEST:
+                continue
+            with self._errors(f"{_SCHEME}{bucket}/{keys[0]}") as client:
+                for entry in list_near(client, bucket, keys):
+                    uri = f"{_SCHEME}{bucket}/{entry['Key']}"
+                    found[uri] = _describe(uri, entry)
+        return found
 
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
         """Read one object whole."""
@@ -137,6 +157,15 @@ class S3:
         return s3_errors(uri, self._settings.endpoint_url, lambda: _client(self._settings))
 
 
+def sign_url(settings: StoreSettings, uri: str, *, valid_s: int) -> str:
+    """Make an `http(s)://` address at which one object can be read without keys for a while."""
+    bucket, key = _split(uri)
+    url: str = _client(settings).generate_presigned_url(
+        "get_object", Params={"Bucket": bucket, "Key": key}, ExpiresIn=valid_s
+    )
+    return url
+
+
 def _split(uri: str, *, needs_key: bool = True) -> tuple[str, str]:
     bucket, _, key = uri.removeprefix(_SCHEME).partition("/")
     if not bucket or (needs_key and not key):
@@ -193,14 +222,36 @@ def _client(settings: StoreSettings) -> Any:  # noqa: ANN401 - boto3 makes its c
 @lru_cache(maxsize=8)
 def _client_of(settings: StoreSettings, _pid: int) -> Any:  # noqa: ANN401
     key, secret = settings.access_key_id, settings.secret_access_key
-    return boto3.session.Session().client(
+    return _session().client(
         "s3",
         endpoint_url=settings.endpoint_url,
         region_name=settings.region,
         aws_access_key_id=key.get_secret_value() if key else None,
         aws_secret_access_key=secret.get_secret_value() if secret else None,
+        # Never False: without it botocore trusts its own list, or that of AWS_CA_BUNDLE.
+        verify=_authority(settings),
         config=_config(settings),
     )
+
+
+def _session() -> boto3.session.Session:
+    core = botocore.session.get_session()
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
+    return boto3.session.Session(botocore_session=core)
+
+
+def _authority(settings: StoreSettings) -> str | None:
+    """Name the certificates that a server's must be signed by; None is botocore's own list."""
+    path = settings.ca_file
+    if path is None:
+        return None
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise ConfigurationError(
+            f"store.ca_file {path} cannot be used ({error.strerror or error}); name a PEM file of certificates."
+        ) from error
+    return str(path)
 
 
 def _config(settings: StoreSettings) -> Config:

@@ -15,6 +15,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
     ReadTimeoutError,
     ResponseStreamingError,
+    SSLError,
 )
 from botocore.exceptions import ConnectionError as NoConnectionError
 
@@ -49,6 +50,11 @@ def s3_errors(uri: str, endpoint_url: str | None, connect: Callable[[], Any]) ->
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise ConfigurationError(
             f"{uri} needs credentials: set store.access_key_id and store.secret_access_key."
+        ) from error
+    except SSLError as error:
+        raise ConfigurationError(
+            f"{where} is not who it should be, or speaks no TLS: {_first_line(error)}; "
+            "check store.endpoint_url, and store.ca_file for an authority of your own."
         ) from error
     except _NO_ANSWER as error:
         raise StoreUnavailableError(

@@ -1,7 +1,8 @@
 """Settings: `REELABEL_*` environment variables over `reelabel.toml` over defaults.
 
 A section and a field make one name: `store.uri` is `REELABEL_STORE_URI` in the environment and
-`uri` under `[store]` in the file (`./reelabel.toml`, or the path in `REELABEL_CONFIG`).
+`uri` under `[store]` in the file (`./reelabel.toml`, or the path in `REELABEL_CONFIG`). Secrets may stand in files and
+in blocks of Prefect's, too: see `infra.secret_sources`.
 """
 
 from __future__ import annotations
@@ -10,56 +11,80 @@ import os
 from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network  # noqa: TC003 - read at run time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
 
 from infra.errors import ConfigurationError
+from infra.observability_settings import LogSettings, MetricsSettings, ReportSettings
+from infra.sampling_settings import SamplingSettings
+from infra.schedule_settings import NightlySettings, WatchSettings
+from infra.secret_sources import file_variables, read_files, with_blocks
+from infra.section import Section
+from infra.server_settings import ServerSettings
 from infra.template import check_template
+from infra.upkeep_settings import KeepSettings, NotifySettings
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 CONFIG_VARIABLE = "REELABEL_CONFIG"
-_CRON_FIELDS = {5, 6}
+_PREFIX = "REELABEL_"
 
-SamplerName = Literal[
-    "keyframes",
-    "uniform",
-    "dynamic",
-    "qwen2_vl",
-    "qwen3_vl",
-    "glm46v",
-    "molmo2",
-    "openpangu",
-    "fps",
-    "num_frames",
-]
+# Workers run elsewhere: a file's name must not depend on where we are.
+HeldPath = Annotated[Path, AfterValidator(Path.absolute)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class DatabaseSettings(_Section):
+class DatabaseSettings(Section):
     """Where results live."""
 
     url: Annotated[
         SecretStr | None,
         Field(description="postgresql://user:password@host:port/database; empty starts the embedded Postgres."),
     ] = None
+    reader_url: Annotated[
+        SecretStr | None,
+        Field(description="The same database by a login that can only read, for what looks; empty takes url."),
+    ] = None
+    owner_url: Annotated[
+        SecretStr | None,
+        Field(description="The same database by the login that owns its tables, for upgrades; empty takes url."),
+    ] = None
+    ca_file: Annotated[
+        HeldPath | None,
+        Field(
+            description="Certificate of who signs the server's: connections are then encrypted, and the server's "
+            "certificate and name are checked. Empty is as the URL says."
+        ),
+    ] = None
+    certificate_file: Annotated[
+        HeldPath | None, Field(description="Certificate to show the server, where it asks for one.")
+    ] = None
+    key_file: Annotated[HeldPath | None, Field(description="Its key.")] = None
+    where_timeout_s: Annotated[
+        float, Field(gt=0, le=3600, description="Seconds that choosing jobs by --where may take.")
+    ] = 60
     connect_timeout_s: Annotated[int, Field(ge=1, le=300, description="Seconds to wait for a connection.")] = 10
     pool_size: Annotated[int, Field(ge=1, le=64, description="Connections held open by one process.")] = 4
 
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file go together; set both, or neither")
+        if self.certificate_file and not self.ca_file:
+            raise ValueError("certificate_file is shown to a server that ca_file vouches for; set that, too")
+        return self
 
-class StoreSettings(_Section):
+
+class StoreSettings(Section):
     """Where frame files live, and how S3 is reached."""
 
     uri: Annotated[
@@ -77,12 +102,16 @@ class StoreSettings(_Section):
     region: Annotated[str, Field(description="S3 region.")] = "us-east-1"
     access_key_id: Annotated[SecretStr | None, Field(description="S3 key; empty uses the AWS credential chain.")] = None
     secret_access_key: Annotated[SecretStr | None, Field(description="S3 secret key.")] = None
+    ca_file: Annotated[
+        Annotated[Path, AfterValidator(Path.absolute)] | None,
+        Field(description="Authority that signed the certificate of an https:// endpoint, PEM; empty is the system's."),
+    ] = None
     connect_timeout_s: Annotated[float, Field(gt=0, le=300, description="Seconds to wait for a connection.")] = 10
     read_timeout_s: Annotated[float, Field(gt=0, le=3600, description="Seconds to wait for bytes.")] = 60
     max_attempts: Annotated[int, Field(ge=1, le=20, description="Tries of one request before giving up.")] = 4
 
 
-class WebSettings(_Section):
+class WebSettings(Section):
     """How videos are read from `http://` and `https://`."""
 
     timeout_s: Annotated[float, Field(gt=0, le=3600, description="Seconds to wait for a connection or for bytes.")] = 30
@@ -109,17 +138,31 @@ class WebSettings(_Section):
     ] = False
 
 
-class PrefectSettings(_Section):
+class PrefectSettings(Section):
     """Where flows are scheduled and shown."""
 
     api_url: Annotated[
         str | None,
         Field(description="Prefect API, http://host:port/api; empty starts the embedded server."),
     ] = None
+    auth_string: Annotated[
+        SecretStr | None,
+        Field(description="user:password, if the API asks for a login; the embedded server's is made by itself."),
+    ] = None
     work_pool: Annotated[str, Field(min_length=1, description="Work pool of the deployments.")] = "reelabel"
+    cpu_pool: Annotated[str, Field(min_length=1, description="Work pool of the deployment extract/shards.")] = "cpu"
+    gpu_pool: Annotated[str, Field(min_length=1, description="Work pool of the deployment infer/shards.")] = "gpu"
+
+    @field_validator("auth_string")
+    @classmethod
+    def _names_user_and_password(cls, login: SecretStr | None) -> SecretStr | None:
+        user, _, password = login.get_secret_value().partition(":") if login else ("-", ":", "-")
+        if not user or not password:
+            raise ValueError("a login is written as user:password")
+        return login
 
 
-class ExtractSettings(_Section):
+class ExtractSettings(Section):
     """Decoding processes and their limits."""
 
     processes: Annotated[int | None, Field(ge=1, le=256, description="Decoding processes; empty is one per core.")] = (
@@ -138,8 +181,15 @@ class ExtractSettings(_Section):
     ] = 1_000_000
     max_duration_s: Annotated[float, Field(gt=0, description="Longer videos fail with video_too_large.")] = 86_400
     max_cpu_s: Annotated[int, Field(ge=1, le=3600, description="Seconds of a processor one video may take.")] = 120
+    ray_address: Annotated[
+        str | None,
+        Field(
+            description="Ray cluster that extract flows hand shards to, such as ray://head:10001; local starts one; "
+            "empty decodes in the flow.",
+        ),
+    ] = None
     allow_roots: Annotated[
-        tuple[Annotated[Path, AfterValidator(Path.absolute)], ...],
+        tuple[HeldPath, ...],
         Field(
             description='Folders that local videos must lie in, symlinks resolved, such as ["/videos"]; empty is any.'
         ),
@@ -147,75 +197,46 @@ class ExtractSettings(_Section):
     lookahead_shards: Annotated[
         int, Field(ge=1, le=64, description="Shards extracted ahead of the one being answered.")
     ] = 2
-
-
-class ShardSettings(_Section):
-    """How a manifest is cut."""
-
-    target_jobs: Annotated[int, Field(ge=50, le=200, description="Jobs a shard aims for (50 to 200).")] = 100
-
-
-class SamplingChoice(_Section):
-    """How frames are chosen; what is empty is as the settings have it, or as the sampler does by itself."""
-
-    sampler: Annotated[SamplerName | None, Field(description="How frames are chosen.")] = None
-    fps: Annotated[
-        float | None,
-        Field(gt=0, le=240, description="Frames a second; empty is 2, for uniform no limit."),
-    ] = None
-    max_duration_s: Annotated[
-        float | None,
-        Field(gt=0, le=86_400, description="Seconds up to which dynamic samples by fps; empty is 300."),
-    ] = None
-    min_frames: Annotated[
-        int | None, Field(ge=1, le=768, description="Fewest frames of Qwen's samplers; empty is 4.")
-    ] = None
-    max_frames: Annotated[
-        int | None, Field(ge=2, le=768, description="Most frames of fps and Qwen's samplers; empty is 768.")
-    ] = None
-    frame_sample_mode: Annotated[
-        Literal["uniform_last_frame", "fps"] | None,
-        Field(description="How molmo2 samples; empty is uniform_last_frame."),
-    ] = None
-    drop_similar: Annotated[
-        float | None,
-        Field(
-            gt=0,
-            lt=1,
-            description="Drop a frame that is more similar than this to the last one kept, such as 0.95; empty is off.",
-        ),
-    ] = None
-    jpeg_quality: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=100,
-            description="Store frames as JPEG of this quality, such as 90, and show the model those: lossy; "
-            "empty keeps every pixel.",
-        ),
-    ] = None
-
-
-class SamplingSettings(SamplingChoice):
-    """Which frames the model sees; see `tasks.domain.spec.Sampling`, which says the same."""
-
-    sampler: Annotated[SamplerName, Field(description="How frames are chosen.")] = "keyframes"
-    num_frames: Annotated[
+    waiting_shards: Annotated[
         int,
         Field(
             ge=1,
-            le=512,
-            description="Frames shown to the model per video; the most of them for uniform, molmo2 and openpangu; "
-            "without effect on dynamic, fps, glm46v and Qwen's.",
+            le=10_000,
+            description="Extracted shards that may wait for engines on other machines; then extraction pauses.",
         ),
-    ] = 16
-    max_pixels: Annotated[
-        int | None,
-        Field(ge=784, le=16_777_216, description="Most pixels of one frame; empty takes the model's own limit."),
-    ] = None
+    ] = 64
 
 
-class PromptChoice(_Section):
+class ShardSettings(Section):
+    """How a manifest is cut, and handed out."""
+
+    target_jobs: Annotated[int, Field(ge=50, le=200, description="Jobs a shard aims for (50 to 200).")] = 100
+    lease_s: Annotated[
+        float,
+        Field(ge=1, le=3600, description="Seconds without a sign of life, after which a worker's shards are taken up."),
+    ] = 60
+
+
+class RunSettings(Section):
+    """Where a run's work is done."""
+
+    place: Annotated[
+        Literal["here", "workers"],
+        Field(description="here works in the run's own flow; workers starts extract and infer flows elsewhere."),
+    ] = "here"
+    extract_flows: Annotated[
+        int, Field(ge=0, le=1000, description="extract/shards flows that a run starts; 0 leaves that to you.")
+    ] = 1
+    infer_flows: Annotated[
+        int, Field(ge=0, le=1000, description="infer/shards flows that a run starts; 0 leaves that to you.")
+    ] = 1
+    idle_s: Annotated[
+        float,
+        Field(ge=0, le=86_400, description="Seconds without a shard, after which an extract or infer flow ends."),
+    ] = 300
+
+
+class PromptChoice(Section):
     """What the model is told besides a row's own question; what is empty is as the settings have it."""
 
     template: Annotated[
@@ -232,24 +253,70 @@ class PromptChoice(_Section):
 class ModelSettings(PromptChoice):
     """The vision-language model and its engine."""
 
+    engine: Annotated[
+        Literal["vllm", "openai"],
+        Field(description="vllm loads the model here; openai asks the server of [server], which has loaded it."),
+    ] = "vllm"
     name: Annotated[
-        str | None, Field(description="Hub name or folder; empty is the tiny model that ships with Reelabel.")
+        str | None,
+        Field(
+            description="Hub name or folder; empty is the tiny model that ships with Reelabel, "
+            "or with openai whatever the server answers by."
+        ),
     ] = None
     revision: Annotated[str | None, Field(description="Hub revision.")] = None
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Field(description="Numeric type.")] = "auto"
+    tensor_parallel_size: Annotated[
+        int, Field(ge=1, le=64, description="GPUs that one engine spreads the model over.")
+    ] = 1
+    engines: Annotated[
+        Annotated[int, Field(ge=1, le=64)] | Literal["auto"],
+        Field(description="Engines side by side, each on GPUs of its own; auto is as many as the visible GPUs allow."),
+    ] = 1
     max_model_len: Annotated[
         int | None, Field(ge=128, description="Longest prompt in tokens; empty takes the model's own.")
     ] = None
-    max_num_seqs: Annotated[int, Field(ge=1, le=4096, description="Prompts in one engine step.")] = 64
-    cpu_kv_cache_gib: Annotated[int, Field(ge=1, le=1024, description="KV cache on a CPU, in GiB.")] = 1
+    max_num_seqs: Annotated[
+        int | None,
+        Field(ge=1, le=4096, description="Prompts in one engine step; empty is chosen by model and memory."),
+    ] = None
+    max_num_batched_tokens: Annotated[
+        int | None,
+        Field(ge=32, le=1_048_576, description="Tokens in one engine step; empty is chosen by model and memory."),
+    ] = None
+    cpu_kv_cache_gib: Annotated[
+        int | None,
+        Field(ge=1, le=1024, description="KV cache on a CPU, in GiB; empty is chosen by model and memory."),
+    ] = None
     gpu_memory_utilization: Annotated[
-        float, Field(gt=0, le=1, description="Share of the GPU's memory that the engine takes.")
-    ] = 0.9
+        float | None,
+        Field(gt=0, le=1, description="Share of the GPU's memory that the engine takes; empty is 0.9 of it, if free."),
+    ] = None
+    enforce_eager: Annotated[
+        bool | None,
+        Field(description="Neither compile the model nor capture graphs; empty is so on a CPU, and not on a GPU."),
+    ] = None
     start_timeout_s: Annotated[float, Field(ge=10, le=7200, description="Seconds the engine may take to load.")] = 900
     answer_timeout_s: Annotated[
-        float, Field(ge=1, le=7200, description="Seconds the engine may take over one batch; then it is started anew.")
+        float, Field(ge=1, le=7200, description="Seconds without any answer, after which the engine is started anew.")
     ] = 600
     batch_mib: Annotated[int, Field(ge=1, le=65536, description="Frames handed to the engine at once, in MiB.")] = 256
+    shards_at_once: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=16,
+            description="Shards that read frames, wait for answers or write labels at once; for each engine.",
+        ),
+    ] = 3
+    render_processes: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=64,
+            description="Processes that render prompts for one engine; empty shares out a quarter of the cores.",
+        ),
+    ] = None
     choice_scoring: Annotated[
         Literal["letter", "text"], Field(description="Answer by letter, or by the choice's own first token.")
     ] = "letter"
@@ -265,35 +332,11 @@ class ModelSettings(PromptChoice):
         return str(folder.absolute()) if folder and folder.is_dir() else name
 
 
-class NightlySettings(_Section):
-    """The scheduled deployment."""
-
-    manifest: Annotated[str | None, Field(description="Manifest of classify/nightly; empty leaves it paused.")] = None
-    cron: Annotated[str, Field(description="When classify/nightly runs.")] = "0 2 * * *"
-    timezone: Annotated[str, Field(min_length=1, description="Time zone of the schedule.")] = "UTC"
-
-    @field_validator("timezone")
-    @classmethod
-    def _is_known(cls, timezone: str) -> str:
-        try:
-            ZoneInfo(timezone)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f"there is no time zone {timezone!r}; write one such as Europe/Berlin") from None
-        return timezone
-
-    @field_validator("cron")
-    @classmethod
-    def _has_fields(cls, cron: str) -> str:
-        if len(cron.split()) not in _CRON_FIELDS:
-            raise ValueError(f"{cron!r} is no schedule; write minute, hour, day, month and weekday, as in '0 2 * * *'")
-        return cron
-
-
 class Settings(BaseSettings):
     """Every setting, by section."""
 
     model_config = SettingsConfigDict(
-        env_prefix="REELABEL_",
+        env_prefix=_PREFIX,
         env_nested_delimiter="_",
         env_nested_max_split=1,
         extra="forbid",
@@ -309,9 +352,17 @@ class Settings(BaseSettings):
     prefect: PrefectSettings = PrefectSettings()
     extract: ExtractSettings = ExtractSettings()
     shard: ShardSettings = ShardSettings()
+    run: RunSettings = RunSettings()
     sampling: SamplingSettings = SamplingSettings()
     model: ModelSettings = ModelSettings()
+    server: ServerSettings = ServerSettings()
     nightly: NightlySettings = NightlySettings()
+    watch: WatchSettings = WatchSettings()
+    notify: NotifySettings = NotifySettings()
+    keep: KeepSettings = KeepSettings()
+    log: LogSettings = LogSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    report: ReportSettings = ReportSettings()
 
     @classmethod
     def settings_customise_sources(
@@ -322,9 +373,14 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's signature
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments win over the environment, which wins over the file."""
+        """Arguments win over the environment, which wins over files of secrets, and those over the settings file."""
+        files = file_variables(settings_cls, prefix=_PREFIX)
+        secrets = InitSettingsSource(settings_cls, read_files(files))
+        if isinstance(env_settings, EnvSettingsSource):  # the names of those files are no settings
+            variables = env_settings.env_vars.items()
+            env_settings.env_vars = {name: value for name, value in variables if name.upper() not in files}
         file = TomlConfigSettingsSource(settings_cls, toml_file=config_file())
-        return init_settings, env_settings, file
+        return init_settings, env_settings, secrets, file
 
 
 def config_file() -> Path:
@@ -342,17 +398,18 @@ def load_settings() -> Settings:
         raise ConfigurationError(f"{CONFIG_VARIABLE} names {config_file()}, but there is no such file.")
     _refuse_unknown_variables()
     try:
-        return Settings()
+        settings = Settings()
     except ValidationError as error:
         faults = "; ".join(_explain(fault) for fault in error.errors())
         raise ConfigurationError(f"Settings are invalid: {faults}. Fix REELABEL_* or {config_file()}.") from None
     except ValueError as error:
         raise ConfigurationError(f"Cannot read {config_file()}: {error}. It must be TOML.") from None
+    return with_blocks(settings, api_url=settings.prefect.api_url, auth_string=settings.prefect.auth_string)
 
 
 def _refuse_unknown_variables() -> None:
     """A misspelt variable would otherwise do nothing, silently."""
-    known = {CONFIG_VARIABLE, "REELABEL_HOME"}
+    known = {CONFIG_VARIABLE, "REELABEL_HOME", *file_variables(Settings, prefix=_PREFIX)}
     for section, field in Settings.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             known |= {f"REELABEL_{section}_{name}".upper() for name in field.annotation.model_fields}

@@ -20,6 +20,12 @@ _FOLDER = Path(__file__).parent / "migrations"
 # Any constant of our own: two upgrades at once wait for each other.
 _LOCK = 0x7265656C
 
+# What one login of the owners creates belongs to all of them, and gets the rights that the owner's tables get.
+_AS_OWNER = sqlalchemy.text(
+    "SELECT set_config('role', pg_get_userbyid(nspowner), true) FROM pg_namespace "
+    "WHERE nspname = 'reelabel' AND pg_has_role(nspowner, 'MEMBER')"
+)
+
 
 def upgrade(url: str) -> None:
     """Bring a database to this version's schema; safe to call again and from many processes at once."""
@@ -61,6 +67,7 @@ def _connected(url: str) -> Iterator[sqlalchemy.Connection]:
     try:
         with engine.begin() as connection:
             connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+            connection.execute(_AS_OWNER)
             yield connection
     finally:
         engine.dispose()

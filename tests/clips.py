@@ -9,47 +9,51 @@ import pytest
 
 @pytest.fixture
 def make_clip(tmp_path):
-    """Make a clip whose frames all differ."""
+    """Make a clip whose frames all differ, in the test's own folder."""
 
-    def make(
-        name="clip.mp4",
-        *,
-        codec="libx264",
-        frames=48,
-        gop=12,
-        b_frames=0,
-        size=(64, 48),
-        fps=12,
-        pix_fmt="yuv420p",
-        rotation_deg=0,
-        **options,
-    ):
-        path = Path(tmp_path) / name
-        codec_options = {"g": str(gop), "keyint_min": str(gop), "sc_threshold": "0", **options}
-        if codec == "libx264":
-            codec_options["bf"] = str(b_frames)
-        width, height = size
-        with av.open(str(path), "w") as container:
-            stream = container.add_stream(codec, rate=fps, options=codec_options)
-            stream.width, stream.height, stream.pix_fmt = width, height, pix_fmt
-            if rotation_deg:
-                stream.set_display_rotation(rotation_deg)
-            stream.codec_context.gop_size = gop
-            if codec != "libx264":
-                stream.codec_context.max_b_frames = b_frames
-            rows, columns = np.mgrid[0:height, 0:width]
-            for number in range(frames):
-                red = (columns * 3 + number * 5) % 256
-                green = (rows * 4 + number * 2) % 256
-                blue = np.full_like(red, number * 255 // frames)
-                pixels = np.stack([red, green, blue], -1).astype(np.uint8)
-                for packet in stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")):
-                    container.mux(packet)
-            for packet in stream.encode():
-                container.mux(packet)
-        return path
+    def make(name="clip.mp4", **wanted):
+        return write_clip(Path(tmp_path) / name, **wanted)
 
     return make
+
+
+def write_clip(
+    path,
+    *,
+    codec="libx264",
+    frames=48,
+    gop=12,
+    b_frames=0,
+    size=(64, 48),
+    fps=12,
+    pix_fmt="yuv420p",
+    rotation_deg=0,
+    **options,
+):
+    """Write a clip whose frames all differ."""
+    codec_options = {"g": str(gop), "keyint_min": str(gop), "sc_threshold": "0", **options}
+    if codec == "libx264":
+        codec_options["bf"] = str(b_frames)
+    width, height = size
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=fps, options=codec_options)
+        stream.width, stream.height, stream.pix_fmt = width, height, pix_fmt
+        if rotation_deg:
+            stream.set_display_rotation(rotation_deg)
+        stream.codec_context.gop_size = gop
+        if codec != "libx264":
+            stream.codec_context.max_b_frames = b_frames
+        rows, columns = np.mgrid[0:height, 0:width]
+        for number in range(frames):
+            red = (columns * 3 + number * 5) % 256
+            green = (rows * 4 + number * 2) % 256
+            blue = np.full_like(red, number * 255 // frames)
+            pixels = np.stack([red, green, blue], -1).astype(np.uint8)
+            for packet in stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")):
+                container.mux(packet)
+        for packet in stream.encode():
+            container.mux(packet)
+    return path
 
 
 @pytest.fixture

@@ -9,9 +9,13 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
+from infra.database import Login
 from infra.embedded import ServiceName, running, start
+from infra.embedded.home import Home
+from infra.embedded.postgres import Postgres
 from infra.objects import ObjectStore
-from infra.settings import Settings
+from infra.settings import DatabaseSettings, Settings
+from sql.roles import OWNER, create_roles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,10 +45,22 @@ def prefect_services(services: Settings) -> Settings:
 @pytest.fixture(scope="session")
 def prefect_api(prefect_services: Settings) -> Iterator[str]:
     """URL of the Prefect API, which this process's Prefect client uses as well."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings  # noqa: PLC0415
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings  # noqa: PLC0415
 
-    with temporary_settings({PREFECT_API_URL: prefect_services.prefect.api_url}):
+    prefect = prefect_services.prefect
+    assert prefect.auth_string is not None
+    login = prefect.auth_string.get_secret_value()
+    with temporary_settings({PREFECT_API_URL: prefect.api_url, PREFECT_API_AUTH_STRING: login}):
         yield str(prefect_services.prefect.api_url)
+
+
+@pytest.fixture(scope="session")
+def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of the API of a real vLLM server with the tiny model; see `tests.vllm_server` for its key."""
+    from tests.vllm_server import serve_tiny_model  # noqa: PLC0415
+
+    with serve_tiny_model(tmp_path_factory.mktemp("vllm")) as url:
+        yield url
 
 
 @pytest.fixture
@@ -61,9 +77,9 @@ def objects(store_settings: StoreSettings) -> ObjectStore:
 
 @pytest.fixture
 def database_url(services: Settings, _template: str) -> Iterator[str]:
-    """URL of a migrated, empty database of the test's own."""
+    """An administrator's URL of a migrated, empty database of the test's own."""
     name = f"test_{secrets.token_hex(6)}"
-    _execute(services, f'CREATE DATABASE "{name}" TEMPLATE "{_template}"')
+    _execute(services, f'CREATE DATABASE "{name}" TEMPLATE "{_template}" OWNER "{OWNER}"')
     yield _url_of(services, name)
     _execute(services, f'DROP DATABASE "{name}" WITH (FORCE)')
 
@@ -73,13 +89,26 @@ def _template(services: Settings) -> str:
     from sql.migrate import upgrade  # noqa: PLC0415
 
     _execute(services, f'CREATE DATABASE "{_TEMPLATE}"')
+    with psycopg.connect(_url_of(services, _TEMPLATE)) as connection:
+        create_roles(connection)
     upgrade(_url_of(services, _TEMPLATE))
     return _TEMPLATE
 
 
+@pytest.fixture
+def database(services: Settings, database_url: str) -> DatabaseSettings:
+    """The logins of the test's own database: who writes rows, who reads them, and who owns the tables."""
+    name = make_url(database_url).database
+    logins = {login: getattr(services.database, login).get_secret_value() for login in Login}
+    urls = {login: make_url(url).set(database=name) for login, url in logins.items()}
+    return DatabaseSettings(**{login: url.render_as_string(hide_password=False) for login, url in urls.items()})
+
+
 def _url_of(settings: Settings, database: str | None = None) -> str:
+    """Give an administrator's URL."""
     assert settings.database.url is not None
-    url = make_url(settings.database.url.get_secret_value())
+    port = make_url(settings.database.url.get_secret_value()).port
+    url = make_url(Postgres(Home(settings.home)).administrator_url(port or 0))
     return url.set(database=database or url.database).render_as_string(hide_password=False)
 
 

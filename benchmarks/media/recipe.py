@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -87,11 +88,25 @@ def make_clip(recipe: Recipe) -> bytes:
     with TemporaryDirectory(prefix="reelabel-") as folder:
         path = Path(folder) / "clip"
         # A real file, because some muxers open it again to move their index.
-        with path.open("wb") as file:
+        with path.open("wb") as file, _own_scheduling():
             output = _Pipe(file) if recipe.is_streamed else f"file:{path}"
             _write(output, recipe)
         data = path.read_bytes()
     return recipe.change(data) if recipe.change else data
+
+
+@contextmanager
+def _own_scheduling() -> Iterator[None]:
+    """Keep this thread's scheduling policy.
+
+    As root, SVT-AV1 gives its caller the highest real-time priority: whatever is started from there later
+    would inherit it, and take a machine's cores for itself.
+    """
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameters)
 
 
 def _write(output: _Pipe | str, recipe: Recipe) -> None:

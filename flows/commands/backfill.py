@@ -2,135 +2,142 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.commands.opened import opened
-from flows.commands.run import run_here
+from flows.choosing import Choosing, find_earlier, store_ids
+from flows.commands.opened import opened, services
+from flows.commands.run import run_here, submit, submit_and_watch
+from flows.commands.scheduler import prefect_ready
+from flows.commands.summary import print_summary
 from flows.commands.terminal import say
-from flows.spec import make_spec
-from infra.embedded import ServiceName, export
+from infra.embedded import ServiceName, is_kept, needed
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
-from infra.settings import PromptChoice, SamplingChoice
 from infra.uri import absolute_uri
 from infra.wording import counted
-from tasks.manifest.read import read_jobs
-from tasks.model.identity import read_model_card
-from tasks.results.read import read_failures
 from tasks.results.runs import find_run
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from infra.settings import Settings
+    from tasks.results.selection import Selection
+
+_DEPLOYMENT = "backfill/by-ids"
+_WAYS = ("local", "deployment")
+# More of them would make a flow run's parameters unwieldy in Prefect's pages.
+_MOST_INLINE_IDS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """Which jobs the user means.
+class Wish:
+    """What the user wants asked again, and by whom.
 
     Attributes:
         ids: Separated by commas.
         ids_file: One id a line; `-` is standard input.
-        failed: Every job that ended as a failure.
-        force: Also jobs with a valid label.
+        manifest: None is the named run's, or the last run's.
+        dataset: The same.
+        asking: The flow's parameters that say how to ask; None and empty ones are as before.
+        force: Also where a valid label stands.
+        via: `local` or `deployment`.
+        wait: Until a deployment's run has ended.
     """
 
+    selection: Selection
     ids: str
     ids_file: str | None
-    failed: bool
+    manifest: str | None
+    dataset: str | None
+    asking: dict[str, Any] = field(repr=False)
     force: bool
-
-    def job_ids(self) -> list[str]:
-        """List the ids that were named.
-
-        Raises:
-            ConfigurationError: The file cannot be read, or nothing was chosen.
-        """
-        lines: list[str] = []
-        try:
-            if self.ids_file == "-":
-                lines = sys.stdin.read().splitlines()
-            elif self.ids_file:
-                lines = Path(self.ids_file).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"Cannot read {self.ids_file}: {error}.") from None
-        found = [text.strip() for text in (*self.ids.split(","), *lines)]
-        named = list(dict.fromkeys(text for text in found if text))
-        if not named and not self.failed:
-            raise ConfigurationError("Nothing was chosen; give --ids, --ids-file or --failed.")
-        return named
+    via: str
+    wait: bool
 
 
-def run_backfill(  # noqa: PLR0913 - a command's options
-    choice: Choice,
-    *,
-    dry_run: bool,
-    manifest: str | None,
-    dataset: str | None,
-    num_frames: int | None,
-    sampling: SamplingChoice,
-    prompts: PromptChoice,
-    model: str | None,
-    permutations: int | None,
-) -> int:
-    """Ask chosen jobs again, or say what would be asked; gives the exit code."""
-    job_ids = choice.job_ids()
+def run_backfill(wish: Wish, *, dry_run: bool) -> int:
+    """Ask chosen jobs again, or say what would be asked; gives the exit code.
+
+    Raises:
+        ConfigurationError: Nothing was chosen, or what was cannot be read.
+    """
+    if wish.via not in _WAYS:
+        raise ConfigurationError(f"--via {wish.via} is unknown; use {' or '.join(_WAYS)}.")
+    named = _read_named(wish)
     with opened(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-        if manifest is None or dataset is None:
-            last = find_run(engine, "last")
-            manifest, dataset = manifest or last["manifest_uri"], dataset or last["dataset"]
-        parameters: dict[str, Any] = {
-            "manifest": absolute_uri(manifest),
-            "dataset": dataset,
-            "num_frames": num_frames,
-            "sampling": sampling.model_dump(exclude_none=True),
-            "prompts": prompts.model_dump(exclude_none=True),
-            "model": model,
-            "permutations": permutations,
-        }
+        manifest, selection = _place(wish, engine)
+        earlier = find_earlier(settings, manifest=manifest, dataset=wish.dataset, run=selection.run)
+        choosing = Choosing(selection=selection, named=named, earlier=earlier, settings=settings)
         if dry_run:
-            _print_plan(choice, job_ids, parameters, settings=settings, engine=engine)
+            from flows.commands.forecast import print_plan  # noqa: PLC0415 - takes Prefect along
+
+            print_plan(choosing, manifest=manifest, asking=wish.asking, force=wish.force, via=wish.via)
             return 0
-        chosen = {"job_ids": job_ids, "failed": choice.failed, "force": choice.force}
-        return run_here("backfill", parameters | chosen)
+        parameters = {
+            "manifest": manifest,
+            "dataset": earlier.dataset if earlier.spec else wish.dataset,
+            "jobs": selection.model_dump(mode="json", exclude_defaults=True),
+            "force": wish.force,
+            **_handed(named, settings, via=wish.via),
+            **wish.asking,
+        }
+        if wish.via == "local":
+            return run_here("backfill", parameters)
+        return _run_there(parameters, settings, wait=wish.wait)
 
 
-def _print_plan(
-    choice: Choice,
-    job_ids: list[str],
-    parameters: dict[str, Any],
-    *,
-    settings: Settings,
-    engine: Engine,
-) -> None:
-    os.environ.update(export(settings))
-    from flows.backfill import choose_jobs  # noqa: PLC0415 - Prefect reads its environment when it is imported
-    from flows.run import find_pending  # noqa: PLC0415
+def _read_named(wish: Wish) -> list[str]:
+    lines: list[str] = []
+    try:
+        if wish.ids_file == "-":
+            lines = sys.stdin.read().splitlines()
+        elif wish.ids_file:
+            lines = Path(wish.ids_file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"Cannot read {wish.ids_file}: {error}.") from None
+    found = (text.strip() for text in (*wish.ids.split(","), *lines))
+    named = list(dict.fromkeys(text for text in found if text))
+    if not named and wish.selection.is_empty:
+        raise ConfigurationError(
+            "Nothing was chosen; give --ids, --ids-file, --failed, --missing, --label, --margin-below, --run, --task, "
+            "--since, --until or --where."
+        )
+    return named
 
-    objects = ObjectStore(settings.store, settings.web)
-    jobs = read_jobs(parameters["manifest"], objects)
-    card = read_model_card(parameters["model"] or settings.model.name, revision=settings.model.revision)
-    spec = make_spec(
-        card,
-        settings,
-        num_frames=parameters["num_frames"],
-        choice=SamplingChoice(**parameters["sampling"]),
-        prompts=PromptChoice(**parameters["prompts"]),
-        permutations=parameters["permutations"],
-    )
-    dataset = parameters["dataset"]
-    chosen = set(job_ids)
-    if choice.failed:
-        chosen |= set(read_failures(engine, dataset=dataset, spec_id=spec.spec_id)["job_id"].to_list())
-    pending = find_pending(engine, objects, dataset=dataset, spec=spec, jobs=jobs, retry_failures=True)
-    wanted = choose_jobs(jobs, pending, chosen=chosen, force=choice.force)
-    videos = len({job.video_uri for job in wanted})
-    say(
-        f"Would ask {counted(len(wanted), 'job')} on {counted(videos, 'video')} of {dataset}; "
-        f"{len(chosen) - len(wanted):,} of the chosen have a valid label.",
-    )
+
+def _place(wish: Wish, engine: Engine) -> tuple[str, Selection]:
+    """Name the manifest, and the run in full: what is the last one now may not be when the run starts."""
+    selection, manifest = wish.selection, wish.manifest
+    if selection.run is not None:
+        row = find_run(engine, selection.run)
+        selection = selection.model_copy(update={"run": str(row["run_id"])})
+        return absolute_uri(manifest or row["manifest_uri"]), selection
+    return absolute_uri(manifest or find_run(engine, "last")["manifest_uri"]), selection
+
+
+def _handed(named: list[str], settings: Settings, *, via: str) -> dict[str, Any]:
+    """Hand ids over as parameters where they are few, else by a file on the store, which every worker can read."""
+    if len(named) <= _MOST_INLINE_IDS:
+        return {"job_ids": named}
+    assert settings.store.uri is not None
+    uri = store_ids(named, ObjectStore(settings.store, settings.web), settings.store.uri)
+    say(f"{counted(len(named), 'job id')} stand in {uri}." if via == "deployment" else f"{len(named):,} job ids read.")
+    return {"ids_file": uri}
+
+
+def _run_there(parameters: dict[str, Any], settings: Settings, *, wait: bool) -> int:
+    ours = ServiceName.WORKER in needed(settings, frozenset({ServiceName.WORKER}))
+    if ours and not wait and not is_kept(settings.home):
+        raise ConfigurationError(
+            "The embedded worker would stop with this command; start it by `reelabel up`, or give --wait."
+        )
+    with services(*ServiceName) as started, prefect_ready(started):
+        if not wait:
+            run_id = submit(_DEPLOYMENT, parameters)
+            say(f"Submitted as flow run {run_id} of {_DEPLOYMENT}; `reelabel results {str(run_id)[:8]}` shows it.")
+            return 0
+        run_id = submit_and_watch(_DEPLOYMENT, parameters, started)
+        return print_summary(started, run_id, manifest=parameters["manifest"])

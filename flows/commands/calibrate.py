@@ -11,6 +11,7 @@ from rich.text import Text
 
 from flows.commands.opened import opened
 from flows.commands.terminal import OUT, say
+from infra.database import Login
 from infra.embedded import ServiceName
 from infra.objects import ObjectStore
 from infra.uri import absolute_uri
@@ -34,7 +35,7 @@ def calibrate_spec(manifest: str, *, run: str | None, as_json: bool) -> None:
         ManifestError: The manifest cannot be read, or knows too few answers of labelled jobs.
     """
     uri = absolute_uri(manifest)
-    with opened(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+    with opened(ServiceName.POSTGRES, ServiceName.S3, login=Login.WRITER) as (settings, engine):
         row = find_run(engine, run) if run else last_run_of(engine, uri)
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
         jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))

@@ -7,18 +7,19 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from flows.commands.opened import services
-from flows.commands.run import prepare_database, submit_and_watch
+from flows.commands.run import submit_and_watch
 from flows.commands.scheduler import prefect_ready
 from flows.commands.summary import print_summary
 from flows.commands.terminal import OUT, say
 from infra.database import connect
-from infra.embedded import ServiceName, status
+from infra.embedded import ServiceName, login_path, status
 from infra.objects import ObjectStore
 from infra.uri import absolute_uri
 from tasks.demo.clips import make_demo
 from tasks.demo.evaluate import accuracy_table, evaluate, faults, make_evaluation
 from tasks.results.read import read_results
 from tasks.results.runs import find_run
+from tasks.results.schema import prepare_database
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,7 +32,7 @@ _SEED = 30_000  # neither the training's clips nor the evaluation's
 def run_demo(*, model: str | None, clips: int, keep: bool, measure: bool) -> int:
     """Run the whole demo; gives the exit code."""
     with services(*ServiceName, keep=keep, own=True) as started, prefect_ready(started):
-        prepare_database(started)
+        prepare_database(started.database)
         manifest, jobs = _upload_clips(started, clips, measure=measure)
         from flows.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
 
@@ -49,6 +50,8 @@ def run_demo(*, model: str | None, clips: int, keep: bool, measure: bool) -> int
             code = max(code, _print_accuracy(started, jobs))
     if not any(service.is_running for service in status(started.home)):
         say("Stopped what was started; `reelabel up` brings the Prefect pages back.")
+    else:
+        say(f"Prefect's pages ask for a login: it is what stands in {login_path(started.home)}.")
     return code
 
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infra.objects import ObjectStore
+from tasks.domain.segment import WHOLE
 from tasks.frames.decoding import decode_pool, video_limits
 from tasks.frames.fetch import Fetcher
 from tasks.frames.prepare import look_at_video
 
 if TYPE_CHECKING:
     from infra.settings import Settings
-    from tasks.domain import Sampling
+    from tasks.domain import Sampling, Segment
     from tasks.frames.fetch import Fetched
 
 
 def fetch_frames(
-    video: str, settings: Settings, sampling: Sampling, *, native: bool = False, every: bool = False
+    video: str,
+    settings: Settings,
+    sampling: Sampling,
+    *,
+    native: bool = False,
+    every: bool = False,
+    segment: Segment = WHOLE,
 ) -> tuple[Fetched, int]:
     """Extract in a decoding process, at the model's own size; gives the video's bytes, too.
 
@@ -26,6 +33,7 @@ def fetch_frames(
         sampling: Which frames, unless `every`.
         native: Leave them unscaled and unrotated.
         every: Take every keyframe.
+        segment: The part of the video to choose from.
 
     Raises:
         VideoError: The video cannot be used.
@@ -41,5 +49,6 @@ def fetch_frames(
             limits=video_limits(settings),
             native=native,
             every=every,
+            segment=segment,
         )
         return fetcher.fetch(info), info.size_bytes

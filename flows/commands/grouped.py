@@ -44,7 +44,7 @@ def with_group(
 
     @wraps(command)
     def called(**values: Any) -> None:  # noqa: ANN401 - the command's own
-        chosen = {name: values.pop(name) for name in fields}
+        chosen = {name: value for name in fields if (value := values.pop(name)) is not None}
         command(**values, **{group: check(chosen)})
 
     others = [parameter for parameter in signature.parameters.values() if parameter.name != group]
@@ -67,7 +67,8 @@ def choose(model: type[Choice], values: dict[str, Any]) -> Choice:
 
 
 def _option(name: str, field: FieldInfo, panel: str, hint: str | None) -> inspect.Parameter:
-    kind: Any = next(iter(get_args(field.annotation)))
+    kinds = [kind for kind in get_args(field.annotation) or (field.annotation,) if kind is not type(None)]
+    kind: Any = kinds[0] if len(kinds) == 1 else str  # what may be of several kinds is read by the model
     text = " ".join(filter(None, (field.description, hint)))
     option = typer.Option(_flag(name), help=text, rich_help_panel=panel)
     # Literals as text: our own sentence names the one that is nearest.

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from flows.commands.layouts import read_layout
 from flows.commands.opened import services
 from flows.commands.target import require_folder
 from flows.commands.terminal import say
 from infra.embedded import ServiceName
-from infra.errors import ManifestError
+from infra.errors import ConfigurationError, ManifestError
 from infra.objects import ObjectStore
 from infra.uri import scheme_of
 from infra.wording import counted
 from tasks.manifest.check import check_manifest
 from tasks.manifest.import_csv import foreign_columns, import_csv
 from tasks.manifest.import_openai import import_openai_batch
-from tasks.manifest.read import read_jobs
+from tasks.manifest.table import open_jobs
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def check(manifest: str) -> None:
@@ -26,25 +31,30 @@ def check(manifest: str) -> None:
         ManifestError: Every fault.
     """
     with services(*([ServiceName.S3] if manifest.startswith("s3://") else [])) as settings:
-        jobs = read_jobs(manifest, ObjectStore(settings.store, settings.web))
-    videos = len({job.video_uri for job in jobs})
-    say(f"{manifest} is good: {counted(len(jobs), 'job')} on {counted(videos, 'video')}.")
+        objects = ObjectStore(settings.store, settings.web)
+        with open_jobs(manifest, objects) as jobs:
+            said = f"{counted(len(jobs), 'job')} on {counted(jobs.count_videos(), 'video')}"
+    say(f"{manifest} is good: {said}.")
 
 
-def import_manifest(source: str, target: str) -> None:
+def import_manifest(source: str, target: str, *, layout: str | None, **named: Any) -> None:  # noqa: ANN401
     """Convert a file and check what came out; nothing is written where it is faulty.
+
+    Args:
+        source: The file, or a benchmark's folder.
+        target: Parquet file to write.
+        layout: A benchmark's, as `read_layout` knows it; None goes by the file's name.
+        named: What else is told of a layout.
 
     Raises:
         ManifestError: The source cannot be read, or is no good manifest.
-        ConfigurationError: There is no folder for the target.
+        ConfigurationError: There is no folder for the target, or no such layout.
     """
     if scheme_of(target) is None:
         require_folder(target)
-    read = import_openai_batch if source.endswith((".jsonl", ".ndjson")) else import_csv
-    frame = read(Path(source))
-    dropped = foreign_columns(Path(source)) if read is import_csv else []
-    if dropped:
-        say(f"Dropped what no manifest has: {', '.join(dropped)}.")
+    if layout is None and any(named.values()):
+        raise ConfigurationError("--videos, --video-map and --column tell of a layout; give --layout, too.")
+    frame = read_layout(layout, source, **named) if layout else _read_by_name(source)
     faults = check_manifest(frame)
     if faults:
         raise ManifestError(f"{source} is no good manifest:\n" + "\n".join(f"  - {fault}" for fault in faults))
@@ -53,3 +63,13 @@ def import_manifest(source: str, target: str) -> None:
         frame.write_parquet(parquet)
         ObjectStore(settings.store, settings.web).replace(target, parquet.getvalue())
     say(f"Wrote {counted(len(frame), 'job')} to {target}.")
+
+
+def _read_by_name(source: str) -> pl.DataFrame:
+    if source.endswith((".jsonl", ".ndjson")):
+        return import_openai_batch(Path(source))
+    frame = import_csv(Path(source))
+    dropped = foreign_columns(Path(source))
+    if dropped:
+        say(f"Dropped what no manifest has: {', '.join(dropped)}.")
+    return frame

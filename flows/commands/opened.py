@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from infra.database import connect
+from infra.database import Login, connect
 from infra.embedded import ServiceName, needed, running
 from infra.errors import ConfigurationError, TransientError
 from infra.settings import load_settings
@@ -67,17 +67,23 @@ def at_start() -> Iterator[None]:
 
 
 @contextmanager
-def opened(*wanted: ServiceName) -> Iterator[tuple[Settings, Engine]]:
-    """Have services run, and the database open, while a command reads.
+def opened(*wanted: ServiceName, login: Login = Login.READER) -> Iterator[tuple[Settings, Engine]]:
+    """Have services run, and the database open, while a command reads or, by another login, writes.
 
     Raises:
         ConfigurationError: The database is out of reach, was never prepared, or by another version.
     """
-    with services(*wanted) as settings:
-        engine = connect(settings.database)
-        try:
-            with at_start():
-                check_schema(engine)
-            yield settings, engine
-        finally:
-            engine.dispose()
+    with services(*wanted) as settings, database(settings, login) as engine:
+        with at_start():
+            check_schema(engine)
+        yield settings, engine
+
+
+@contextmanager
+def database(settings: Settings, login: Login = Login.READER) -> Iterator[Engine]:
+    """Have the database's connections closed at the end."""
+    engine = connect(settings.database, login)
+    try:
+        yield engine
+    finally:
+        engine.dispose()

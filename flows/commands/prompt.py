@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from flows.asker import read_card
 from flows.commands.fetched import fetch_frames
 from flows.commands.opened import opened, services
 from flows.commands.terminal import ERRORS, OUT, complain, say
@@ -16,16 +17,18 @@ from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
 from infra.uri import absolute_uri, show_uri
 from infra.wording import counted
+from tasks.domain import View
+from tasks.domain.passes import shown
 from tasks.frames.pixels import as_jpeg_shows
 from tasks.manifest.read import read_jobs
-from tasks.model.identity import read_model_card
 from tasks.model.prompt import question_of
 from tasks.model.rendered import PromptRequest, render_prompt
 from tasks.model.video_input import video_input
 from tasks.results.runs import find_run
 
 if TYPE_CHECKING:
-    from infra.settings import PromptChoice, SamplingChoice, Settings
+    from infra.sampling_settings import SamplingChoice
+    from infra.settings import PromptChoice, Settings
     from tasks.domain import Job
     from tasks.model.rendered import RenderedPrompt
 
@@ -88,7 +91,9 @@ def _find(job_id: str, manifest: str, settings: Settings) -> Job:
 
 
 def _render(job: Job, asking: Asking, settings: Settings) -> Shown:
-    card = read_model_card(asking.model or settings.model.name, revision=settings.model.revision)
+    card = read_card(asking.model, settings)
+    if card.identity.served_at:
+        raise ConfigurationError("Of the model only the server's name is known; set model.name to see its prompts.")
     spec = make_spec(
         card,
         settings,
@@ -98,11 +103,14 @@ def _render(job: Job, asking: Asking, settings: Settings) -> Shown:
         permutations=asking.permutations,
     )
     with ERRORS.status("Extracting the frames"):
-        frames = fetch_frames(job.video_uri, settings, spec.sampling)[0].keyframes
+        view = View.of(job, spec.sampling)
+        sampling = shown(spec.sampling, view.shown)
+        frames = fetch_frames(job.video_uri, settings, sampling, segment=view.segment)[0].keyframes
     if spec.sampling.jpeg_quality:
         frames = replace(frames, images=as_jpeg_shows(frames.images, quality=spec.sampling.jpeg_quality))
     question, (pixels, metadata) = question_of(job, spec), video_input(frames)
-    request = PromptRequest(config=engine_config(card, settings), question=question, video=(pixels, metadata))
+    config = engine_config(card, settings, sampling=spec.sampling)
+    request = PromptRequest(config=config, question=question, video=(pixels, metadata))
     with ERRORS.status("Loading the model's processor"):
         rendered = render_prompt(request, timeout_s=settings.model.start_timeout_s)
     times_s = [round(index / metadata["fps"], 3) for index in metadata["frames_indices"]]

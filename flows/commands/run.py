@@ -11,13 +11,14 @@ from flows.commands.opened import at_start, services
 from flows.commands.scheduler import prefect_ready
 from flows.commands.summary import print_summary
 from flows.commands.watch import watched
+from flows.names import TAG
 from infra.database import connect
 from infra.embedded import ServiceName, uninterrupted
 from infra.errors import ConfigurationError, ReelabelError
 from infra.health import probe_store
 from infra.uri import absolute_uri
 from tasks.results.runs import cancel_run
-from tasks.results.schema import upgrade_schema
+from tasks.results.schema import prepare_database
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from sqlalchemy import Engine
 
-    from infra.settings import PromptChoice, SamplingChoice, Settings
+    from infra.sampling_settings import SamplingChoice
+    from infra.settings import PromptChoice, Settings
 
 _STOPPED = "Stopped by the user."
 _CANCEL_TIMEOUT_S = 20
@@ -48,22 +50,21 @@ def run_here(kind: str, parameters: dict[str, Any]) -> int:
     """Run a flow in this process, watched, and print its summary; gives the exit code."""
     with services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings, prefect_ready(settings):
         with at_start():
-            prepare_database(settings)
+            prepare_database(settings.database)
             probe_store(settings.store)
-        run_id = _run_flow(kind, parameters, settings)
+        run_id = run_flow_here(kind, parameters, settings)
         return print_summary(settings, run_id, manifest=parameters["manifest"])
 
 
-def prepare_database(settings: Settings) -> None:
-    """Bring the database to this version's schema."""
-    engine = connect(settings.database)
-    try:
-        upgrade_schema(engine)
-    finally:
-        engine.dispose()
+def run_flow_here(kind: str, parameters: dict[str, Any], settings: Settings, *, is_watched: bool = True) -> UUID:
+    """Run a flow in this process; gives its id.
 
-
-def _run_flow(kind: str, parameters: dict[str, Any], settings: Settings) -> UUID:
+    Args:
+        kind: `classify` or `backfill`.
+        parameters: The flow's own.
+        settings: Of services that run.
+        is_watched: Show its progress, on standard output.
+    """
     from prefect.client.orchestration import get_client  # noqa: PLC0415
     from prefect.flow_engine import run_flow  # noqa: PLC0415
 
@@ -72,14 +73,31 @@ def _run_flow(kind: str, parameters: dict[str, Any], settings: Settings) -> UUID
 
     with get_client(sync_client=True) as client:
         flow: Any = {"classify": classify, "backfill": backfill}[kind]
-        flow_run = client.create_flow_run(flow, parameters=parameters)
+        flow_run = client.create_flow_run(flow, parameters=parameters, tags=[TAG])
     engine = connect(settings.database)
     try:
-        with watched(engine, flow_run.id):
+        with watched(engine, flow_run.id) if is_watched else contextlib.nullcontext():
             run_flow(flow, flow_run=flow_run, parameters=parameters)
     finally:
         engine.dispose()
     return flow_run.id
+
+
+def submit(deployment: str, parameters: dict[str, Any]) -> UUID:
+    """Hand a run to a deployment's workers; gives its id.
+
+    Raises:
+        ConfigurationError: There is no such deployment.
+    """
+    from prefect.deployments import run_deployment  # noqa: PLC0415
+    from prefect.exceptions import ObjectNotFound  # noqa: PLC0415
+
+    try:
+        flow_run: Any = run_deployment(deployment, parameters=parameters, timeout=0)  # a coroutine only in async code
+    except ObjectNotFound:
+        raise ConfigurationError(f"There is no deployment {deployment}; `reelabel deploy` creates it.") from None
+    run_id: UUID = flow_run.id
+    return run_id
 
 
 def submit_and_watch(deployment: str, parameters: dict[str, Any], settings: Settings) -> UUID:
@@ -88,15 +106,13 @@ def submit_and_watch(deployment: str, parameters: dict[str, Any], settings: Sett
     Raises:
         ConfigurationError: The run did not complete; its last state says why.
     """
-    from prefect.deployments import run_deployment  # noqa: PLC0415
     from prefect.flow_runs import wait_for_flow_run  # noqa: PLC0415
 
-    flow_run: Any = run_deployment(deployment, parameters=parameters, timeout=0)  # a coroutine only in async code
-    run_id: UUID = flow_run.id
+    run_id = submit(deployment, parameters)
     engine = connect(settings.database)
     try:
         with watched(engine, run_id):
-            ended: Any = asyncio.run(wait_for_flow_run(run_id, poll_interval=1, timeout=None))
+            ended: Any = asyncio.run(wait_for_flow_run(run_id, timeout=None))
     except (KeyboardInterrupt, SystemExit):
         _cancel(engine, run_id)
         raise

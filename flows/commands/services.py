@@ -1,22 +1,30 @@
-"""`reelabel up`, `down`, `status`, `doctor` and `config`."""
+"""`reelabel up`, `down`, `doctor` and `config`."""
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import tomli_w
-from rich.table import Table
 
-from flows.commands.opened import services
-from flows.commands.scheduler import prefect_ready
-from flows.commands.terminal import OUT, say
-from infra.embedded import ServiceName, attached, in_use, status, stop
-from infra.errors import ConfigurationError
-from infra.health import examine
-from tasks.model.health import check_engine
+from flows.commands.opened import at_start, services
+from flows.commands.terminal import say
+from flows.engine_config import engine_config
+from infra.embedded import ServiceName, attached, in_use, login_path, stop
+from infra.errors import ConfigurationError, ReelabelError
+from infra.health import examine, probe_store
+from infra.objects import ObjectStore
+from infra.settings import load_settings
+from sql.migrate import head
+from tasks.model.health import check_engine, check_tuning
+from tasks.model.identity import read_model_card
+from tasks.results.schema import prepare_database
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from infra.health import Check
     from infra.settings import Settings
 
 _WELL, _WARNING, _FAULT = ("ok   ", "green"), ("warn ", "yellow"), ("fault", "red")
@@ -28,18 +36,18 @@ def start_services() -> None:
     with services(*ServiceName, keep=True) as started:
         api_url = started.prefect.api_url or ""
     say(f"Running. Prefect's pages: {api_url.removesuffix('/api')} . Stop by `reelabel down`.")
+    if load_settings().prefect.api_url is None:
+        say(f"They ask for a login: it is what stands in {login_path(started.home)}.")
 
 
-def deploy_all() -> None:
-    """Create or update the deployments on the user's Prefect, or on the embedded one."""
-    with services(ServiceName.PREFECT) as started, prefect_ready(started):
-        from flows.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
-
-        for name in deploy_flows(started):
-            say(f"Deployed {name} to work pool {started.prefect.work_pool}.")
-        nightly = started.nightly.manifest
-    if nightly is None:
-        say("classify/nightly is paused: set nightly.manifest, then deploy again.")
+def prepare_places() -> None:
+    """Bring the database to this version's schema, and make the bucket or folder of the store."""
+    with services(ServiceName.POSTGRES, ServiceName.S3) as settings, at_start():
+        prepare_database(settings.database)
+        say(f"The database has schema {head()}.")
+        assert settings.store.uri is not None
+        ObjectStore(settings.store).ensure_root(settings.store.uri)
+        say(f"{probe_store(settings.store)}.")
 
 
 def stop_services(settings: Settings, *, force: bool) -> None:
@@ -56,25 +64,24 @@ def stop_services(settings: Settings, *, force: bool) -> None:
     say(f"Stopped. Data stay in {settings.home}.")
 
 
-def print_status(settings: Settings) -> None:
-    """List the embedded services."""
-    table = Table("service", "state", "address")
-    for service in status(settings.home):
-        state = f"running ({service.pid})" if service.is_running else "stopped"
-        table.add_row(service.name.value, state, service.address or "")
-    OUT.print(table)
-    say(f"Logs: {settings.home / 'logs'}")
-
-
 def print_checks(settings: Settings) -> int:
     """Print every check; gives the exit code."""
     faults = 0
-    for check in (*examine(attached(settings)), *check_engine(settings)):
+    for check in (*examine(attached(settings)), *check_engine(settings), *_engine_settings(settings)):
         faults += not check.ok
         mark = _FAULT if not check.ok else _WARNING if check.advice else _WELL
         advice = f" {check.advice}" if check.advice else ""
         say(mark, f" {check.name}: {check.detail}{advice}")
     return 2 if faults else 0
+
+
+def _engine_settings(settings: Settings) -> Iterator[Check]:
+    """Look at what an engine would be set to; nothing where none can be loaded, as a check before said, or needs be."""
+    if settings.model.engine == "openai":
+        return
+    with suppress(ReelabelError):
+        card = read_model_card(settings.model.name, revision=settings.model.revision)
+        yield from check_tuning(engine_config(card, settings))
 
 
 def print_settings(settings: Settings) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -12,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.commands.opened import opened
+from flows.commands.target import require_folder
 from flows.commands.terminal import OUT, say
 from flows.cost import cost_lines
 from infra.embedded import ServiceName
@@ -19,9 +21,11 @@ from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
 from infra.wording import counted
 from tasks.calibration.temperature import calibrated
-from tasks.manifest.read import read_jobs
+from tasks.manifest.parquet import open_manifest
+from tasks.manifest.table import asked_batches
 from tasks.results.audit import audit_jobs
 from tasks.results.calibrations import read_calibration
+from tasks.results.listing import check_listing
 from tasks.results.read import read_failures, read_results
 from tasks.results.runs import find_run
 
@@ -63,12 +67,20 @@ def print_results(run: str, *, form: str, with_calibrated: bool) -> None:
         both.write_parquet(sys.stdout.buffer)
 
 
-def print_audit(run: str, *, as_json: bool) -> int:
-    """Prove that every job of a run's manifest ended exactly once; gives the exit code."""
+def print_audit(run: str, *, as_json: bool, listing: str | None) -> int:
+    """Prove that every job of a run's manifest ended exactly once; gives the exit code.
+
+    Raises:
+        ConfigurationError: No such run, or the list cannot be written as it is named.
+    """
+    if listing:
+        check_listing(Path(listing))
+        require_folder(listing)
     with opened(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
         row = find_run(engine, run)
-        jobs = read_jobs(row["manifest_uri"], ObjectStore(settings.store, settings.web))
-        report = audit_jobs(engine, dataset=row["dataset"], spec_id=row["spec_id"], jobs=jobs)
+        with open_manifest(row["manifest_uri"], ObjectStore(settings.store, settings.web)) as files:
+            key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
+            report = audit_jobs(engine, **key, jobs=asked_batches(files), listing=Path(listing) if listing else None)
     if as_json:
         _write(json.dumps(asdict(report) | {"is_reconciled": report.is_reconciled}, indent=2).encode())
     else:

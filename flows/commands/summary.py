@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from flows.commands.left_page import find_page
 from flows.commands.terminal import OUT, say
 from flows.cost import cost_lines
-from infra.database import connect
+from infra.database import Login, connect
 from infra.objects import ObjectStore
 from infra.uri import show_uri
 from infra.wording import counted
-from tasks.manifest.read import read_jobs
+from tasks.manifest.parquet import open_manifest
+from tasks.manifest.table import asked_batches
 from tasks.results.audit import audit_jobs
 from tasks.results.runs import read_run
 from tasks.results.summary import summarize_results
+from tasks.video.verdict_words import READ_MORE, verdict_lines
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -35,18 +38,21 @@ def print_summary(settings: Settings, run_id: UUID, *, manifest: str) -> int:
 
     A classify has failed where any job of the manifest has; a backfill answers for its own jobs.
     """
-    engine = connect(settings.database)
+    engine = connect(settings.database, Login.READER)
     try:
         row = read_run(engine, run_id)
         assert row is not None
-        jobs = read_jobs(manifest, ObjectStore(settings.store, settings.web))
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
-        report = audit_jobs(engine, **key, jobs=jobs)
-        summary = summarize_results(engine, **key, jobs=jobs)
+        with open_manifest(manifest, ObjectStore(settings.store, settings.web)) as files:
+            report = audit_jobs(engine, **key, jobs=asked_batches(files))
+            summary = summarize_results(engine, **key, jobs=asked_batches(files))
     finally:
         engine.dispose()
     OUT.print(_table(row, report, summary))
     say(f"Results: reelabel results {str(run_id)[:8]}")
+    page = find_page(settings, run_id)
+    if page:
+        say(f"Page: {page}")
     if settings.prefect.api_url:
         say("Prefect: " + show_uri(settings.prefect.api_url).removesuffix("/api") + f"/runs/flow-run/{run_id}")
     if row["kind"] == "backfill":
@@ -79,7 +85,11 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
     if summary.cut_short:
         labels = counted(summary.cut_short, "label")
         lines.append(("cut short", f"{labels} on what is left of a video, such as {summary.cut_short_job_id}"))
-    lines.append(("audit", str(report)))
+    said = verdict_lines(row["verdicts"])
+    lines += [("keyframes", f"{line}.") for line in said]
+    if said:
+        lines.append(("read more", READ_MORE))
+    lines.append(("audit", str(report) if row["kind"] == "classify" else f"of the jobs asked: {row['message']}"))
     table = Table(title=Text(f"{row['kind']} of {row['dataset']}"), show_header=False)
     for name, value in lines:
         table.add_row(Text(name), Text(value))

@@ -12,10 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from flows.commands.terminal import OUT, say
 from infra.errors import ReelabelError
 from infra.wording import counted
-from tasks.results.runs import read_run
+from tasks.results.runs import newest_run, read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from uuid import UUID
 
     from sqlalchemy import Engine, RowMapping
@@ -26,9 +26,22 @@ _POLL_S = 0.5
 @contextmanager
 def watched(engine: Engine, run_id: UUID) -> Iterator[None]:
     """Show a run's progress until the work inside is done; nothing before the run has a row."""
+    with _shown(lambda: read_run(engine, run_id)):
+        yield
+
+
+@contextmanager
+def watched_in_turn(engine: Engine, manifest: str) -> Iterator[None]:
+    """Show the progress of a manifest's runs, one after the other, until the work inside is done."""
+    with _shown(lambda: newest_run(engine, manifest_uri=manifest, dataset=None)):
+        yield
+
+
+@contextmanager
+def _shown(find: Callable[[], RowMapping | None]) -> Iterator[None]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     progress = Progress(*columns, console=OUT)
-    view = _View(engine, run_id, progress)
+    view = _View(find, progress)
     watcher = threading.Thread(target=view.follow, daemon=True)
     watcher.start()
     try:
@@ -42,14 +55,13 @@ def watched(engine: Engine, run_id: UUID) -> Iterator[None]:
 
 
 class _View:
-    """One bar, which appears with the run's row."""
+    """One bar for each run, which appears with the run's row."""
 
-    def __init__(self, engine: Engine, run_id: UUID, progress: Progress) -> None:
+    def __init__(self, find: Callable[[], RowMapping | None], progress: Progress) -> None:
         self.ended = threading.Event()
-        self._engine = engine
-        self._run_id = run_id
+        self._find = find
         self._progress = progress
-        self._bar: TaskID | None = None
+        self._bars: dict[UUID, TaskID] = {}
 
     def follow(self) -> None:
         """Look now and then."""
@@ -60,7 +72,7 @@ class _View:
         """Bring the bar up to date."""
         # Where the database is away for a moment, the run itself will say so.
         with contextlib.suppress(ReelabelError):
-            row = read_run(self._engine, self._run_id)
+            row = self._find()
             if row is not None:
                 self._move(row)
 
@@ -68,13 +80,14 @@ class _View:
         asked = row["jobs_total"] - row["jobs_skipped"]
         if not asked:
             return
-        if self._bar is None:
+        if row["run_id"] not in self._bars:
             if row["state"] == "running" and row["message"]:
                 say(row["message"])
-            self._bar = self._progress.add_task("", total=asked)
+            self._bars[row["run_id"]] = self._progress.add_task("", total=asked)
             self._progress.start()
         done = row["jobs_labelled"] + row["jobs_failed"]
-        self._progress.update(self._bar, description=_stage(row), total=asked, completed=done)
+        bar = self._bars[row["run_id"]]
+        self._progress.update(bar, description=_stage(row), total=asked, completed=done)
 
 
 def _stage(row: RowMapping) -> str:

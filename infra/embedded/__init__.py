@@ -4,9 +4,10 @@ from infra.embedded.addresses import attached, needed
 from infra.embedded.environment import export
 from infra.embedded.home import ServiceName
 from infra.embedded.postgres import postgres_folder
+from infra.embedded.prefect_server import login_path
 from infra.embedded.processes import uninterrupted
 from infra.embedded.s3_server import s3_program
-from infra.embedded.services import ServiceStatus, in_use, running, start, status, stop
+from infra.embedded.services import ServiceStatus, in_use, is_kept, running, start, status, stop
 
 __all__ = [
     "ServiceName",
@@ -14,6 +15,8 @@ __all__ = [
     "attached",
     "export",
     "in_use",
+    "is_kept",
+    "login_path",
     "needed",
     "postgres_folder",
     "running",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import SecretStr
-
 from infra.embedded.home import Home, ServiceName
 from infra.embedded.postgres import Postgres
 from infra.embedded.prefect_server import PrefectServer
@@ -46,11 +44,9 @@ def filled(settings: Settings, home: Home, ports: Mapping[ServiceName, int]) -> 
     """Fill in the addresses of services by their ports on 127.0.0.1."""
     updates: dict[str, object] = {"home": home.path}
     if ServiceName.POSTGRES in ports:
-        url = SecretStr(Postgres(home).url(ports[ServiceName.POSTGRES]))
-        updates["database"] = settings.database.model_copy(update={"url": url})
+        updates["database"] = Postgres(home).database(ports[ServiceName.POSTGRES], settings.database)
     if ServiceName.S3 in ports:
         updates["store"] = S3Server(home).store(ports[ServiceName.S3], settings.store)
     if ServiceName.PREFECT in ports:
-        api_url = PrefectServer(home).api_url(ports[ServiceName.PREFECT])
-        updates["prefect"] = settings.prefect.model_copy(update={"api_url": api_url})
+        updates["prefect"] = PrefectServer(home).reached(ports[ServiceName.PREFECT], settings.prefect)
     return settings.model_copy(update=updates)

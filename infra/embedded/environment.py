@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _PREFIX = "REELABEL_"
+# Prefect takes any item of its logging configuration from the environment.
+_JSON_LINES = {
+    "PREFECT_LOGGING_FORMATTERS_JSON_CLASS": "infra.json_lines.JsonLines",
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_FORMATTER": "json",
+    "PREFECT_LOGGING_COLORS": "false",
+}
 
 
 def export(settings: Settings) -> dict[str, str]:
@@ -30,6 +36,10 @@ def export(settings: Settings) -> dict[str, str]:
     variables |= {CONFIG_VARIABLE: os.devnull, "PYTHONSAFEPATH": "1"}
     if settings.prefect.api_url:
         variables["PREFECT_API_URL"] = settings.prefect.api_url
+    if settings.prefect.auth_string:
+        variables["PREFECT_API_AUTH_STRING"] = settings.prefect.auth_string.get_secret_value()
+    if settings.log.format == "json":
+        variables |= _JSON_LINES
     return variables
 
 

@@ -74,11 +74,11 @@ class Home:
         """Name a service's log."""
         return self.path / "logs" / f"{service}.log"
 
-    def secret(self, name: str) -> str:
-        """Read a password, made when it is first asked for."""
+    def secret(self, name: str, *, prefix: str = "") -> str:
+        """Read a password, made when it is first asked for, with what it shall begin with."""
         path = self.secret_path(name)
         if not path.exists():
-            _write_privately(path, secrets.token_hex(20))
+            _write_privately(path, prefix + secrets.token_hex(20))
         return path.read_text()
 
     def secret_path(self, name: str) -> Path:

@@ -9,21 +9,27 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg.sql import SQL, Identifier
+from pydantic import SecretStr
 
 from infra.embedded.home import ServiceName
 from infra.embedded.service import Launch
 from infra.errors import ConfigurationError
+from sql.roles import OWNER, READER, ROLES, WRITER, create_roles
 
 if TYPE_CHECKING:
     from infra.embedded.home import Home
+    from infra.settings import DatabaseSettings
 
-_USER = "reelabel"
+_ADMIN = "reelabel"
 _DATABASE = "reelabel"
 _INITDB_TIMEOUT_S = 120
 _UNPRIVILEGED_USER = "nobody"
+_OPTIONS: Any = {"connect_timeout": 2, "autocommit": True}
+_ARE_READY = "SELECT count(*)::int FROM pg_roles WHERE rolname = any(%s) AND rolcanlogin"
 
 
 class Postgres:
@@ -36,9 +42,14 @@ class Postgres:
         """Keep the place of its data."""
         self._home = home
 
-    def url(self, port: int) -> str:
-        """Give the URL, password included."""
-        return f"postgresql://{_USER}:{self._home.secret('postgres')}@127.0.0.1:{port}/{_DATABASE}"
+    def database(self, port: int, base: DatabaseSettings) -> DatabaseSettings:
+        """Give the URLs of its logins, passwords included: each has the rights that it needs, and no more."""
+        logins = {"url": WRITER, "reader_url": READER, "owner_url": OWNER}
+        return base.model_copy(update={name: SecretStr(self._url(port, role)) for name, role in logins.items()})
+
+    def administrator_url(self, port: int) -> str:
+        """Give the URL of who may do everything, password included."""
+        return self._url(port, _ADMIN)
 
     def launch(self, port: int) -> Launch:
         """Make the cluster at the first start."""
@@ -53,16 +64,19 @@ class Postgres:
         )
 
     def is_ready(self, port: int) -> bool:
-        """Connect, and make the database at the first start.
+        """Connect, and make the database, its roles and their logins at the first start.
 
         Raises:
             ConfigurationError: The password in the folder is not the one that the data was made with.
         """
         try:
-            with psycopg.connect(self.url(port), dbname="postgres", connect_timeout=2, autocommit=True) as connection:
+            with psycopg.connect(self.administrator_url(port), dbname="postgres", **_OPTIONS) as connection:
                 known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [_DATABASE]).fetchone()
                 if known is None:
                     connection.execute(f'CREATE DATABASE "{_DATABASE}"')
+                ready = connection.execute(_ARE_READY, [list(ROLES)]).fetchone() == (len(ROLES),)
+            if not ready:
+                self._make_logins(port)
         except psycopg.OperationalError as error:
             if "password authentication failed" in str(error):
                 raise ConfigurationError(
@@ -76,6 +90,22 @@ class Postgres:
         """One start is like another."""
         return ""
 
+    def _url(self, port: int, user: str) -> str:
+        return f"postgresql://{user}:{self._password(user)}@127.0.0.1:{port}/{_DATABASE}"
+
+    def _password(self, user: str) -> str:
+        return self._home.secret("postgres" if user == _ADMIN else f"postgres-{user}")
+
+    def _make_logins(self, port: int) -> None:
+        """Let the roles themselves log in: nobody else uses this server."""
+        with psycopg.connect(self.administrator_url(port), **_OPTIONS) as connection:
+            create_roles(connection)
+            for role in ROLES:
+                # Hashed here, so that no log of the server can hold it.
+                connection.pgconn.change_password(role.encode(), self._password(role).encode())
+                connection.execute(SQL("ALTER ROLE {} LOGIN").format(Identifier(role)))
+            connection.execute(SQL("ALTER ROLE {} CREATEDB").format(Identifier(OWNER)))  # benchmarks make their own
+
     def _make_cluster(self, data: Path, environment: dict[str, str]) -> None:
         """Run initdb beside `data`, so that an interrupted one is never taken for a cluster."""
         self._home.secret("postgres")
@@ -83,7 +113,7 @@ class Postgres:
         shutil.rmtree(unfinished, ignore_errors=True)
         if os.geteuid() == 0:
             os.chown(data.parent, _unprivileged().pw_uid, _unprivileged().pw_gid)
-        options = ["-D", str(unfinished), "-U", _USER, "--auth=scram-sha-256", "--encoding=UTF8", "--no-locale"]
+        options = ["-D", str(unfinished), "-U", _ADMIN, "--auth=scram-sha-256", "--encoding=UTF8", "--no-locale"]
         done = subprocess.run(  # noqa: S603 - our own binary and arguments
             [
                 *_privilege_drop(),

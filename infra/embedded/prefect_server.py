@@ -8,12 +8,18 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from infra.embedded.home import ServiceName
+from pydantic import SecretStr
+
+from infra.embedded.home import Home, ServiceName
 from infra.embedded.service import Launch
 
 if TYPE_CHECKING:
-    from infra.embedded.home import Home
+    from pathlib import Path
 
+    from infra.settings import PrefectSettings
+
+_USER = "admin"
+_SECRET = "prefect-login"  # noqa: S105 - a file's name
 _QUIET = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -35,6 +41,10 @@ class PrefectServer:
         """Give the URL that clients use; the page stands at the same port's root."""
         return f"http://127.0.0.1:{port}/api"
 
+    def reached(self, port: int, base: PrefectSettings) -> PrefectSettings:
+        """Point `base` at this server."""
+        return base.model_copy(update={"api_url": self.api_url(port), "auth_string": SecretStr(self._login())})
+
     def launch(self, port: int) -> Launch:
         """Keep the database, and the page's files too, in our folder."""
         folder = self._home.folder(self.name)
@@ -45,6 +55,7 @@ class PrefectServer:
                 "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{folder / 'prefect.db'}",
                 "PREFECT_UI_STATIC_DIRECTORY": str(folder / "ui"),
                 "PREFECT_UI_API_URL": self.api_url(port),
+                "PREFECT_SERVER_API_AUTH_STRING": self._login(),
             },
         )
 
@@ -60,8 +71,17 @@ class PrefectServer:
             connection.close()
 
     def label(self) -> str:
-        """One start is like another."""
-        return ""
+        """Tell it from one that asked for no login."""
+        return "login"
+
+    def _login(self) -> str:
+        """Give user and password, which the page asks for as well."""
+        return self._home.secret(_SECRET, prefix=f"{_USER}:")
+
+
+def login_path(home: Path) -> Path:
+    """Name the file with the login of the server and its pages, `user:password`."""
+    return Home(home).secret_path(_SECRET)
 
 
 def prefect_command(*arguments: str) -> list[str]:

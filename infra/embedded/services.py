@@ -99,6 +99,11 @@ def in_use(home: Path) -> bool:
     return False
 
 
+def is_kept(home: Path) -> bool:
+    """Whether the services of a home folder outlive the commands that use them."""
+    return Home(home).is_kept
+
+
 def status(home: Path) -> list[ServiceStatus]:
     """Look at every service of a home folder."""
     place = Home(home)

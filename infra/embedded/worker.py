@@ -14,6 +14,7 @@ from infra.embedded.environment import export
 from infra.embedded.home import ServiceName
 from infra.embedded.prefect_server import prefect_command, prefect_environment
 from infra.embedded.service import Launch
+from infra.login import login_headers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +60,8 @@ class Worker:
         """Digest the addresses: a worker that knows other ones must not run our flows."""
         settings = self._settings
         known = export(settings.model_copy(update={"home": self._home.path}))
-        addresses = [known.get(name, "") for name in ("REELABEL_DATABASE_URL", "PREFECT_API_URL")]
+        names = ("REELABEL_DATABASE_URL", "PREFECT_API_URL", "PREFECT_API_AUTH_STRING")
+        addresses = [known.get(name, "") for name in names]
         addresses += [value for name, value in sorted(known.items()) if name.startswith("REELABEL_STORE_")]
         return hashlib.sha256("\n".join([settings.prefect.work_pool, *addresses]).encode()).hexdigest()[:16]
 
@@ -71,7 +73,8 @@ class Worker:
         url = urlsplit(self._settings.prefect.api_url or "")
         connection = http.client.HTTPConnection(url.netloc, timeout=2)
         try:
-            connection.request("POST", f"{url.path}{path}", "{}", {"Content-Type": "application/json"})
+            headers = {"Content-Type": "application/json"} | login_headers(self._settings.prefect.auth_string)
+            connection.request("POST", f"{url.path}{path}", "{}", headers)
             answer = connection.getresponse()
             if answer.status != http.client.OK:
                 raise http.client.HTTPException(answer.reason)

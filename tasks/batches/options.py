@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from infra.errors import ConfigurationError
 from infra.settings import Settings  # noqa: TC001 - read at run time
 from tasks.domain import Sampling
+from tasks.domain.passes import of_videos_alone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +33,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    sampling: Annotated[Sampling, BeforeValidator(sampling_of)]
+    sampling: Annotated[Sampling, BeforeValidator(sampling_of), AfterValidator(of_videos_alone)]
     cache_dir: Annotated[Path, AfterValidator(Path.absolute)] | None
     cache_mode: Literal["auto", "disk", "memory"]
     output_format: Literal["pil", "numpy"]

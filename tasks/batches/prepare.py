@@ -10,7 +10,7 @@ from infra.settings import Settings, load_settings
 from infra.uri import show_uri
 from tasks.batches.cells import Form, cells_as_they_are, column, meta_of, meta_of_failure
 from tasks.batches.options import Options
-from tasks.batches.rows import VIDEO, VIDEO_META, has_frames, rows_of, source_of
+from tasks.batches.rows import VIDEO, VIDEO_META, has_frames, rows_of, segment_of, source_of
 from tasks.batches.worker import close_worker, worker_of
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 class PrepareVideo:
     """Replaces each row's video by the frames that a model sees.
 
-    A row names its video in `video_uri`, `video_url` or OpenAI chat `messages`. Two columns are added:
-    `video`, the frames; and `video_meta`, with `video_size` (width, height), `video_num_frames`,
-    `frame_timestamps` (seconds), `source`, `failed`, `error_type` and `error`. A bad video fails its
-    own row: no frames, and why.
+    A row names its video in `video_uri`, `video_url` or OpenAI chat `messages`; where `start_s` or `end_s` is
+    given, it is about that part of it alone. Two columns are added: `video`, the frames; and `video_meta`,
+    with `video_size` (width, height), `video_num_frames`, `frame_timestamps` (seconds of the whole video),
+    `source`, `failed`, `error_type` and `error`. A bad video fails its own row: no frames, and why.
 
     It pickles and holds nothing itself: equal ones share one set of decoding processes per process,
     which end with it.
@@ -58,7 +58,8 @@ class PrepareVideo:
 
         Args:
             sampling: `{"fps": 3}`, `{"num_frames": 8}`, or options of `tasks.domain.Sampling` with their
-                `sampler`; None is 3 frames a second.
+                `sampler`, but for those that go by jobs and answers (`cascade`, `motion_tasks`, `still_tasks`);
+                None is 3 frames a second.
             cache_dir: Folder that keeps videos copied to disk; None keeps none.
             cache_mode: Where a remote video stands while it is decoded: `disk`, `memory`, or by `auto`
                 nowhere if parts of it are enough, else in memory, or on disk if it is large.
@@ -135,10 +136,10 @@ class PrepareVideo:
         if self._options.bypass_if_frames_present and has_frames(row):
             return partial(cells_as_they_are, row)
         try:
-            uri = source_of(row)
+            uri, segment = source_of(row), segment_of(row)
         except VideoRefusedError as error:
             return partial(self._fail, error, source="")
-        return partial(self._end, worker.start(uri), uri)
+        return partial(self._end, worker.start(uri, segment), uri)
 
     def _end(self, frames: Future[Keyframes], uri: str) -> _Cells:
         source = show_uri(uri)

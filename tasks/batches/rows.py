@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import numbers
 from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import ConfigurationError, VideoRefusedError
+from tasks.domain import Segment
 from tasks.manifest.messages import read_messages, without_nulls
 
 if TYPE_CHECKING:
@@ -56,11 +58,32 @@ def source_of(row: Mapping[str, Any]) -> str:
         raise VideoRefusedError(f"messages: {error}.") from None
 
 
+def segment_of(row: Mapping[str, Any]) -> Segment:
+    """Read the part of its video that a row is about, from `start_s` and `end_s`, where they are given.
+
+    Raises:
+        VideoRefusedError: They are no numbers, or no part of a video lies between them.
+    """
+    start_s, end_s = (_seconds(row, name) for name in ("start_s", "end_s"))
+    if (start_s or 0.0) < 0 or (end_s is not None and end_s <= (start_s or 0.0)):
+        raise VideoRefusedError(f"No part of a video lies between start_s {start_s} and end_s {end_s}; correct them.")
+    return Segment.of(start_s, end_s)
+
+
 def has_frames(row: Mapping[str, Any]) -> bool:
     """Tell whether a row's `video` holds frames: images, an array, or frames packed with their metadata."""
     video = row.get(VIDEO)
     frames = video[0] if isinstance(video, tuple) and video else video
     return isinstance(frames, Sized) and not isinstance(frames, str | bytes) and len(frames) > 0
+
+
+def _seconds(row: Mapping[str, Any], name: str) -> float | None:
+    value = row.get(name)
+    if not _is_given(value):
+        return None
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+        raise VideoRefusedError(f"{name} is {value!r}; give seconds, as a number.")
+    return float(value)
 
 
 def _is_given(value: object) -> bool:

@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from tasks.batches.options import Options
+    from tasks.domain import Segment
     from tasks.video.keyframes import Keyframes
 
 # Larger files need many seeks over much that is not read twice: memory is better spent on frames.
@@ -53,26 +55,27 @@ class Worker:
             copies=_copies(options),
         )
         self._threads = ThreadPoolExecutor(options.max_concurrency, thread_name_prefix="prepare-video")
-        self._flying: dict[str, Future[Keyframes]] = {}
+        self._flying: dict[tuple[str, Segment], Future[Keyframes]] = {}
         self._starting = Lock()
 
-    def start(self, uri: str) -> Future[Keyframes]:
-        """Begin to prepare a video; who asks for one that is on its way waits for the same."""
+    def start(self, uri: str, segment: Segment) -> Future[Keyframes]:
+        """Begin to prepare a part of a video; who asks for one that is on its way waits for the same."""
+        part = uri, segment
         with self._starting:
-            if uri not in self._flying:
-                future = self._flying[uri] = self._threads.submit(self._prepare, uri)
-                future.add_done_callback(lambda _: self._flying.pop(uri, None))
+            if part not in self._flying:
+                future = self._flying[part] = self._threads.submit(self._prepare, uri, segment)
+                future.add_done_callback(lambda _: self._flying.pop(part, None))
                 return future
-            return self._flying[uri]
+            return self._flying[part]
 
     def close(self) -> None:
         """End threads and children."""
         self._pool.close()
         self._threads.shutdown(cancel_futures=True)
 
-    def _prepare(self, uri: str) -> Keyframes:
+    def _prepare(self, uri: str, segment: Segment) -> Keyframes:
         info = look_at_video(self._objects, uri, allow_roots=self._allow_roots)
-        return self._fetcher.fetch(info).keyframes
+        return replace(self._fetcher, segment=segment).fetch(info).keyframes
 
 
 def worker_of(options: Options) -> Worker:

@@ -16,7 +16,8 @@ from transformers import (
     Qwen2VLVideoProcessor,
 )
 
-from tasks.demo.shapes import QUESTIONS, SIDE_PX
+from tasks.demo.actors import SIDE_PX
+from tasks.demo.scenes import SCENE_QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.model.prompt import question_text
 
@@ -25,6 +26,7 @@ MERGE = 2
 TEMPORAL_PATCH = 2
 TOKENS_PER_SECOND = 2
 MAX_PROMPT_TOKENS = 2048
+_FRAMES = 16  # of every clip that it is trained on
 
 _SPECIALS = (
     "<|endoftext|>",
@@ -47,7 +49,7 @@ _CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 _CORPUS = (
-    *(question_text(DEFAULT_TEMPLATE, prompt=prompt, choices=choices) for prompt, choices in QUESTIONS.values()),
+    *(question_text(DEFAULT_TEMPLATE, prompt=prompt, choices=choices) for prompt, choices in SCENE_QUESTIONS.values()),
     "You are a helpful assistant. system user assistant",
     "What happens in the video? Who is in it, where are they, and what do they do first, then and last?",
     "Is there a person, an animal, a car or a ball? yes no Yes No",
@@ -88,7 +90,7 @@ def make_processor(tokenizer: PreTrainedTokenizerFast) -> Qwen2_5_VLProcessor:
     return Qwen2_5_VLProcessor(
         image_processor=Qwen2VLImageProcessor(**common),
         tokenizer=tokenizer,
-        video_processor=Qwen2VLVideoProcessor(**common),
+        video_processor=Qwen2VLVideoProcessor(**common, num_frames=_FRAMES),
         chat_template=_CHAT_TEMPLATE,
     )
 

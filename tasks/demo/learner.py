@@ -13,21 +13,21 @@ import torch
 import torch.nn.functional as nn
 from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl as qwen
 
+from tasks.demo.actors import SHAPES, SIDE_PX
 from tasks.demo.architecture import MERGE, PATCH_PX, TEMPORAL_PATCH
-from tasks.demo.examples import GRID, GROUPS, PATCHES_PER_GROUP, TOKENS_PER_GROUP
-from tasks.demo.shapes import COLOURS, QUESTIONS, SHAPES, SIDE_PX
+from tasks.demo.examples import GRID, PATCHES_PER_GROUP, TASKS, TOKENS_PER_GROUP
+from tasks.demo.shapes import COLOURS
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tasks.demo.examples import Examples, Prompts
+    from tasks.demo.examples import Examples, Glimpses, Prompts
 
 # OpenAI CLIP's normalisation, which Qwen's processors use.
 _MEAN = torch.tensor([0.48145466, 0.4578275, 0.40821073]).view(3, 1, 1)
 _DEVIATION = torch.tensor([0.26862954, 0.26130258, 0.27577711]).view(3, 1, 1)
 _ABOVE_NOISE = 60
-_TASKS = list(QUESTIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,56 +56,56 @@ class Learner:
 
     def see(self, clips: npt.NDArray[np.uint8]) -> torch.Tensor:
         """Embed clips (B, T, S, S, 3); shape (B, video tokens, hidden)."""
-        grid = torch.tensor([[GROUPS, GRID, GRID]]).expand(len(clips), -1)
+        groups = clips.shape[1] // TEMPORAL_PATCH
+        grid = torch.tensor([[groups, GRID, GRID]]).expand(len(clips), -1)
         seen = self.model.model.visual(patchify(clips), grid_thw=grid)
-        return getattr(seen, "pooler_output", seen).reshape(len(clips), GROUPS * TOKENS_PER_GROUP, -1)
+        return getattr(seen, "pooler_output", seen).reshape(len(clips), groups * TOKENS_PER_GROUP, -1)
 
-    def answer(self, seen: torch.Tensor, duration_s: float) -> torch.Tensor:
-        """Logits over the vocabulary for every clip and question; shape (B, K, V)."""
-        clips, questions = len(seen), len(self.prompts.ids)
-        text = self.model.model.language_model
-        embedded = text.embed_tokens(self.prompts.ids).unsqueeze(0).expand(clips, -1, -1, -1).clone()
-        start = self.prompts.video_start
-        embedded[:, :, start : start + seen.shape[1]] = seen.unsqueeze(1)
-        positions = self.prompts.positions(duration_s).unsqueeze(1).expand(-1, clips, -1, -1).flatten(1, 2)
-        output = text(inputs_embeds=embedded.flatten(0, 1), position_ids=positions, use_cache=False)
-        hidden = output.last_hidden_state.unflatten(0, (clips, questions))
-        return self.model.lm_head(hidden[:, torch.arange(questions), self.prompts.last])
+    def answer(self, examples: Examples, duration_s: float) -> torch.Tensor:
+        """Logits over the vocabulary for every question; shape (N, V)."""
+        text, prompts = self.model.model.language_model, self.prompts
+        seen = self.see(examples.clips)[examples.clip_of]
+        count, tokens = seen.shape[:2]
+        before = text.embed_tokens(prompts.before).expand(count, -1, -1)
+        after = text.embed_tokens(prompts.after[examples.task_of])
+        positions = prompts.positions(duration_s, groups=tokens // TOKENS_PER_GROUP)[:, None].expand(-1, count, -1)
+        embedded = torch.cat([before, seen, after], dim=1)
+        output = text(inputs_embeds=embedded, position_ids=positions, use_cache=False)
+        last = len(prompts.before) + tokens + prompts.last[examples.task_of]
+        return self.model.lm_head(output.last_hidden_state[torch.arange(count), last])
 
     def answer_loss(self, examples: Examples, duration_s: float) -> torch.Tensor:
-        """Cross entropy of the answers' letters, each question weighing the same."""
-        logits = self.answer(self.see(examples.clips), duration_s)
-        wanted = self.prompts.answers[examples.truths]
-        each = nn.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none").unflatten(0, wanted.shape)
-        by_question = (each * examples.learnable).sum(0) / examples.learnable.sum(0).clamp(min=1)
-        return by_question.mean()
+        """Cross entropy of the answers' letters, by the questions' weights."""
+        logits = self.answer(examples, duration_s)
+        each = nn.cross_entropy(logits, self.prompts.answers[examples.truths], reduction="none")
+        return (each * examples.weights).sum() / examples.weights.sum()
 
-    def glimpse_loss(self, glimpses: Examples) -> torch.Tensor:
+    def glimpse_loss(self, glimpses: Glimpses) -> torch.Tensor:
         """How badly the head tells shape, colour and centre from single frame pairs."""
-        guess = self.head(self.see(glimpses.clips).reshape(len(glimpses.truths), -1))
+        guess = self.head(self.see(glimpses.clips).reshape(len(glimpses.shapes), -1))
         shape, colour, centre = guess.split([len(SHAPES), len(COLOURS), 2], dim=1)
         return (
-            nn.cross_entropy(shape, glimpses.truths[:, _TASKS.index("shape")])
-            + nn.cross_entropy(colour, glimpses.truths[:, _TASKS.index("colour")])
+            nn.cross_entropy(shape, glimpses.shapes)
+            + nn.cross_entropy(colour, glimpses.colours)
             + nn.mse_loss(centre, _shape_centres(glimpses.clips))
         )
 
-    def accuracies(self, examples: Examples, duration_s: float = 4.0) -> dict[str, float]:
-        """Share of right answers by question, over what can be learnt."""
+    def accuracies(self, examples: Examples, duration_s: float = 6.0) -> dict[str, float]:
+        """Share of right answers by task, over the questions whose answers the frames tell."""
         with torch.no_grad():
-            logits = torch.cat([self.answer(self.see(part), duration_s) for part in _split(examples.clips)])
-        right = (logits[..., self.prompts.answers].argmax(-1) == examples.truths) * examples.learnable
-        shares = right.sum(0) / examples.learnable.sum(0)
-        return dict(zip(QUESTIONS, [round(share, 3) for share in shares.tolist()], strict=True))
+            guessed = self.answer(examples, duration_s)[:, self.prompts.answers].argmax(-1)
+        right = (guessed == examples.truths).float()
+        of = {task: (examples.task_of == index) & (examples.tells > 0) for index, task in enumerate(TASKS)}
+        return {task: round(right[chosen].mean().item(), 3) for task, chosen in of.items()}
 
 
 def patchify(clips: npt.NDArray[np.uint8]) -> torch.Tensor:
     """Cut (B, T, S, S, 3) pixels into Qwen's patches; shape (B * patches, 3 * 2 * PATCH_PX ** 2)."""
     pixels = (torch.from_numpy(clips).permute(0, 1, 4, 2, 3).float() / 255 - _MEAN) / _DEVIATION
-    cells = GRID // MERGE
-    shape = (len(clips), GROUPS, TEMPORAL_PATCH, 3, cells, MERGE, PATCH_PX, cells, MERGE, PATCH_PX)
+    cells, groups = GRID // MERGE, clips.shape[1] // TEMPORAL_PATCH
+    shape = (len(clips), groups, TEMPORAL_PATCH, 3, cells, MERGE, PATCH_PX, cells, MERGE, PATCH_PX)
     patches = pixels.reshape(shape).permute(0, 1, 4, 7, 5, 8, 3, 2, 6, 9)
-    return patches.reshape(len(clips) * GROUPS * PATCHES_PER_GROUP, -1)
+    return patches.reshape(len(clips) * groups * PATCHES_PER_GROUP, -1)
 
 
 def use_fast_vision() -> None:
@@ -135,14 +135,10 @@ def use_fast_vision() -> None:
 
 
 def _shape_centres(clips: npt.NDArray[np.uint8]) -> torch.Tensor:
-    """Find the shape's centre in the first frame of every pair; shape (B * GROUPS, 2), about -2 to 2."""
+    """Find the shape's centre in the first frame of every pair; shape (pairs, 2), about -2 to 2."""
     pixels = torch.from_numpy(clips[:, ::TEMPORAL_PATCH]).float().reshape(-1, SIDE_PX, SIDE_PX, 3)
     inside = ((pixels - pixels[:, :1, :1]).abs().sum(-1) > _ABOVE_NOISE).float()
     mass = inside.sum((1, 2)).clamp(min=1)
     axis = torch.arange(SIDE_PX).float()
     centre = torch.stack([(inside.sum(1) * axis).sum(1) / mass, (inside.sum(2) * axis).sum(1) / mass], 1)
     return centre / SIDE_PX * 4 - 2
-
-
-def _split(clips: npt.NDArray[np.uint8], size: int = 60) -> list[npt.NDArray[np.uint8]]:
-    return [clips[start : start + size] for start in range(0, len(clips), size)]

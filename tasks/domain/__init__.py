@@ -3,13 +3,18 @@
 from tasks.domain.cost import RunCost
 from tasks.domain.job import Job, Shard
 from tasks.domain.ledger import Part, TimeLedger
-from tasks.domain.outcome import Answer, Failure, JobResult, OrderBias, Stage
-from tasks.domain.spec import SAMPLER_OPTIONS, ModelIdentity, RunSpec, SamplerName, Sampling
+from tasks.domain.outcome import Answer, Failure, FirstAnswer, JobResult, OrderBias, Stage
+from tasks.domain.segment import WHOLE, Segment
+from tasks.domain.spec import ROUTING_OPTIONS, SAMPLER_OPTIONS, ModelIdentity, RunSpec, SamplerName, Sampling
+from tasks.domain.view import View, jobs_by_view
 
 __all__ = [
+    "ROUTING_OPTIONS",
     "SAMPLER_OPTIONS",
+    "WHOLE",
     "Answer",
     "Failure",
+    "FirstAnswer",
     "Job",
     "JobResult",
     "ModelIdentity",
@@ -19,7 +24,10 @@ __all__ = [
     "RunSpec",
     "SamplerName",
     "Sampling",
+    "Segment",
     "Shard",
     "Stage",
     "TimeLedger",
+    "View",
+    "jobs_by_view",
 ]

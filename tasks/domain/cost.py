@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import fsum
 
 from tasks.domain.ledger import Part
 
-_LOADED = frozenset(Part) - {Part.SETUP, Part.LOAD, Part.UNLOAD, Part.AUDIT}
+_LOADED = frozenset(Part) - {Part.SETUP, Part.ELSEWHERE, Part.LOAD, Part.UNLOAD, Part.AUDIT}
 _HELD = _LOADED | {Part.LOAD, Part.UNLOAD}
 
 
@@ -17,13 +18,15 @@ class RunCost:
     Attributes:
         jobs: Jobs that ended.
         wall_ms: Milliseconds by `Part`; together the run's wall time.
-        gpus: GPUs that the engine held; 0 on a CPU.
+        engines: Engines in processes of their own; `wall_ms` is the mean of them.
+        gpus: GPUs that the engines held; 0 on CPUs.
         prompt_tokens: Tokens of all prompts, videos included.
         cached_tokens: Those of them served by the prefix cache.
     """
 
     jobs: int
     wall_ms: dict[str, float]
+    engines: int = 1
     gpus: int
     prompt_tokens: int
     cached_tokens: int
@@ -31,12 +34,12 @@ class RunCost:
     @property
     def loaded_ms(self) -> float:
         """Milliseconds in which the engine answered, or could have."""
-        return sum(self.wall_ms.get(part, 0.0) for part in _LOADED)
+        return fsum(self.wall_ms.get(part, 0.0) for part in _LOADED)  # a set has another order in each process
 
     @property
     def held_ms(self) -> float:
         """Milliseconds from the engine's start to its end."""
-        return sum(self.wall_ms.get(part, 0.0) for part in _HELD)
+        return fsum(self.wall_ms.get(part, 0.0) for part in _HELD)
 
     @property
     def jobs_per_s(self) -> float:
@@ -46,7 +49,7 @@ class RunCost:
     @property
     def jobs_per_hour_held(self) -> float:
         """Jobs per hour for which a GPU, or an engine without one, was held."""
-        return self.jobs * 3.6e6 / (self.held_ms * max(1, self.gpus)) if self.held_ms else 0.0
+        return self.jobs * 3.6e6 / (self.held_ms * max(self.engines, self.gpus)) if self.held_ms else 0.0
 
     @property
     def busy(self) -> float:

@@ -6,8 +6,10 @@ import hashlib
 import json
 from typing import Any
 
+DIGEST_LENGTH = 32
+
 
 def digest_of(value: Any) -> str:  # noqa: ANN401 - any JSON value
     """Hash a JSON value independently of key order; 32 hex digits of SHA-256."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]

@@ -81,12 +81,36 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FirstAnswer:
+    """What was answered before it was decided whether to ask again.
+
+    Attributes:
+        label: The answer's text.
+        margin: Difference between its two highest probabilities.
+        below: The margin below which jobs were asked again.
+    """
+
+    label: str
+    margin: float
+    below: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
     """One labelled job, as it lands in the results table. Durations are milliseconds.
 
     Attributes:
         decode_method: How its frames were reached; see `tasks.video.keyframes`.
         decode_note: Why not by the shortest way, or what is wrong with the file; empty where all is well.
+        sampler: What chose its frames.
+        frames_decoded: Frames that came out of a decoder for them, now or when they were cached.
+        bytes_fetched: Bytes of the video that were read for them; 0 where they were cached.
+        longest_gap_s: Longest time of the video without a keyframe; None where unknown.
+        keyframe_cover: Share of the video that is near a keyframe; None where unknown.
+        verdict: Codes of why keyframes may not be enough for the video, by commas; empty where they are.
+        routed_by: What decided against keyframes: the job's `task`, the video's `verdict`, or the first answer's
+            `margin`; empty where nothing did.
+        first: The first answer of a cascade; None elsewhere.
     """
 
     job: Job
@@ -101,6 +125,14 @@ class JobResult:
     shard_index: int
     decode_method: str = ""
     decode_note: str = ""
+    sampler: str = "keyframes"
+    frames_decoded: int = 0
+    bytes_fetched: int = 0
+    longest_gap_s: float | None = None
+    keyframe_cover: float | None = None
+    verdict: str = ""
+    routed_by: str = ""
+    first: FirstAnswer | None = None
 
     @property
     def label(self) -> str:

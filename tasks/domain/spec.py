@@ -14,6 +14,7 @@ DEFAULT_TEMPLATE = "{prompt}\n{choices}\nAnswer with the option's letter from th
 
 SamplerName = Literal[
     "keyframes",
+    "auto",
     "uniform",
     "dynamic",
     "qwen2_vl",
@@ -24,9 +25,24 @@ SamplerName = Literal[
     "fps",
     "num_frames",
 ]
+LosslessName = Literal[
+    "uniform",
+    "dynamic",
+    "qwen2_vl",
+    "qwen3_vl",
+    "glm46v",
+    "molmo2",
+    "openpangu",
+    "fps",
+    "num_frames",
+]
+USUAL_LOSSLESS: LosslessName = "uniform"
+FITTED: Literal["fitted"] = "fitted"
 
-_OPTIONS_OF: dict[SamplerName, frozenset[str]] = {
-    "keyframes": frozenset(),
+_ENOUGH = frozenset({"min_keyframes", "max_gap_s", "near_s", "min_cover"})
+OPTIONS_OF: dict[SamplerName, frozenset[str]] = {
+    "keyframes": frozenset({"cascade"}),
+    "auto": frozenset({"cascade", "lossless", "motion_tasks", "still_tasks"}) | _ENOUGH,
     "uniform": frozenset({"fps"}),
     "dynamic": frozenset({"fps", "max_duration_s"}),
     "qwen2_vl": frozenset({"fps", "min_frames", "max_frames"}),
@@ -37,11 +53,16 @@ _OPTIONS_OF: dict[SamplerName, frozenset[str]] = {
     "fps": frozenset({"fps", "max_frames"}),
     "num_frames": frozenset(),
 }
-SAMPLER_OPTIONS = frozenset.union(*_OPTIONS_OF.values())
+SAMPLER_OPTIONS = frozenset.union(*OPTIONS_OF.values())
+ROUTING_OPTIONS = OPTIONS_OF["auto"]
 
 
 def _is_unset(value: object) -> bool:
     return value is None
+
+
+def _is_video(value: object) -> bool:
+    return value == "video"
 
 
 def _is_one(value: object) -> bool:
@@ -119,18 +140,83 @@ class Sampling(BaseModel):
             "empty keeps every pixel.",
         ),
     ] = None
+    lossless: Annotated[
+        LosslessName | None,
+        Field(exclude_if=_is_unset, description="What samples where keyframes are not enough; empty is uniform."),
+    ] = None
+    min_keyframes: Annotated[
+        int | None,
+        Field(ge=1, le=512, exclude_if=_is_unset, description="Fewest keyframes that are enough; empty is 4."),
+    ] = None
+    max_gap_s: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            le=86_400,
+            exclude_if=_is_unset,
+            description="Longest time without a keyframe, in seconds; empty is 2.5.",
+        ),
+    ] = None
+    near_s: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            le=86_400,
+            exclude_if=_is_unset,
+            description="Seconds within which a keyframe stands for what is shown; empty is 0.5.",
+        ),
+    ] = None
+    min_cover: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=1,
+            exclude_if=_is_unset,
+            description="Least share of a video that is as near to a keyframe; empty is 0.4.",
+        ),
+    ] = None
+    motion_tasks: Annotated[
+        tuple[str, ...] | None,
+        Field(exclude_if=_is_unset, description="Tasks or subtasks whose jobs are never shown keyframes alone."),
+    ] = None
+    still_tasks: Annotated[
+        tuple[str, ...] | None,
+        Field(
+            exclude_if=_is_unset,
+            description="Tasks or subtasks that any frame answers: their jobs are shown keyframes, however few.",
+        ),
+    ] = None
+    cascade: Annotated[
+        float | Literal["fitted"] | None,
+        Field(
+            exclude_if=_is_unset,
+            description="Ask again by the lossless sampler where the margin of the first answer is below this, 0 to 1; "
+            "fitted takes what `reelabel route fit` found, 0 asks none again.",
+        ),
+    ] = None
 
     @model_validator(mode="after")
     def _refuse_what_has_no_effect(self) -> Self:
         """Keep two specs that mean the same from looking different."""
-        stray = sorted((SAMPLER_OPTIONS - _OPTIONS_OF[self.sampler]) & self.model_dump().keys())
+        stray = sorted((SAMPLER_OPTIONS - self._options) & self.model_dump().keys())
         if stray:
-            takers = [name for name, options in _OPTIONS_OF.items() if options.issuperset(stray)]
+            takers = [name for name, options in OPTIONS_OF.items() if options.issuperset(stray)]
             hint = f", or choose the sampler {' or '.join(takers)}" if takers else ""
             raise ValueError(f"the sampler {self.sampler} takes no {' and no '.join(stray)}; leave it out{hint}")
         if self.min_frames and self.max_frames and self.min_frames > self.max_frames:
             raise ValueError(f"min_frames ({self.min_frames}) is more than max_frames ({self.max_frames})")
+        if both := sorted({*(self.motion_tasks or ())} & {*(self.still_tasks or ())}):
+            raise ValueError(f"{' and '.join(both)} cannot be in motion_tasks and in still_tasks; leave one out")
+        if isinstance(self.cascade, float) and not 0 <= self.cascade <= 1:
+            raise ValueError(f"cascade {self.cascade:g} is no margin; give one from 0 to 1, or {FITTED}")
         return self
+
+    @property
+    def _options(self) -> frozenset[str]:
+        options = OPTIONS_OF[self.sampler]
+        if self.sampler == "auto" or (self.cascade is not None and "cascade" in options):
+            return options | {"lossless"} | OPTIONS_OF[self.lossless or USUAL_LOSSLESS]
+        return options
 
 
 class ModelIdentity(BaseModel):
@@ -142,6 +228,10 @@ class ModelIdentity(BaseModel):
     revision: Annotated[str | None, Field(description="Hub revision.")] = None
     fingerprint: Annotated[str | None, Field(description="Content hash of a local model folder.")] = None
     dtype: Annotated[str, Field(description="Numeric type of the weights as served.")] = "auto"
+    served_at: Annotated[
+        str | None,
+        Field(exclude_if=_is_unset, description="The server whose name for it is all that is known of the weights."),
+    ] = None
 
 
 class RunSpec(BaseModel):
@@ -173,6 +263,11 @@ class RunSpec(BaseModel):
             "their probabilities are averaged.",
         ),
     ] = 1
+
+    frames_as: Annotated[
+        Literal["video", "images"],
+        Field(exclude_if=_is_video, description="What the model is told the frames are; images have no times."),
+    ] = "video"
 
     @cached_property
     def spec_id(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from infra.errors import FrameFileError, ObjectMissingError
@@ -16,10 +17,18 @@ if TYPE_CHECKING:
 class FrameCache:
     """Frame files below one root, by key."""
 
-    def __init__(self, objects: ObjectStore, root_uri: str) -> None:
-        """Keep the root, `s3://bucket/prefix` or `file:///folder`."""
+    def __init__(self, objects: ObjectStore, root_uri: str, *, keep_bytes: int = 0) -> None:
+        """Remember where.
+
+        Args:
+            objects: The store.
+            root_uri: `s3://bucket/prefix` or `file:///folder`.
+            keep_bytes: Most bytes of frame files that are kept in memory, from when they were found whole
+                or written until they are read, so that they need not be fetched once more.
+        """
         self._objects = objects
         self._root_uri = root_uri.rstrip("/")
+        self._kept = _Kept(keep_bytes)
 
     def uri_of(self, key: str) -> str:
         """Name the object behind a key."""
@@ -31,20 +40,25 @@ class FrameCache:
         Raises:
             ObjectMissingError: It is not there.
         """
-        return self._objects.read(self.uri_of(key))
+        return self._kept.take(key) or self._objects.read(self.uri_of(key))
 
     def find(self, key: str) -> FrameFile | None:
         """Look a frame file up; None where it is absent or damaged, and must be made."""
         try:
-            return decode_frame_file(self.read(key))
+            found = decode_frame_file(self.read(key))
         except (ObjectMissingError, FrameFileError):
             return None
+        self._kept.put(key, found.data)
+        return found
 
     def write(self, key: str, data: bytes) -> None:
         """Write a frame file once; a damaged one in its place is replaced, a whole one kept."""
         uri = self.uri_of(key)
-        if not self._objects.write_new(uri, data) and self.find(key) is None:
+        if not self._objects.write_new(uri, data):
+            if self.find(key):
+                return
             self._objects.replace(uri, data)
+        self._kept.put(key, data)
 
     def find_index(self, key: str) -> KnownIndex:
         """Look an index file up; nothing where it is absent or damaged."""
@@ -58,3 +72,29 @@ class FrameCache:
         uri, data = self.uri_of(key), encode_index(index)
         if not self._objects.write_new(uri, data) and not self.find_index(key):
             self._objects.replace(uri, data)
+
+
+class _Kept:
+    """Bytes by key, each taken once; the oldest make room for new ones. Safe to use from many threads."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._room_bytes = most_bytes
+        self._files: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def put(self, key: str, data: bytes) -> None:
+        with self._lock:
+            self._drop(key)
+            self._files[key] = data
+            self._room_bytes -= len(data)
+            while self._room_bytes < 0:
+                self._drop(next(iter(self._files)))
+
+    def take(self, key: str) -> bytes | None:
+        with self._lock:
+            return self._drop(key)
+
+    def _drop(self, key: str) -> bytes | None:
+        data = self._files.pop(key, None)
+        self._room_bytes += len(data or b"")
+        return data

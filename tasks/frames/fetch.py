@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from infra.errors import (
@@ -20,6 +20,7 @@ from infra.errors import (
     VideoUnavailableError,
 )
 from infra.uri import INLINE_SCHEME, WEB_SCHEMES, scheme_of, show_uri
+from tasks.domain.segment import WHOLE
 from tasks.frames.copies import Copies
 from tasks.frames.key import index_key
 from tasks.frames.packets import gather_packets, prove_packets
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from infra.objects import ObjectInfo, ObjectStore
-    from tasks.domain import Sampling
+    from tasks.domain import Sampling, Segment
     from tasks.frames.cache import FrameCache
     from tasks.frames.packets import StoredPackets
     from tasks.video.keyframes import Keyframes
@@ -68,6 +69,7 @@ class Fetcher:
         native: Frames unscaled and unrotated; reads the whole video.
         every: All keyframes instead of picks; reads the whole video.
         copies: Where whole copies stand.
+        segment: The part of the video to choose from.
         keep_packets: Get the keyframes' packets, too; reads local and small files in parts as well.
     """
 
@@ -81,6 +83,7 @@ class Fetcher:
     every: bool = False
     copies: Copies = field(default_factory=Copies)
     keep_packets: bool = False
+    segment: Segment = WHOLE
 
     def fetch(self, info: ObjectInfo) -> Fetched:
         """Decode the keyframes of one version of a video.
@@ -92,19 +95,20 @@ class Fetcher:
         self._require_size(info)
         local = self.objects.local_path(info.uri)
         with own_fault(info.uri), _explained():
-            wasted_bytes = 0
+            wasted_bytes = wasted_frames = 0
             if self._is_worth_parts(info, is_local=local is not None):
                 try:
                     return self._fetch_parts(info)
                 except MisledError as error:
-                    wasted_bytes = error.bytes_fetched
+                    wasted_bytes, wasted_frames = error.bytes_fetched, error.frames_decoded
                 except RangesIgnoredError:
                     pass
             if local is not None:
                 fetched = self._decode(local, bytes_fetched=info.size_bytes)
                 self.objects.stat(info.uri).require(fingerprint=info.fingerprint, max_bytes=None)
-                return fetched
-            return self._fetch_whole(info, wasted_bytes)
+            else:
+                fetched = self._fetch_whole(info, wasted_bytes)
+            return _with_waste(fetched, wasted_frames)
 
     def _require_size(self, info: ObjectInfo) -> None:
         if info.size_bytes == 0:
@@ -123,7 +127,9 @@ class Fetcher:
         key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
         known = self.cache.find_index(key) if self.cache else ()
         video = RemoteVideo(self.objects, info)
-        keyframes, index = self.pool.extract_by_ranges(video, sampling=self.sampling, limits=self.limits, known=known)
+        keyframes, index = self.pool.extract_by_ranges(
+            video, sampling=self.sampling, limits=self.limits, known=known, segment=self.segment
+        )
         if self.cache and not known:
             self.cache.write_index(key, index)
         return Fetched(
@@ -149,9 +155,20 @@ class Fetcher:
 
     def _decode(self, path: Path, *, fetch_ms: float = 0.0, bytes_fetched: int) -> Fetched:
         keyframes = self.pool.extract(
-            path, sampling=self.sampling, limits=self.limits, native=self.native, every=self.every
+            path,
+            sampling=self.sampling,
+            limits=self.limits,
+            native=self.native,
+            every=self.every,
+            segment=self.segment,
         )
         return Fetched(keyframes=keyframes, fetch_ms=fetch_ms, bytes_fetched=bytes_fetched)
+
+
+def _with_waste(fetched: Fetched, frames: int) -> Fetched:
+    """Count frames that were decoded in vain."""
+    keyframes = fetched.keyframes
+    return replace(fetched, keyframes=replace(keyframes, frames_decoded=keyframes.frames_decoded + frames))
 
 
 @contextmanager

@@ -18,16 +18,19 @@ import numpy as np
 import pyarrow as pa
 
 from infra.errors import FrameFileError
+from tasks.domain.segment import Segment
 from tasks.frames.key import SCHEMA_VERSION, decoder_versions
 from tasks.frames.pixels import Encoding, Lossless, decode_pixels, encode_pixels, write_options
 from tasks.frames.seal import BLANK_SEAL, SEAL_KEY, check_seal, seal
 from tasks.video.keyframes import NO_PTS, UNKNOWN_POSITION
+from tasks.video.verdict import judge
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.domain import Sampling
     from tasks.video.keyframes import Keyframes
+    from tasks.video.verdict import Thresholds, Verdict
 
 _METADATA_KEY = b"reelabel"
 _ALL_BUT_PIXELS = [1, 2, 3, 4]
@@ -36,16 +39,14 @@ _DAMAGE = (pa.ArrowException, OSError, KeyError, ValueError, IndexError)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FrameFile:
-    """A frame file that was found whole; its pixels are read when they are first asked for.
+    """A frame file that was found whole; its columns are read when they are first asked for.
 
     Attributes:
         data: The file's bytes.
         encoding: How the pixels are stored.
         shape: Of `images`: (N, H, W, 3).
-        pts: Presentation times in the stream's time base, `NO_PTS` where there is none; shape (N,), int64.
-        time_s: The same in seconds; shape (N,), float64.
-        frame_index: Positions in the linear decode, `UNKNOWN_POSITION` where unknown; shape (N,), int64.
-        is_keyframe: Whether each frame is a keyframe; shape (N,), bool.
+        sampler: What chose the frames.
+        frames_decoded: Frames that came out of a decoder for them.
         picks: Indices into `images` as shown to the model; shape (M,), int64.
         fps: Average frame rate of the source; 0.0 where unknown.
         duration_s: Length of the source; 0.0 where unknown.
@@ -61,10 +62,8 @@ class FrameFile:
     data: bytes = field(repr=False)
     encoding: Encoding
     shape: tuple[int, int, int, int]
-    pts: npt.NDArray[np.int64]
-    time_s: npt.NDArray[np.float64]
-    frame_index: npt.NDArray[np.int64]
-    is_keyframe: npt.NDArray[np.bool_]
+    sampler: str
+    frames_decoded: int
     picks: npt.NDArray[np.int64]
     fps: float
     duration_s: float
@@ -77,9 +76,67 @@ class FrameFile:
     facts: dict[str, Any] = field(repr=False)
 
     @property
+    def segment(self) -> Segment:
+        """The part of the source that frames were chosen from."""
+        return Segment(*self.facts["segment_s"])
+
+    @property
+    def starts_s(self) -> float | None:
+        """When the segment starts, by the clock of `time_s`; None for the whole source."""
+        starts_s: float | None = self.facts["starts_s"]
+        return starts_s
+
+    @property
+    def keyframe_ms(self) -> npt.NDArray[np.int64] | None:
+        """When each keyframe of the source is shown, in milliseconds; shape (K,), int64; None where unknown."""
+        times_ms = self.facts["keyframe_ms"]
+        return None if times_ms is None else np.array(times_ms, np.int64)
+
+    def judged(self, thresholds: Thresholds) -> Verdict:
+        """Judge the source by its keyframes."""
+        return judge(
+            self.keyframe_ms,
+            keyframes=self.keyframes_in_file,
+            duration_s=self.duration_s,
+            thresholds=thresholds,
+            segment=self.segment,
+        )
+
+    @property
     def image_bytes(self) -> int:
         """Bytes of `images`, whatever they take in the file."""
         return prod(self.shape)
+
+    @property
+    def pts(self) -> npt.NDArray[np.int64]:
+        """Presentation times in the stream's time base, `NO_PTS` where there is none; shape (N,), int64."""
+        pts: npt.NDArray[np.int64] = self._columns["pts"].fill_null(NO_PTS).to_numpy()
+        return pts
+
+    @property
+    def time_s(self) -> npt.NDArray[np.float64]:
+        """The same in seconds; shape (N,), float64."""
+        time_s: npt.NDArray[np.float64] = self._columns["time_s"].to_numpy()
+        return time_s
+
+    @property
+    def frame_index(self) -> npt.NDArray[np.int64]:
+        """Positions in the linear decode, `UNKNOWN_POSITION` where unknown; shape (N,), int64."""
+        positions: npt.NDArray[np.int64] = self._columns["frame_index"].fill_null(UNKNOWN_POSITION).to_numpy()
+        return positions
+
+    @property
+    def is_keyframe(self) -> npt.NDArray[np.bool_]:
+        """Whether each frame is a keyframe; shape (N,), bool."""
+        flags: npt.NDArray[np.bool_] = self._columns["is_keyframe"].to_numpy()
+        return flags
+
+    @cached_property
+    def _columns(self) -> pa.Table:
+        try:
+            return _open(self.data, columns=_ALL_BUT_PIXELS).combine_chunks()
+        except _DAMAGE as error:
+            raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
 
     @cached_property
     def images(self) -> npt.NDArray[np.uint8]:
@@ -141,6 +198,8 @@ def encode_frame_file(
         "fps": keyframes.fps,
         "duration_s": keyframes.duration_s,
         "total_frames": keyframes.total_frames,
+        "keyframe_ms": None if keyframes.keyframe_ms is None else keyframes.keyframe_ms.tolist(),
+        "frames_decoded": keyframes.frames_decoded,
         "keyframes_in_file": keyframes.keyframes_in_file,
         "pixel_aspect": keyframes.pixel_aspect,
         "native_width_px": keyframes.native_width_px,
@@ -152,6 +211,8 @@ def encode_frame_file(
         "decode_ms": keyframes.decode_ms,
         "source_uri": source_uri,
         "fingerprint": fingerprint,
+        "segment_s": list(keyframes.segment),
+        "starts_s": keyframes.starts_s,
         "sampling": sampling.model_dump(mode="json"),
         "made_by": {"reelabel": version("reelabel"), **decoder_versions()},
     }
@@ -166,26 +227,25 @@ def encode_frame_file(
 
 
 def decode_frame_file(data: bytes) -> FrameFile:
-    """Check a frame file, and read everything but its pixels.
+    """Check that a frame file is whole, and read its metadata.
 
     Raises:
         FrameFileError: The bytes are not a frame file of this version, or are damaged.
     """
     check_seal(data)
     try:
-        table = _open(data, columns=_ALL_BUT_PIXELS).combine_chunks()
-        metadata: dict[str, Any] = json.loads((table.schema.metadata or {})[_METADATA_KEY])
+        schema = pa.ipc.open_file(pa.py_buffer(data)).schema
+        metadata: dict[str, Any] = json.loads((schema.metadata or {})[_METADATA_KEY])
         if metadata["schema"] != SCHEMA_VERSION:
             raise FrameFileError(f"The frame file has schema {metadata['schema']}, not {SCHEMA_VERSION}.")
+        picks = np.array(metadata["picks"], np.int64)
         return FrameFile(
             data=data,
             encoding=metadata["encoding"],
-            shape=(table.num_rows, metadata["height_px"], metadata["width_px"], 3),
-            pts=table["pts"].fill_null(NO_PTS).to_numpy(),
-            time_s=table["time_s"].to_numpy(),
-            frame_index=table["frame_index"].fill_null(UNKNOWN_POSITION).to_numpy(),
-            is_keyframe=table["is_keyframe"].to_numpy(),
-            picks=np.array(metadata["picks"], np.int64),
+            shape=(int(picks.max()) + 1, metadata["height_px"], metadata["width_px"], 3),  # every frame is shown
+            sampler=metadata["sampling"]["sampler"],
+            frames_decoded=metadata["frames_decoded"],
+            picks=picks,
             fps=metadata["fps"],
             duration_s=metadata["duration_s"],
             total_frames=metadata["total_frames"],
@@ -202,7 +262,8 @@ def decode_frame_file(data: bytes) -> FrameFile:
 
 def _open(data: bytes, *, columns: list[int] | None = None) -> pa.Table:
     """Read all columns where they stand, or copies of some; the others are not decompressed."""
-    options = pa.ipc.IpcReadOptions(included_fields=columns)
+    # Pixels alone are large: threads for the other columns cost more than they save.
+    options = pa.ipc.IpcReadOptions(included_fields=columns, use_threads=False)
     return pa.ipc.open_file(pa.py_buffer(data), options=options).read_all()
 
 

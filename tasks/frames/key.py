@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import av
 
 from tasks.domain.digest import digest_of
+from tasks.domain.segment import WHOLE
 
 if TYPE_CHECKING:
-    from tasks.domain import Sampling
+    from tasks.domain import Sampling, Segment
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 def decoder_versions() -> dict[str, str]:
     """Name what decides on pixels: PyAV and FFmpeg's libraries."""
     libraries = {name: ".".join(map(str, numbers)) for name, numbers in av.library_versions.items()}
-    return {"av": version("av"), **libraries}
+    return {"av": _version("av"), **libraries}
+
+
+@cache
+def _version(package: str) -> str:
+    # Read from a file by `importlib`, each time: for every video that would take longer than to hash its key.
+    return version(package)
 
 
 def frame_key(
@@ -26,7 +34,7 @@ def frame_key(
     source_uri: str,
     fingerprint: str,
     sampling: Sampling,
-    segment_s: tuple[float | None, float | None] = (None, None),
+    segment: Segment = WHOLE,
 ) -> str:
     """Derive a key from everything that decides on the file's frames, and from no job.
 
@@ -36,20 +44,20 @@ def frame_key(
         source_uri: The video.
         fingerprint: Which version of it.
         sampling: Which frames, at what size.
-        segment_s: First and last instant in seconds.
+        segment: The part of it.
 
     Returns:
-        A path below the cache's root: `v2/ab/abcdef....arrow`.
+        A path below the cache's root: `v3/ab/abcdef....arrow`.
     """
     digest = digest_of(
         {
             "source_uri": source_uri,
             "fingerprint": fingerprint,
-            "segment_s": list(segment_s),
+            "segment_s": list(segment),
             "sampling": sampling.model_dump(mode="json"),
             "schema": SCHEMA_VERSION,
             "decoder": decoder_versions(),
-            "jpeg": version("pillow") if sampling.jpeg_quality else None,
+            "jpeg": _version("pillow") if sampling.jpeg_quality else None,
         },
     )
     return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.arrow"
@@ -59,7 +67,7 @@ def index_key(*, source_uri: str, fingerprint: str) -> str:
     """Derive the key of a video's index file, which is the same whoever decodes the video.
 
     Returns:
-        A path below the cache's root: `v2/ab/abcdef....index`.
+        A path below the cache's root: `v3/ab/abcdef....index`.
     """
     digest = digest_of({"source_uri": source_uri, "fingerprint": fingerprint, "schema": SCHEMA_VERSION})
     return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.index"

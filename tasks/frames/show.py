@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from tasks.video.keyframes import NO_PTS, UNKNOWN_POSITION
+from tasks.video.verdict import USUAL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,14 +16,16 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.video.keyframes import Keyframes
+    from tasks.video.verdict import Thresholds
 
 _CAPTION_PX = 16
 _MOST_COLUMNS = 4
 
 
-def describe(keyframes: Keyframes) -> dict[str, Any]:
+def describe(keyframes: Keyframes, thresholds: Thresholds = USUAL) -> dict[str, Any]:
     """List the picks in the order shown, and the facts of their video, as JSON values."""
     height, width = keyframes.images.shape[1:3]
+    verdict = keyframes.judged(thresholds)
     picks = [_describe_pick(keyframes, row) for row in keyframes.picks.tolist()]
     if keyframes.deviation_s is not None:
         deviations_s = keyframes.deviation_s.round(6).tolist()
@@ -31,6 +34,11 @@ def describe(keyframes: Keyframes) -> dict[str, Any]:
         "picks": picks,
         "unique_frames": len(keyframes.images),
         "keyframes_in_file": keyframes.keyframes_in_file,
+        "longest_gap_s": verdict.longest_gap_s,
+        "keyframe_cover": verdict.cover,
+        "verdict": list(verdict.reasons),
+        "sampler": keyframes.sampler,
+        "frames_decoded": keyframes.frames_decoded,
         "total_frames": keyframes.total_frames,
         "fps": keyframes.fps,
         "duration_s": keyframes.duration_s,

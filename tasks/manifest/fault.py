@@ -27,6 +27,11 @@ class Fault:
     count: int = 0
     first_rows: tuple[str, ...] = ()
 
+    def __add__(self, later: Fault) -> Fault:
+        """Count the same fault of later rows in."""
+        first = (*self.first_rows, *later.first_rows)[:_SHOWN_ROWS]
+        return Fault(rule=self.rule, count=self.count + later.count, first_rows=first)
+
     def __str__(self) -> str:
         """Say it with its count and first rows."""
         if not self.count:

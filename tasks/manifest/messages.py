@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from tasks.manifest.fault import Fault, fault_of_rows
+from tasks.manifest.schema import ROW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,19 +76,21 @@ def resolve_messages(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
     """Fill `video_uri`, `prompt` and `system_prompt` of the rows that have messages.
 
     Args:
-        frame: Has the manifest's columns, `messages` as JSON.
+        frame: Has the manifest's columns, `messages` as JSON, and the rows' numbers as `ROW`.
 
     Returns:
         The frame, and what is wrong with its messages; where something is, the row is as it was.
     """
     broken: dict[str, list[tuple[int, object]]] = defaultdict(list)
+    if frame["messages"].null_count() == len(frame):
+        return frame, []
     questions: list[dict[str, str | None] | None] = [None] * len(frame)
-    rows = frame.select("job_id", "messages", *_GIVEN).with_row_index("row").drop_nulls("messages")
+    rows = frame.select(ROW, "job_id", "messages", *_GIVEN).with_row_index("place").drop_nulls("messages")
     for row in rows.iter_rows(named=True):
         try:
-            questions[row["row"]] = _question(row)
+            questions[row["place"]] = _question(row)
         except ValueError as error:
-            broken[f"messages: {error}."].append((row["row"], row["job_id"]))
+            broken[f"messages: {error}."].append((row[ROW], row["job_id"]))
     faults = [fault_of_rows(rule, "job_id", found) for rule, found in broken.items()]
     asked = pl.Series("asked", questions, dtype=_QUESTION)
     given = [pl.coalesce(asked.struct.field(name), pl.col(name)).alias(name) for name in _GIVEN]

@@ -24,6 +24,8 @@ OPTIONAL: dict[str, pl.DataType] = {
     "subtask": pl.String(),
 }
 COLUMNS = REQUIRED | OPTIONAL
+# Beside them: a row's number in the manifest, from 0.
+ROW = "row"
 
 SCHEMES = ("s3", "file", *WEB_SCHEMES, INLINE_SCHEME)
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+import polars as pl
 
 from infra.errors import ChoicesAmbiguousError
 from infra.wording import counted
 from tasks.model.choices import choice_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
 
-    from tasks.domain import Job
     from tasks.model.identity import ModelCard
 
 _SHOWN_IDS = 3
 _REMEMBERED = 65_536
+_TOLD_APART_BY = {"text": pl.col("choices"), "letter": pl.col("choices").list.len()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,30 +29,29 @@ class AmbiguousJobs:
 
     Attributes:
         jobs: Jobs looked at.
-        job_ids: Those of them that will fail, by the reason.
+        count: How many of them will fail.
+        reason: The most frequent one.
+        job_ids: The first in the manifest of those that fail for it.
     """
 
     jobs: int
-    job_ids: dict[str, list[str]]
-
-    @property
-    def count(self) -> int:
-        """How many will fail."""
-        return sum(map(len, self.job_ids.values()))
+    count: int
+    reason: str
+    job_ids: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Say it in one sentence, and give the most frequent reason."""
-        reason, ids = max(self.job_ids.items(), key=lambda item: len(item[1]))
+        """Say it in one sentence."""
         verb = "has" if self.count == 1 else "have"
-        shown = ", ".join(ids[:_SHOWN_IDS])
+        shown = ", ".join(self.job_ids)
         jobs = counted(self.jobs, "job")
         return (
-            f"{self.count:,} of {jobs} {verb} choices that the tokenizer cannot tell apart, such as {shown}: {reason}"
+            f"{self.count:,} of {jobs} {verb} choices that the tokenizer cannot tell apart, such as {shown}: "
+            f"{self.reason}"
         )
 
 
 def find_ambiguous(
-    jobs: Sequence[Job],
+    parts: Iterable[pl.DataFrame],
     *,
     scoring: Literal["letter", "text"],
     encode: Callable[[str], list[int]],
@@ -59,7 +59,7 @@ def find_ambiguous(
     """Look at every job's choices, each set of them once.
 
     Args:
-        jobs: The jobs to be asked.
+        parts: The jobs to be asked, with `row`, `job_id` and `choices`.
         scoring: By the choice's letter, or by the first token of its own text.
         encode: The tokenizer, without special tokens.
 
@@ -68,29 +68,43 @@ def find_ambiguous(
     """
 
     @lru_cache(_REMEMBERED)
-    def reason_against(choices: tuple[str, ...]) -> str | None:
+    def reason_against(choices: tuple[str, ...] | int) -> str | None:
         try:
-            choice_tokens(choices, scoring=scoring, encode=encode)
+            # Letters depend on nothing but their number.
+            shown = ("",) * choices if isinstance(choices, int) else choices
+            choice_tokens(shown, scoring=scoring, encode=encode)
         except ChoicesAmbiguousError as error:
             return error.message
         return None
 
-    found: dict[str, list[str]] = defaultdict(list)
-    for job in jobs:
-        # Letters depend on nothing but their number.
-        reason = reason_against(job.choices if scoring == "text" else ("",) * len(job.choices))
-        if reason:
-            found[reason].append(job.job_id)
-    return AmbiguousJobs(jobs=len(jobs), job_ids=dict(found)) if found else None
+    jobs, found = 0, [pl.DataFrame(schema={"row": pl.UInt32, "job_id": pl.String, "reason": pl.String})]
+    for part in parts:
+        jobs += len(part)
+        sets = part.group_by(choices=_TOLD_APART_BY[scoring]).agg("row", "job_id")
+        distinct = (tuple(each) if isinstance(each, list) else each for each in sets["choices"].to_list())
+        reasons = pl.Series("reason", map(reason_against, distinct), dtype=pl.String)
+        failing = sets.with_columns(reasons).drop_nulls("reason")
+        found.append(failing.select("row", "job_id", "reason").explode("row", "job_id"))
+    return _summed_up(pl.concat(found).sort("row"), jobs)
+
+
+def _summed_up(found: pl.DataFrame, jobs: int) -> AmbiguousJobs | None:
+    if found.is_empty():
+        return None
+    reason = found["reason"].mode(maintain_order=True)[0]
+    first = found.filter(pl.col("reason") == reason)["job_id"].head(_SHOWN_IDS)
+    return AmbiguousJobs(jobs=jobs, count=len(found), reason=reason, job_ids=tuple(first))
 
 
 def read_encoder(card: ModelCard) -> Callable[[str], list[int]] | None:
     """Read a model's tokenizer without the engine, in a fraction of a second.
 
     Returns:
-        Encodes text without special tokens; None where the model has no `tokenizer.json`, so that only
-        the engine can tell.
+        Encodes text without special tokens; None where the model has no `tokenizer.json`, or only a server
+        has the model, so that only what answers can tell.
     """
+    if card.identity.served_at:
+        return None
     try:
         from tokenizers import Tokenizer  # noqa: PLC0415 - comes with the engine's extra
 

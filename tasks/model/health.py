@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -11,18 +12,51 @@ from infra.health import Check
 from tasks.model.identity import read_model_card
 from tasks.model.process import engine_environment
 from tasks.model.questions import EngineConfig
+from tasks.model.server.health import check_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from infra.settings import Settings
+    from tasks.model.tuning import Tuning
 
 _TIMEOUT_S = 180
 _IMPORT = "import torch, vllm; print(vllm.__version__, 'on torch', torch.__version__, end='')"
 
 
+def check_tuning(config: EngineConfig) -> Iterator[Check]:
+    """Say what an engine would be set to on this machine, and why; loads no model.
+
+    Args:
+        config: How it would be loaded.
+    """
+    environment = engine_environment(config)
+    found = subprocess.run(
+        [sys.executable, "-P", "-m", "tasks.model.shape"],
+        input=pickle.dumps(config),
+        env=environment,
+        capture_output=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    if found.returncode:
+        last_line = (found.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        advice = "The model's configuration cannot be read; see model.name and model.revision."
+        yield Check(name="engine settings", ok=False, detail=last_line, advice=advice)
+        return
+    chosen: Tuning | ReelabelError = pickle.loads(found.stdout)  # noqa: S301 - from our own process
+    if isinstance(chosen, ReelabelError):
+        yield Check(name="engine settings", ok=False, detail=chosen.code, advice=chosen.message)
+        return
+    yield Check(name="engine settings", ok=True, detail=chosen.values)
+    yield Check(name="chosen because", ok=True, detail=chosen.reason)
+
+
 def check_engine(settings: Settings) -> Iterator[Check]:
-    """Look at the engine and its model; importing vLLM takes some seconds."""
+    """Look at the engine and its model, or at the server in their place; importing vLLM takes some seconds."""
+    if settings.model.engine == "openai":
+        yield check_server(settings)
+        return
     try:
         card = read_model_card(settings.model.name, revision=settings.model.revision)
         yield Check(name="model", ok=True, detail=f"{card.identity.name} at {card.location}")

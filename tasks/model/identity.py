@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import ModelError
-from tasks.domain import ModelIdentity
+from tasks.domain import ModelIdentity, SamplerName
 
 TINY_MODEL = Path(__file__).parents[1] / "demo" / "reelabel-tiny"
 
@@ -18,6 +18,22 @@ _PROCESSOR_FILES = ("processor_config.json", "video_preprocessor_config.json", "
 _WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
 _WHOLE_FILE_BYTES = 64 * 1024**2
 _SAMPLE_BYTES = 1024**2
+_PATCH_PX = 14  # of Qwen2-VL, whose first configurations left it out
+# Their limit is one of all frames together, whose number times height times width it bounds.
+_LIMITED_AS_A_WHOLE = frozenset({"Qwen3VLVideoProcessor", "Glm4vVideoProcessor", "Glm46VVideoProcessor"})
+# As vLLM chooses its loader by the model's processor; what is not here, it samples uniformly. By the model's
+# type where older configurations name no processor for videos.
+_SAMPLER_OF: dict[str, SamplerName] = {
+    "Qwen2VLVideoProcessor": "qwen2_vl",
+    "Qwen3VLVideoProcessor": "qwen3_vl",
+    "Cosmos3EdgeVideoProcessor": "qwen3_vl",
+    "Glm4vVideoProcessor": "dynamic",
+    "Glm46VVideoProcessor": "glm46v",
+    "Molmo2VideoProcessor": "molmo2",
+    "qwen2_vl": "qwen2_vl",
+    "qwen2_5_vl": "qwen2_vl",
+    "glm4v": "dynamic",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +44,28 @@ class ModelCard:
         identity: Goes into the spec.
         location: What the engine loads: a folder or a hub name.
         revision: The hub's commit; None for a folder.
-        size_multiple_px: Frame width and height must be multiples of this.
+        size_multiple_px: Frames whose width and height are multiples of this need no more scaling by the
+            model's processor; 1 where that scales all frames to one size of its own.
         max_pixels: The model's own limit for one frame; None where it names none.
+        max_video_pixels: The same for all frames of a video together.
+        faithful_sampler: Shows the model frames as it was trained to see them.
+        faithful_frames: How many; None where the sampler or the settings tell.
     """
 
     identity: ModelIdentity
     location: str
     size_multiple_px: int
     max_pixels: int | None
+    max_video_pixels: int | None = None
     revision: str | None = None
+    faithful_sampler: SamplerName = "uniform"
+    faithful_frames: int | None = None
+
+    def most_pixels(self, num_frames: int) -> int | None:
+        """Give the model's own limit for each of some frames; None where it names none."""
+        # Frames are taken in pairs: an odd one is shown twice.
+        share = self.max_video_pixels and self.max_video_pixels // (num_frames + num_frames % 2)
+        return min(filter(None, (self.max_pixels, share)), default=None)
 
 
 def read_model_card(name: str | None, *, revision: str | None = None, dtype: str = "auto") -> ModelCard:
@@ -63,11 +92,14 @@ def _folder_card(folder: Path, dtype: str) -> ModelCard:
     if not any(next(folder.glob(pattern), None) for pattern in _WEIGHT_PATTERNS):
         raise ModelError(f"Model folder {folder} holds no weights (*.safetensors); copy them there.")
     processors = [_read_json(folder / file) for file in _PROCESSOR_FILES if (folder / file).is_file()]
+    max_pixels, max_video_pixels = _pixel_limits(processors)
     return ModelCard(
         identity=ModelIdentity(name=folder.name, fingerprint=fingerprint_folder(folder), dtype=dtype),
         location=str(folder),
         size_multiple_px=_size_multiple_px(config),
-        max_pixels=_max_pixels(processors),
+        max_pixels=max_pixels,
+        max_video_pixels=max_video_pixels,
+        **_faithful(config, processors),
     )
 
 
@@ -90,12 +122,16 @@ def _hub_card(name: str, revision: str | None, dtype: str) -> ModelCard:
     for file in _PROCESSOR_FILES:
         with contextlib.suppress(OSError, ValueError):
             processors.append(_read_json(Path(hf_hub_download(name, file, revision=commit))))
+    config = _read_json(path)
+    max_pixels, max_video_pixels = _pixel_limits(processors)
     return ModelCard(
         identity=ModelIdentity(name=name, revision=commit, dtype=dtype),
         location=name,
         revision=commit,
-        size_multiple_px=_size_multiple_px(_read_json(path)),
-        max_pixels=_max_pixels(processors),
+        size_multiple_px=_size_multiple_px(config),
+        max_pixels=max_pixels,
+        max_video_pixels=max_video_pixels,
+        **_faithful(config, processors),
     )
 
 
@@ -137,14 +173,28 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _size_multiple_px(config: dict[str, Any]) -> int:
     vision = config.get("vision_config") or {}
-    return int(vision.get("patch_size", 14)) * int(vision.get("spatial_merge_size", 2))
+    merged = vision.get("spatial_merge_size")  # only models that take frames of any size merge patches by it
+    return int(vision.get("patch_size", _PATCH_PX)) * int(merged) if merged else 1
 
 
-def _max_pixels(processors: list[dict[str, Any]]) -> int | None:
+def _pixel_limits(processors: list[dict[str, Any]]) -> tuple[int | None, int | None]:
+    """Find the limits on one frame and on all frames together."""
     for config in processors:
         video = config.get("video_processor") or config
         size = video.get("size") or {}
-        limit = video.get("max_pixels") or size.get("longest_edge")
+        # Both edges stand for areas; a longest edge alone is what it says, and no limit of ours.
+        limit = video.get("max_pixels") or ("shortest_edge" in size and size.get("longest_edge"))
         if limit:
-            return int(limit)
-    return None
+            as_a_whole = video.get("video_processor_type") in _LIMITED_AS_A_WHOLE
+            return (None, int(limit)) if as_a_whole else (int(limit), None)
+    return None, None
+
+
+def _faithful(config: dict[str, Any], processors: list[dict[str, Any]]) -> dict[str, Any]:
+    """Find how the model was trained to see a video."""
+    videos = [processor.get("video_processor") or processor for processor in processors]
+    frames = next((int(video["num_frames"]) for video in videos if video.get("num_frames")), None)
+    if frames:
+        return {"faithful_sampler": "uniform", "faithful_frames": frames}
+    names = [*(video.get("video_processor_type") for video in videos), config.get("model_type")]
+    return {"faithful_sampler": next((_SAMPLER_OF[name] for name in names if name in _SAMPLER_OF), "uniform")}

@@ -34,11 +34,17 @@ def question_text(template: str, *, prompt: str, choices: Sequence[str], example
     return f"{examples}\n\n{question}" if examples else question
 
 
-def question_of(job: Job, spec: RunSpec) -> Question:
-    """Make what the engine is asked for a job, in each of its orders; its own wording comes before the spec's."""
+def question_of(job: Job, spec: RunSpec, *, video_id: str | None = None) -> Question:
+    """Make what the engine is asked for a job, in each of its orders; its own wording comes before the spec's.
+
+    Args:
+        job: The job.
+        spec: How it is asked.
+        video_id: Key into the batch's frame files; None is the video's URI.
+    """
     question, *others = (
         Question(
-            video_id=job.video_uri,
+            video_id=video_id or job.video_uri,
             text=question_text(
                 job.template or spec.template,
                 prompt=job.prompt,
@@ -54,10 +60,21 @@ def question_of(job: Job, spec: RunSpec) -> Question:
     return replace(question, others=tuple(others))
 
 
-def chat_messages(text: str, system_prompt: str | None) -> list[dict[str, Any]]:
+def chat_messages(text: str, system_prompt: str | None, *, placeholder: str | None = None) -> list[dict[str, Any]]:
     """Make OpenAI-style messages with the video before the question.
 
     That order lets questions on one video share its prefill.
+
+    Args:
+        text: The question with its choices.
+        system_prompt: None leaves it to the model's chat template.
+        placeholder: What stands for a video in the text, for a template that takes texts alone; None lays
+            messages out in parts, which is what all other templates take, of the system's message, too.
     """
-    user = {"role": "user", "content": [{"type": "video"}, {"type": "text", "text": text}]}
-    return [user] if system_prompt is None else [{"role": "system", "content": system_prompt}, user]
+    if placeholder is not None:
+        user: dict[str, Any] = {"role": "user", "content": f"{placeholder}\n{text}"}
+        system: dict[str, Any] = {"role": "system", "content": system_prompt}
+    else:
+        user = {"role": "user", "content": [{"type": "video"}, {"type": "text", "text": text}]}
+        system = {"role": "system", "content": [{"type": "text", "text": system_prompt}]}
+    return [user] if system_prompt is None else [system, user]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tasks.domain import Answer
 
@@ -20,18 +20,36 @@ class EngineConfig:
         revision: Hub revision; None is the default branch.
         dtype: `auto` or a numeric type of vLLM's.
         max_model_len: Longest prompt plus one token; None takes the model's own.
-        max_num_seqs: Prompts in one engine step.
+        max_num_seqs: Prompts in one engine step; this and the next four are chosen where they are None.
+        max_num_batched_tokens: Tokens in one engine step.
         cpu_kv_cache_gib: KV cache on a CPU.
         gpu_memory_utilization: Share of the GPU's memory that the engine takes.
+        enforce_eager: Whether the model is neither compiled nor captured in graphs.
+        num_frames: Of a video, as it is sampled; what is chosen goes by its tokens.
+        max_pixels: Most of one frame.
+        size_multiple_px: Side of the square that a token stands for.
+        load_format: `auto`; `dummy` makes weights up, fit to measure an architecture, never to label.
+        tensor_parallel_size: GPUs that the model is spread over.
+        devices: Those GPUs, as `CUDA_VISIBLE_DEVICES` names them; empty leaves all that are visible.
+        render_processes: Processes in which prompts and videos are laid out for the engine.
     """
 
     model: str
     revision: str | None = None
     dtype: str = "auto"
     max_model_len: int | None = None
-    max_num_seqs: int = 64
-    cpu_kv_cache_gib: int = 1
-    gpu_memory_utilization: float = 0.9
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    cpu_kv_cache_gib: int | None = None
+    gpu_memory_utilization: float | None = None
+    enforce_eager: bool | None = None
+    num_frames: int = 16
+    max_pixels: int = 602_112
+    size_multiple_px: int = 28
+    load_format: Literal["auto", "dummy"] = "auto"
+    tensor_parallel_size: int = 1
+    devices: tuple[str, ...] = ()
+    render_processes: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +62,7 @@ class EngineInfo:
         max_model_len: Most tokens of a prompt and its answer.
         start_ms: From the process's first line to the loaded model.
         versions: By package.
+        tuning: What was chosen of its settings, or how a server is asked, in a line.
     """
 
     device: str
@@ -51,6 +70,30 @@ class EngineInfo:
     max_model_len: int
     start_ms: float
     versions: dict[str, str]
+    tuning: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineTimes:
+    """What an engine did with its time; milliseconds.
+
+    Attributes:
+        busy_ms: Computing answers.
+        waited_ms: Idle, with something being rendered for it.
+        restart_ms: Being started again.
+    """
+
+    busy_ms: float = 0.0
+    waited_ms: float = 0.0
+    restart_ms: float = 0.0
+
+    def __add__(self, other: EngineTimes) -> EngineTimes:
+        """Add up."""
+        return EngineTimes(
+            busy_ms=self.busy_ms + other.busy_ms,
+            waited_ms=self.waited_ms + other.waited_ms,
+            restart_ms=self.restart_ms + other.restart_ms,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +151,30 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartFailure:
-    """Why the engine could not be loaded."""
+class EngineFailure:
+    """Why the engine could not be loaded, or ended."""
 
     message: str
 
 
 Reply = Answer | Refusal
+
+
+class Ticket(NamedTuple):
+    """Where a question came from: the number of its batch, and its place there."""
+
+    batch: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replies:
+    """What the engine's process says after each step.
+
+    Attributes:
+        replies: Questions that ended.
+        times: Of the step, and of what went before it.
+    """
+
+    replies: list[tuple[Ticket, Reply]]
+    times: EngineTimes

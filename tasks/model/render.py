@@ -12,20 +12,14 @@ import sys
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from vllm.engine.arg_utils import EngineArgs
-from vllm.exceptions import VLLMValidationError
-from vllm.renderers import renderer_from_config
-
 from infra.errors import JobError
-from tasks.model.choices import choice_tokens
-from tasks.model.engine import engine_prompt, explain_refusal, llm_arguments
+from tasks.model.inputs import InputRenderer
 from tasks.model.questions import Refusal
 from tasks.model.rendered import PromptRun, RenderedPrompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tasks.model.questions import Question
     from tasks.model.rendered import PromptRequest
 
 _FEWEST_REPEATS = 4
@@ -43,44 +37,34 @@ def main() -> None:
 
 def render(request: PromptRequest) -> RenderedPrompt:
     """Render a question as the engine would, as far as it comes."""
-    config = EngineArgs(**llm_arguments(request.config)).create_engine_config()
-    renderer = renderer_from_config(config)
-    tokenizer = renderer.get_tokenizer()
-    max_model_len = int(config.model_config.max_model_len)
+    renderer = InputRenderer(request.config)
+    tokenizer = renderer.tokenizer
     refusals: list[Refusal] = []
     try:
-        choices = _choices(request.question, tokenizer)
+        found = renderer.tokens(request.question)
+        choices = tuple({token: tokenizer.decode([token]) for token in sorted(tokens)} for tokens in found)
     except JobError as error:
         choices = ()
         refusals.append(Refusal.of(error))
-    prompt = engine_prompt(tokenizer, request.question, request.video)
+    prompt = renderer.prompt(request.question, request.video, video_hash="the only one")
     runs: tuple[PromptRun, ...] = (PromptRun(text=prompt["prompt"]),)
     tokens = video_tokens = None
     try:
-        [rendered] = renderer.render_cmpl([prompt])
+        rendered = renderer.render(prompt)
         ids = rendered["prompt_token_ids"]
         tokens = len(ids)
         video_tokens = sum(place.get_num_embeds() for place in rendered["mm_placeholders"]["video"])
         runs = tuple(_runs(ids, tokenizer))
-    except (ValueError, VLLMValidationError) as error:
-        refusals.append(Refusal.of(explain_refusal(error, max_model_len)))
+    except JobError as error:
+        refusals.append(Refusal.of(error))
     return RenderedPrompt(
         runs=runs,
         tokens=tokens,
         video_tokens=video_tokens,
-        max_model_len=max_model_len,
+        max_model_len=renderer.max_model_len,
         choices=choices,
         refusals=tuple(refusals),
     )
-
-
-def _choices(question: Question, tokenizer: Any) -> tuple[dict[int, str], ...]:  # noqa: ANN401 - transformers' tokenizer
-    found = choice_tokens(
-        question.choices,
-        scoring=question.scoring,
-        encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
-    )
-    return tuple({token: tokenizer.decode([token]) for token in sorted(tokens)} for tokens in found)
 
 
 def _runs(ids: list[int], tokenizer: Any) -> Iterator[PromptRun]:  # noqa: ANN401 - transformers' tokenizer

@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import or_, update
 
-from tasks.results.stage import ASKED, staged_jobs
+from tasks.results.stage import ASKED, has_rows, staged_jobs
 from tasks.results.tables import FAILURE, RESULT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sqlalchemy import Engine
 
-    from tasks.domain import Job
+    from tasks.manifest.table import JobTable
 
 _ANNOTATIONS = ("answer", "task", "subtask")
 
 
-def refresh_annotations(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[Job]) -> None:
+def refresh_annotations(engine: Engine, *, dataset: str, spec_id: str, jobs: JobTable) -> None:
     """Give rows of earlier runs the `answer`, `task` and `subtask` that the manifest has now.
 
     Raises:
         DatabaseUnavailableError: Nothing was changed.
     """
-    with staged_jobs(engine, jobs) as connection:
+    if not has_rows(engine, dataset=dataset, spec_id=spec_id):
+        return
+    with staged_jobs(engine, jobs.parts()) as connection:
         for table in (RESULT, FAILURE):
             names = [name for name in _ANNOTATIONS if name in table.c]
             statement = update(table).where(

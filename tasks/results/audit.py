@@ -6,21 +6,26 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 from sqlalchemy import text
 
 from infra.wording import counted
 from sql.queries import read_query
-from tasks.results.stage import staged_jobs
+from tasks.results.listing import write_listing
+from tasks.results.stage import KEYS, frames_of, staged_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from sqlalchemy import Engine, Row
 
     from tasks.domain import Job
 
-_FAULTS = ("missing", "doubled", "stale")
+_FAULTS = ("missing", "doubled", "stale", "repeated")
 _SHOWN = 3
+_JUDGED = text("CREATE TEMPORARY TABLE judged (job_id text, code text, ending text) ON COMMIT DROP")
+_AUDIT, _REPEATED, _COUNTS = (text(read_query(name)) for name in ("audit", "audit_repeated", "audit_counts"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +39,10 @@ class AuditReport:
         missing: Jobs with neither.
         doubled: Jobs with both.
         stale: Jobs whose row was made for another prompt, video or choices.
+        repeated: Ids that several rows of the manifest have.
         orphaned: Rows of the dataset whose job is not in the manifest; no fault, other manifests made them.
         codes: Failures by code.
-        examples: The first few job ids that are missing, doubled or stale.
+        examples: The first few job ids that are missing, doubled, stale or repeated.
     """
 
     jobs: int
@@ -45,6 +51,7 @@ class AuditReport:
     missing: int
     doubled: int
     stale: int
+    repeated: int
     orphaned: int
     codes: dict[str, int]
     examples: tuple[str, ...]
@@ -52,7 +59,7 @@ class AuditReport:
     @property
     def is_reconciled(self) -> bool:
         """Whether every job ended exactly once."""
-        return self.labels + self.failures == self.jobs and not self.doubled + self.missing + self.stale
+        return self.labels + self.failures == self.jobs and not self.repeated
 
     def __str__(self) -> str:
         """Say it in one sentence."""
@@ -61,19 +68,61 @@ class AuditReport:
         if self.is_reconciled:
             return f"Reconciled: {counts}."
         faults = f"{self.missing:,} missing, {self.doubled:,} doubled, {self.stale:,} stale"
+        if self.repeated:
+            faults += f", {self.repeated:,} ids on several rows of the manifest"
         return f"Not reconciled: {counts}, but {faults}, such as {', '.join(self.examples)}; run classify again."
 
 
-def audit_jobs(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[Job]) -> AuditReport:
+def audit_jobs(
+    engine: Engine,
+    *,
+    dataset: str,
+    spec_id: str,
+    jobs: Sequence[Job] | Iterable[pl.DataFrame],
+    listing: Path | None = None,
+) -> AuditReport:
     """Compare a manifest's jobs with the rows of the database, in one snapshot.
+
+    Args:
+        engine: The database.
+        dataset: Where the jobs' ids are unique.
+        spec_id: The way of asking.
+        jobs: Jobs, or frames of a manifest's columns with `row` and `job_digest`.
+        listing: File for the ids that have no label, see `write_listing`.
 
     Raises:
         DatabaseUnavailableError: Postgres did not answer.
     """
-    with staged_jobs(engine, jobs) as connection:
-        key = {"dataset": dataset, "spec_id": spec_id}
-        rows = connection.execute(text(read_query("audit")), key).all()
-    return _report(len(jobs), rows)
+    seen = _Ids()
+    with staged_jobs(engine, seen.noted(jobs), columns=KEYS) as connection:
+        connection.execute(_JUDGED)
+        connection.execute(_AUDIT, {"dataset": dataset, "spec_id": spec_id})
+        if seen.may_repeat:
+            connection.execute(_REPEATED)
+        rows = connection.execute(_COUNTS).all()
+        if listing:
+            write_listing(connection, listing)
+    return _report(seen.count, rows)
+
+
+class _Ids:
+    """Ids as they pass, by their hashes: to group ten million texts would take Postgres longer than all else."""
+
+    def __init__(self) -> None:
+        self._hashes = [pl.Series([], dtype=pl.UInt64)]
+
+    def noted(self, jobs: Sequence[Job] | Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+        for frame in frames_of(jobs):
+            self._hashes.append(frame["job_id"].hash())
+            yield frame
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self._hashes))
+
+    @property
+    def may_repeat(self) -> bool:
+        return pl.concat(self._hashes).is_duplicated().any()
 
 
 def _report(jobs: int, rows: Iterable[Row[Any]]) -> AuditReport:
@@ -88,11 +137,12 @@ def _report(jobs: int, rows: Iterable[Row[Any]]) -> AuditReport:
             first_ids[row.ending] += row.first_ids
     return AuditReport(
         jobs=jobs,
-        labels=counts["labelled"],
+        labels=jobs - sum(counts[ending] for ending in ("failed", "missing", "doubled", "stale")),
         failures=counts["failed"],
         missing=counts["missing"],
         doubled=counts["doubled"],
         stale=counts["stale"],
+        repeated=counts["repeated"],
         orphaned=counts["orphaned"],
         codes=dict(codes.most_common()),
         examples=tuple(job_id for ids in first_ids.values() for job_id in sorted(ids)[:_SHOWN]),

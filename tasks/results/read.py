@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from sqlalchemy import Boolean, DateTime, Double, Integer, SmallInteger, Text, Uuid, cast, select
+from sqlalchemy import BigInteger, Boolean, DateTime, Double, Integer, SmallInteger, Text, Uuid, cast, select
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from infra.database import database_errors
@@ -24,6 +24,7 @@ _DTYPES: dict[type[TypeEngine[Any]], pl.DataType] = {
     Boolean: pl.Boolean(),
     SmallInteger: pl.Int16(),
     Integer: pl.Int32(),
+    BigInteger: pl.Int64(),
     Double: pl.Float64(),
     ARRAY: pl.List(pl.Float64()),
     DateTime: pl.Datetime("us", "UTC"),

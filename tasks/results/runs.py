@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import RowMapping, String, cast, func, select, update
+from pydantic import ValidationError
+from sqlalchemy import RowMapping, String, case, cast, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from infra.database import database_errors
 from infra.errors import ConfigurationError
+from tasks.domain import RunSpec
 from tasks.results.tables import RUN, SPEC
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from uuid import UUID
 
     from sqlalchemy import Engine, Select
 
-    from tasks.domain import RunSpec
-
 _SHOWN_RUNS = 5
+LOST_AFTER = timedelta(minutes=5)
+_UNSEEN = (RUN.c.state == "running") & (RUN.c.seen_at < func.now() - LOST_AFTER)
+# The state, where nobody has noticed yet that a run is lost, too.
+RUN_STATE = case((_UNSEEN, "lost"), else_=RUN.c.state).label("state")
 
 
 def open_run(engine: Engine, *, run_id: UUID, spec: RunSpec, facts: dict[str, Any]) -> None:
@@ -34,7 +40,10 @@ def open_run(engine: Engine, *, run_id: UUID, spec: RunSpec, facts: dict[str, An
     with database_errors(), engine.begin() as connection:
         body = spec.model_dump(mode="json")
         connection.execute(insert(SPEC).values(spec_id=spec.spec_id, body=body).on_conflict_do_nothing())
-        again = {name: value for name, value in row.items() if name != "run_id"} | {"ended_at": None}
+        again = {name: value for name, value in row.items() if name != "run_id"} | {
+            "ended_at": None,
+            "seen_at": func.now(),
+        }
         statement = insert(RUN).values(row).on_conflict_do_update(index_elements=["run_id"], set_=again)
         connection.execute(statement)
 
@@ -48,6 +57,28 @@ def update_run(engine: Engine, run_id: UUID, **columns: Any) -> None:  # noqa: A
 def close_run(engine: Engine, run_id: UUID, *, state: str, message: str, **columns: Any) -> None:  # noqa: ANN401
     """Record how a run ended, by the database's clock, and set others of its columns."""
     update_run(engine, run_id, state=state, message=message, ended_at=func.now(), **columns)
+
+
+def mark_alive(engine: Engine, run_id: UUID) -> None:
+    """Note that a run still works, one that was taken for lost, too; nothing where it has ended."""
+    columns = {"state": "running", "seen_at": func.now(), "ended_at": None}
+    statement = update(RUN).where(RUN.c.run_id == run_id, RUN.c.state.in_(["running", "lost"])).values(columns)
+    with database_errors(), engine.begin() as connection:
+        connection.execute(statement)
+
+
+def close_lost_runs(engine: Engine) -> int:
+    """Close the rows of runs that have given no sign of life for `LOST_AFTER`; gives their number."""
+    message = "It gave no sign of life any more; start it again to go on."
+    columns = {"state": "lost", "message": message, "ended_at": RUN.c.seen_at}
+    with database_errors(), engine.begin() as connection:
+        return connection.execute(update(RUN).where(_UNSEEN).values(columns)).rowcount
+
+
+def count_lost_runs(engine: Engine) -> int:
+    """Count the rows that `close_lost_runs` would close."""
+    with database_errors(), engine.connect() as connection:
+        return connection.execute(select(func.count()).select_from(RUN).where(_UNSEEN)).scalar_one()
 
 
 def cancel_run(engine: Engine, run_id: UUID) -> None:
@@ -85,6 +116,13 @@ def find_run(engine: Engine, text: str) -> RowMapping:
     return rows[0]
 
 
+def runs_of(engine: Engine, manifest_uri: str, *, since: datetime) -> set[str]:
+    """Name the states (`running`, `done`, `lost` ...) of a manifest's runs that were started at or after an instant."""
+    query = select(RUN_STATE.distinct()).where(RUN.c.manifest_uri == manifest_uri, RUN.c.started_at >= since)
+    with database_errors(), engine.connect() as connection:
+        return set(connection.execute(query).scalars())
+
+
 def last_run_of(engine: Engine, manifest_uri: str) -> RowMapping:
     """Find the latest run of a manifest.
 
@@ -99,6 +137,35 @@ def last_run_of(engine: Engine, manifest_uri: str) -> RowMapping:
             f"No run of {manifest_uri} has been started; start one by `reelabel classify`, or name a run by --run."
         )
     return row
+
+
+def newest_run(engine: Engine, *, manifest_uri: str, dataset: str | None) -> RowMapping | None:
+    """Find the latest run of a manifest, into a dataset or into any; None where there is none."""
+    query = _newest().where(RUN.c.manifest_uri == manifest_uri).limit(1)
+    if dataset is not None:
+        query = query.where(RUN.c.dataset == dataset)
+    with database_errors(), engine.connect() as connection:
+        return connection.execute(query).mappings().one_or_none()
+
+
+def read_spec(engine: Engine, spec_id: str) -> RunSpec:
+    """Read a spec as it was asked by.
+
+    Raises:
+        ConfigurationError: Another version of Reelabel asked by it.
+    """
+    with database_errors(), engine.connect() as connection:
+        body = connection.execute(select(SPEC.c.body).where(SPEC.c.spec_id == spec_id)).scalar_one()
+    try:
+        spec = RunSpec.model_validate(body)
+    except ValidationError:
+        spec = None
+    if spec is None or spec.spec_id != spec_id:
+        raise ConfigurationError(
+            f"Spec {spec_id} was asked by another version of Reelabel, which this one cannot repeat; "
+            "use that version, or say by options how to ask."
+        )
+    return spec
 
 
 def _newest() -> Select[Any]:

@@ -2,26 +2,66 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from infra.database import database_errors
+from psycopg.errors import InsufficientPrivilege
+from sqlalchemy.exc import ProgrammingError
+
+from infra.database import Login, connect, database_errors
 from infra.errors import ConfigurationError
 from sql.migrate import current, head, revisions, upgrade
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sqlalchemy import Engine
+
+    from infra.settings import DatabaseSettings
+
+
+def prepare_database(settings: DatabaseSettings) -> None:
+    """Bring a database to this version's schema, by its owner's login, and see that a run's login finds it.
+
+    Raises:
+        ConfigurationError: A newer Reelabel has upgraded the database, or the login may not.
+        DatabaseUnavailableError: Postgres did not answer.
+    """
+    owner, writer = connect(settings, Login.OWNER), connect(settings)
+    try:
+        upgrade_schema(owner)
+        check_schema(writer)
+    finally:
+        owner.dispose()
+        writer.dispose()
 
 
 def upgrade_schema(engine: Engine) -> None:
     """Bring a database to this version's schema; safe to call again and from many processes at once.
 
     Raises:
-        ConfigurationError: A newer Reelabel has upgraded the database.
+        ConfigurationError: A newer Reelabel has upgraded the database, or the login may not.
         DatabaseUnavailableError: Postgres did not answer.
     """
-    _refuse_newer(_revision(engine))
-    with database_errors():
+    found = _revision(engine)
+    _refuse_newer(found)
+    if found == head():
+        return  # so that a login without the rights of an owner can start what needs no upgrade
+    with database_errors(), _refusal_explained(found):
         upgrade(engine.url.render_as_string(hide_password=False))
+
+
+@contextmanager
+def _refusal_explained(found: str | None) -> Iterator[None]:
+    try:
+        yield
+    except ProgrammingError as error:
+        if not isinstance(error.orig, InsufficientPrivilege):
+            raise
+        raise ConfigurationError(
+            f"The database has {_described(found)} and this version needs schema {head()}, but its login may not "
+            "change that; set database.owner_url to its owner's, and run `reelabel database upgrade`."
+        ) from None
 
 
 def check_schema(engine: Engine) -> None:
@@ -34,10 +74,14 @@ def check_schema(engine: Engine) -> None:
     found = _revision(engine)
     _refuse_newer(found)
     if found != head():
-        state = f"has schema {found}" if found else "has no tables of Reelabel"
         raise ConfigurationError(
-            f"The database {state}, but this version needs schema {head()}; starting a run upgrades it."
+            f"The database has {_described(found)}, but this version needs schema {head()}; "
+            "run `reelabel database upgrade`, or start a run, which upgrades it too."
         )
+
+
+def _described(revision: str | None) -> str:
+    return f"schema {revision}" if revision else "no tables of Reelabel"
 
 
 def _revision(engine: Engine) -> str | None:

@@ -13,8 +13,9 @@ from tasks.results.stage import ASKED, staged_jobs
 from tasks.results.tables import RESULT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    import polars as pl
     from sqlalchemy import Connection, Engine
 
     from tasks.domain import Job
@@ -105,7 +106,9 @@ class Summary:
         )
 
 
-def summarize_results(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[Job]) -> Summary:
+def summarize_results(
+    engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[Job] | Iterable[pl.DataFrame]
+) -> Summary:
     """Count a manifest's labels and failures under a spec; the known answers are the manifest's.
 
     Raises:

@@ -40,9 +40,11 @@ RUN = Table(
     Column("started_at", DateTime(timezone=True)),
     Column("ended_at", DateTime(timezone=True)),
     Column("wall_ms", JSONB),
-    *(Column(name, BigInteger) for name in ("gpus", "prompt_tokens", "cached_tokens")),
+    *(Column(name, BigInteger) for name in ("engines", "gpus", "prompt_tokens", "cached_tokens")),
     *(Column(name, Double) for name in ("jobs_per_s", "jobs_per_hour_held")),
     Column("bottleneck", Text),
+    Column("seen_at", DateTime(timezone=True)),
+    Column("verdicts", JSONB),
 )
 
 RESULT = Table(
@@ -68,6 +70,25 @@ RESULT = Table(
     Column("permutations", SmallInteger),
     *(Column(name, Double) for name in ("order_agreement", "order_spread")),
     Column("same_position", Boolean),
+    Column("fence", BigInteger),
+    Column("sampler", Text),
+    Column("frames_decoded", Integer),
+    *(Column(name, Double) for name in ("longest_gap_s", "keyframe_cover")),
+    *(Column(name, Text) for name in ("verdict", "routed_by", "first_label")),
+    *(Column(name, Double) for name in ("first_margin", "ask_again_below")),
+    Column("bytes_fetched", BigInteger),
+)
+
+ROUTE = Table(
+    "route",
+    METADATA,
+    Column("spec_id", Text, primary_key=True),
+    Column("ask_again_below", Double),
+    *(Column(name, Text) for name in ("dataset", "manifest_uri", "first_spec_id", "lossless_spec_id")),
+    Column("jobs", BigInteger),
+    *(Column(name, Double) for name in ("target", "accuracy", "first_accuracy", "lossless_accuracy", "asked_again")),
+    *(Column(name, BigInteger) for name in ("frames_decoded", "first_frames", "lossless_frames")),
+    Column("created_at", DateTime(timezone=True)),
 )
 
 CALIBRATION = Table(
@@ -83,6 +104,15 @@ CALIBRATION = Table(
     Column("created_at", DateTime(timezone=True)),
 )
 
+EVALUATION = Table(
+    "evaluation",
+    METADATA,
+    Column("evaluation_id", Uuid, primary_key=True),
+    *(Column(name, Text) for name in ("dataset", "manifest_uri")),
+    Column("body", JSONB),
+    Column("created_at", DateTime(timezone=True)),
+)
+
 FAILURE = Table(
     "failure",
     METADATA,
@@ -92,5 +122,43 @@ FAILURE = Table(
     Column("run_id", Uuid),
     Column("shard_index", Integer),
     *(Column(name, Text) for name in ("host", "task", "subtask")),
+    Column("created_at", DateTime(timezone=True)),
+    Column("fence", BigInteger),
+)
+
+PLAN = Table(
+    "plan",
+    METADATA,
+    Column("plan_id", Uuid, primary_key=True),
+    Column("run_id", Uuid),
+    *(Column(name, Text) for name in ("dataset", "spec_id", "manifest_uri", "manifest_fingerprint", "kind")),
+    Column("shared", Boolean),
+    Column("plan_uri", Text),
+    Column("shards", Integer),
+    Column("jobs", BigInteger),
+    Column("state", Text),
+    Column("created_at", DateTime(timezone=True)),
+    Column("ended_at", DateTime(timezone=True)),
+)
+
+SHARD = Table(
+    "shard",
+    METADATA,
+    Column("plan_id", Uuid, primary_key=True),
+    Column("shard_index", Integer, primary_key=True),
+    Column("jobs", Integer),
+    *(Column(name, Text) for name in ("state", "claimed_for", "holder")),
+    Column("lease_until", DateTime(timezone=True)),
+    Column("token", BigInteger),
+    Column("attempts", SmallInteger),
+    Column("message", Text),
+    Column("report", JSONB),
+)
+
+ARRIVAL = Table(
+    "arrival",
+    METADATA,
+    *(Column(name, Text, primary_key=True) for name in ("manifest_uri", "fingerprint")),
+    Column("flow_run_id", Uuid),
     Column("created_at", DateTime(timezone=True)),
 )

@@ -1,27 +1,47 @@
-"""Writing how a shard's jobs ended, in one transaction."""
+"""Writing how the jobs of shards ended, in one transaction."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, func, select, tuple_
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import delete, func, text, tuple_
 
 from infra.database import database_errors
+from sql.queries import read_query
+from tasks.plans.lease import finish
+from tasks.results.copy_rows import array_text, copy_rows
 from tasks.results.tables import FAILURE, RESULT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from sqlalchemy import Connection, Engine, Table
+    from sqlalchemy import Connection, Engine, Row, Table
 
-    from tasks.domain import Failure, JobResult, OrderBias
+    from tasks.domain import Failure, FirstAnswer, Job, JobResult, OrderBias
+    from tasks.plans.lease import Lease
 
-_KEY = ("dataset", "job_id", "spec_id")
-_TIMINGS = ("fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms")
-_COPIED = (*_TIMINGS, "keyframes_in_file", "frames_used", "shard_index", "decode_method", "decode_note")
+_SHARED = ("run_id", "dataset", "spec_id", "model", "versions", "host")
+_OF_JOB = ("job_id", "digest", "task", "subtask")
+_ANSWERED = (
+    *("choice_index", "margin", "entropy_nats"),
+    *("prompt_tokens", "cached_tokens", "preprocess_ms", "inference_ms"),
+)
+_ORDERED = ("permutations", "order_agreement", "order_spread", "same_position")
+_SEEN = (
+    *("label", "source_fingerprint", "fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms"),
+    *("keyframes_in_file", "frames_used", "shard_index", "decode_method", "decode_note"),
+    *("sampler", "frames_decoded", "bytes_fetched", "longest_gap_s", "keyframe_cover", "verdict", "routed_by"),
+)
+_JOB_COLUMNS = ("job_id", "job_digest", "task", "subtask")
+_FIRST = ("first_label", "first_margin", "ask_again_below")
+_RESULT_COLUMNS = ("fence", *_JOB_COLUMNS, "answer", *_ANSWERED, "probabilities", *_ORDERED, *_SEEN, *_FIRST)
+_FAILURE_COLUMNS = ("fence", *_JOB_COLUMNS, "source_fingerprint", "code", "shard_index", "stage", "message", "attempts")
+_job_values, _answer_values, _seen_values = attrgetter(*_OF_JOB), attrgetter(*_ANSWERED), attrgetter(*_SEEN)
+_failure_values = attrgetter("source_fingerprint", "code", "shard_index")
+_LOCK, _STANDING = text(read_query("lock_jobs")), text(read_query("standing"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,114 +56,152 @@ class RunKey:
     host: str
 
 
-def write_shard(
-    engine: Engine,
-    *,
-    run: RunKey,
-    results: Sequence[JobResult],
-    failures: Sequence[Failure],
-) -> None:
-    """Write labels and failures; a job that had the other before loses it in the same transaction.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedShard:
+    """How a shard's jobs ended.
+
+    Attributes:
+        results: Labels.
+        failures: Failures, of other jobs.
+        lease: The shard, as it is held; None is outside of any plan, and gives way to every lease.
+        report: What the shard came to, for its row.
+    """
+
+    results: Sequence[JobResult]
+    failures: Sequence[Failure]
+    lease: Lease | None = None
+    report: dict[str, Any] | None = None
+
+    @property
+    def fence(self) -> int:
+        """The number of the lease, smaller than that of every newer one."""
+        return self.lease.token if self.lease else 0
+
+
+def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -> None:
+    """Write labels and failures, and end the shards; a job that had the other before loses it, all in one transaction.
 
     A failure never takes the place of a label that was given for the same question and the same
-    video, or for the same question while the video is gone.
+    video, or for the same question while the video is gone. Neither takes the place of what was
+    written under a newer lease.
 
     Safe to call again: rows are replaced, never doubled, and a failure counts its attempts.
 
+    Args:
+        engine: The database.
+        run: What the rows carry.
+        shards: How they ended; no job is in two of them.
+
     Raises:
+        LeaseLostError: Another worker has one of the shards; nothing was written.
         DatabaseUnavailableError: Nothing was written.
     """
     with database_errors(), engine.begin() as connection:
-        # Two writers of one dataset and spec could otherwise give a job a label and a failure at once.
-        lock = func.pg_advisory_xact_lock(func.hashtextextended(f"{run.dataset}/{run.spec_id}", 0))
-        connection.execute(select(lock))
-        _upsert(connection, RESULT, [_result_row(run, result) for result in results])
-        _drop(connection, FAILURE, run, [result.job.job_id for result in results])
-        standing = _standing(connection, run, failures)
-        recorded = [failure for failure in failures if failure.job.job_id not in standing]
-        _upsert(connection, FAILURE, [_failure_row(run, failure) for failure in recorded])
-        _drop(connection, RESULT, run, [failure.job.job_id for failure in recorded])
+        # In the order of their leases, as whoever else locks several, so that no two wait for each other.
+        in_order = sorted(shards, key=attrgetter("fence"))
+        ended = [shard for shard in in_order if _finish(connection, shard)]
+        if ended:
+            _write(connection, run, ended)
 
 
-def _upsert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
-    if not rows:
-        return
-    statement = insert(table)
-    changes: dict[str, Any] = {name: statement.excluded[name] for name in rows[0] if name not in _KEY}
-    changes["created_at"] = func.now()
-    if "attempts" in table.c:
-        changes["attempts"] = table.c.attempts + 1
-    connection.execute(statement.on_conflict_do_update(index_elements=_KEY, set_=changes), rows)
+def _finish(connection: Connection, shard: EndedShard) -> bool:
+    return shard.lease is None or finish(connection, shard.lease, state="done", report=shard.report)
 
 
-def _standing(connection: Connection, run: RunKey, failures: Sequence[Failure]) -> set[str]:
-    """Name the failed jobs that have a label which is still valid."""
-    if not failures:
-        return set()
-    asked = {failure.job.job_id: failure for failure in failures}
-    query = select(RESULT.c.job_id, RESULT.c.job_digest, RESULT.c.source_fingerprint).where(
-        tuple_(RESULT.c.dataset, RESULT.c.spec_id) == (run.dataset, run.spec_id),
-        RESULT.c.job_id == func.any(list(asked)),
-    )
-    return {
-        row.job_id
-        for row in connection.execute(query)
-        if row.job_digest == asked[row.job_id].job.digest
-        and asked[row.job_id].source_fingerprint in {row.source_fingerprint, None}
-    }
+def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) -> None:
+    results = [(result, shard.fence) for shard in shards for result in shard.results]
+    failures = [(failure, shard.fence) for shard in shards for failure in shard.failures]
+    endings: list[tuple[JobResult | Failure, int]] = [*results, *failures]
+    standing = _Standing.locked(connection, run, [ending.job.job_id for ending, _ in endings])
+    labelled = [(result, fence) for result, fence in results if standing.fence_of(result.job) <= fence]
+    recorded = [(failure, fence) for failure, fence in failures if standing.gives_way_to(failure, fence)]
+    # What is replaced goes first, whichever it was: then every row is new, and one COPY writes them all.
+    ended = {result.job.job_id for result, _ in labelled} | {failure.job.job_id for failure, _ in recorded}
+    _drop(connection, RESULT, run, standing.labels.keys() & ended)
+    _drop(connection, FAILURE, run, standing.failures.keys() & ended)
+    shared = {name: getattr(run, name) for name in _SHARED}
+    if labelled:
+        rows = ((fence, *_result_row(result)) for result, fence in labelled)
+        copy_rows(connection, RESULT, _RESULT_COLUMNS, rows, shared=shared)
+    if recorded:
+        rows = ((fence, *_failure_row(each, attempts=1 + standing.attempts_of(each.job))) for each, fence in recorded)
+        copy_rows(connection, FAILURE, _FAILURE_COLUMNS, rows, shared=shared)
 
 
-def _drop(connection: Connection, table: Table, run: RunKey, job_ids: list[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """How jobs have ended so far, by job id."""
+
+    labels: dict[str, Row[Any]]
+    failures: dict[str, Row[Any]]
+
+    @classmethod
+    def locked(cls, connection: Connection, run: RunKey, job_ids: list[str]) -> _Standing:
+        """Look at jobs that nobody else writes until the transaction ends."""
+        # Two writers of one job could otherwise give it a label and a failure at once.
+        key = {"dataset": run.dataset, "spec_id": run.spec_id, "job_ids": array_text(map(_quoted, job_ids))}
+        connection.execute(_LOCK, key)
+        rows = connection.execute(_STANDING, key).all()
+        return cls(
+            labels={row.job_id: row for row in rows if row.is_label},
+            failures={row.job_id: row for row in rows if not row.is_label},
+        )
+
+    def fence_of(self, job: Job) -> int:
+        """Give the newest lease under which a job ended."""
+        return max((rows[job.job_id].fence for rows in (self.labels, self.failures) if job.job_id in rows), default=0)
+
+    def attempts_of(self, job: Job) -> int:
+        """Give how many times in a row a job has failed."""
+        failure = self.failures.get(job.job_id)
+        return failure.attempts if failure else 0
+
+    def gives_way_to(self, failure: Failure, fence: int) -> bool:
+        """Whether a failure may be recorded: its job has neither a newer row nor a label that is still valid."""
+        label = self.labels.get(failure.job.job_id)
+        is_valid = (
+            label is not None
+            and label.job_digest == failure.job.digest
+            and failure.source_fingerprint in {label.source_fingerprint, None}
+        )
+        return not is_valid and self.fence_of(failure.job) <= fence
+
+
+def _drop(connection: Connection, table: Table, run: RunKey, job_ids: set[str]) -> None:
     if job_ids:
         key = tuple_(table.c.dataset, table.c.spec_id) == (run.dataset, run.spec_id)
-        connection.execute(delete(table).where(key, table.c.job_id == func.any(job_ids)))
+        connection.execute(delete(table).where(key, table.c.job_id == func.any(list(job_ids))))
 
 
-def _result_row(run: RunKey, result: JobResult) -> dict[str, Any]:
-    answer = asdict(result.answer)
-    del answer["order"]
-    return {
-        **asdict(run),
-        **answer,
-        **_order_columns(result.answer.order),
-        **{name: getattr(result, name) for name in _COPIED},
-        "probabilities": list(result.answer.probabilities),
-        "job_id": result.job.job_id,
-        "job_digest": result.job.digest,
-        "source_fingerprint": result.source_fingerprint,
-        "label": result.label,
-        "margin": result.answer.margin,
-        "entropy_nats": result.answer.entropy_nats,
-        "answer": result.job.answer,
-        "task": result.job.task,
-        "subtask": result.job.subtask,
-    }
+def _result_row(result: JobResult) -> tuple[Any, ...]:
+    """Give the values of `_RESULT_COLUMNS` behind the fence."""
+    answer = result.answer
+    return (
+        *_job_values(result.job),
+        result.job.answer,
+        *_answer_values(answer),
+        array_text(map(repr, answer.probabilities)),
+        *_order_values(answer.order),
+        *_seen_values(result),
+        *_first_values(result.first),
+    )
 
 
-def _order_columns(order: OrderBias | None) -> dict[str, Any]:
-    return {
-        "permutations": order.permutations if order else 1,
-        "order_agreement": order.agreement if order else None,
-        "order_spread": order.spread if order else None,
-        "same_position": order.same_position if order else None,
-    }
+def _first_values(first: FirstAnswer | None) -> tuple[str | None, float | None, float | None]:
+    return (first.label, first.margin, first.below) if first else (None, None, None)
 
 
-def _failure_row(run: RunKey, failure: Failure) -> dict[str, Any]:
-    return {
-        "dataset": run.dataset,
-        "job_id": failure.job.job_id,
-        "spec_id": run.spec_id,
-        "job_digest": failure.job.digest,
-        "source_fingerprint": failure.source_fingerprint,
-        "stage": failure.stage.value,
-        "code": failure.code,
-        # Decoders quote the bytes they choke on, and Postgres stores no NUL.
-        "message": failure.message.replace("\0", "\N{REPLACEMENT CHARACTER}"),
-        "run_id": run.run_id,
-        "shard_index": failure.shard_index,
-        "host": run.host,
-        "task": failure.job.task,
-        "subtask": failure.job.subtask,
-        "attempts": 1,
-    }
+def _quoted(text: str) -> str:
+    """Quote an element of an array's text."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _order_values(order: OrderBias | None) -> tuple[int, float | None, float | None, bool | None]:
+    return (order.permutations, order.agreement, order.spread, order.same_position) if order else (1, None, None, None)
+
+
+def _failure_row(failure: Failure, *, attempts: int) -> tuple[Any, ...]:
+    """Give the values of `_FAILURE_COLUMNS` behind the fence."""
+    # Decoders quote the bytes they choke on, and Postgres stores no NUL.
+    message = failure.message.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return *_job_values(failure.job), *_failure_values(failure), failure.stage.value, message, attempts

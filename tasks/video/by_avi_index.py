@@ -71,10 +71,9 @@ def extract_by_avi_index(request: Request, file: BinaryIO | SparseFile, size_byt
     with open_video(request.source, request.limits, strictly=True) as (container, stream):
         check_count(len(stream.index_entries), request.limits)
         first = _first_packet(container, stream)
-        _require_times(stream, first)
-        _require_all_listed(container, stream, file, size_bytes)
-        keyframes = _keyframes(stream)
-        chosen = request.choose(len(keyframes))
+        keyframes = _list_pictures(container, stream, file, size_bytes, first=first)
+        times = [picture.timestamp for picture in keyframes]
+        chosen = request.choose(times, stream.time_base)
         picked = [keyframes[number] for number in dict.fromkeys(chosen)]
         if isinstance(file, SparseFile):
             file.index = file.extents
@@ -84,10 +83,34 @@ def extract_by_avi_index(request: Request, file: BinaryIO | SparseFile, size_byt
             request,
             partial(StreamFacts.of, container, stream),
             chosen=chosen,
-            frames=_read(file, stream, picked),
-            census=Census(keyframes=len(keyframes), frames=None),
+            frames=request.tally.each(_read(file, stream, picked)),
+            census=Census(keyframes=len(keyframes), frames=None, keyframe_pts=times),
             method="index",
         )
+
+
+def list_pictures(
+    container: InputContainer, stream: VideoStream, file: BinaryIO | SparseFile, size_bytes: int
+) -> list[Picture]:
+    """List the keyframes of an AVI that was just opened.
+
+    Raises:
+        MisledError: There is no index, or something contradicts it.
+    """
+    return _list_pictures(container, stream, file, size_bytes, first=_first_packet(container, stream))
+
+
+def _list_pictures(
+    container: InputContainer,
+    stream: VideoStream,
+    file: BinaryIO | SparseFile,
+    size_bytes: int,
+    *,
+    first: Packet[VideoStream],
+) -> list[Picture]:
+    _require_times(stream, first)
+    _require_all_listed(container, stream, file, size_bytes)
+    return _keyframes(stream)
 
 
 def _first_packet(container: InputContainer, stream: VideoStream) -> Packet[VideoStream]:

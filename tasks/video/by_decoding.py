@@ -28,12 +28,15 @@ def extract_by_decoding(request: Request) -> Keyframes:
         VideoError: As `extract_keyframes` does.
     """
     with open_video(request.source, request.limits) as (container, stream):
-        sights = look_at_all(container, stream, request.limits)
+        sights, time_base = look_at_all(container, stream, request.limits), stream.time_base
+    request.tally.frames += 2 * len(sights)
     keyframes = [sight for sight in sights if sight.is_keyframe]
     candidates = keyframes or sights
-    chosen = request.choose(len(candidates))
+    first_pts = sights[0].pts if sights else None
+    chosen = request.choose([sight.pts for sight in candidates], time_base, first_pts=first_pts)
     wanted = {candidates[number].position: candidates[number] for number in chosen}
-    census = Census(keyframes=len(keyframes), frames=len(sights))
+    pts = [sight.pts for sight in keyframes]
+    census = Census(keyframes=len(keyframes), frames=len(sights), keyframe_pts=pts)
     with open_video(request.source, request.limits) as opened:
         frames = take(*opened, wanted, request.limits)
         return shoot(

@@ -19,6 +19,7 @@ from tasks.video.proof import require_keyframe
 from tasks.video.ranges import SparseFile
 from tasks.video.shots import Census, Sight, shoot
 from tasks.video.source import open_video, read_packets
+from tasks.video.spans import spans_to_decode
 from tasks.video.stream import StreamFacts
 from tasks.video.timetable import read_timetable
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from tasks.video.keyframes import Keyframes
-    from tasks.video.shots import Request
+    from tasks.video.shots import Request, Tally
 
 _MOST_RUN_UPS = 3  # GOPs
 
@@ -49,9 +50,10 @@ def extract_by_gops(request: Request) -> Keyframes:
     are_key = set(keyframes)
     unique = dict.fromkeys(choice.positions)
     sights = [Sight(times[position], position, is_keyframe=position in are_key) for position in unique]
-    census = Census(keyframes=len(keyframes), frames=len(times))
+    pts = [times[position] for position in keyframes]
+    census = Census(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts)
     with open_video(request.source, request.limits, strictly=True) as opened:
-        frames, describe = _walk(*opened, sights, times, keyframes), partial(StreamFacts.of, *opened)
+        frames, describe = _walk(*opened, sights, times, keyframes, request.tally), partial(StreamFacts.of, *opened)
         got = shoot(request, describe, chosen=choice.positions, frames=frames, census=census, method="seek")
     return choice.measured(got)
 
@@ -71,30 +73,26 @@ def _walk(
     sights: list[Sight],
     times: list[int],
     keyframes: list[int],
+    tally: Tally,
 ) -> Iterator[tuple[Sight, VideoFrame]]:
     """Decode from keyframe to chosen frames; go on where the next GOP holds one, and jump where it does not."""
     for run in _runs(sights, keyframes):
         number = bisect_right(keyframes, run[0].position) - 1
         earlier = iter(keyframes[max(0, number - _MOST_RUN_UPS) : number][::-1])
-        gop = _decode_from(container, stream, keyframes[number], times, wanted=run)
+        gop = _decode_from(container, stream, keyframes[number], times, wanted=run, tally=tally)
         for place, sight in enumerate(run):
             while (frame := _find(gop, sight.position)) is None:
                 # A frame of an open GOP may let go of frames that only the GOP before has.
                 if (start := next(earlier, None)) is None:
                     raise MisledError("a GOP does not show what its packets announce")
-                gop = _decode_from(container, stream, start, times, wanted=run[place:])
+                gop = _decode_from(container, stream, start, times, wanted=run[place:], tally=tally)
             yield sight, frame
 
 
 def _runs(sights: list[Sight], keyframes: list[int]) -> list[list[Sight]]:
     """Part chosen frames where the decoder can jump from one to a keyframe before the next."""
-    runs: list[list[Sight]] = []
-    for sight in sights:
-        start = keyframes[bisect_right(keyframes, sight.position) - 1]
-        if not runs or start > runs[-1][-1].position + 1:
-            runs.append([])
-        runs[-1].append(sight)
-    return runs
+    spans = spans_to_decode((sight.position for sight in sights), keyframes)
+    return [[sight for sight in sights if first <= sight.position <= last] for first, last in spans]
 
 
 def _find(gop: Iterator[tuple[int, VideoFrame]], wanted: int) -> VideoFrame | None:
@@ -113,12 +111,13 @@ def _decode_from(
     times: list[int],
     *,
     wanted: list[Sight],
+    tally: Tally,
 ) -> Iterator[tuple[int, VideoFrame]]:
     """Give positions and frames from a keyframe on; what a decoder shows before it is not whole."""
     container.seek(times[start], stream=stream, backward=True)
     begun = False
     try:
-        for frame in _frames_from(container, stream, times[start], {sight.pts for sight in wanted}):
+        for frame in _frames_from(container, stream, times[start], {sight.pts for sight in wanted}, tally):
             position = bisect_left(times, frame.pts) if frame.pts is not None else len(times)
             if not begun and position < start:
                 continue  # a leading frame, of the GOP before
@@ -141,6 +140,7 @@ def _frames_from(
     stream: VideoStream,
     start_pts: int,
     wanted: set[int | None],
+    tally: Tally,
 ) -> Iterator[VideoFrame]:
     """Decode from a keyframe to the last frame that is wanted, passing over what no other frame needs.
 
@@ -157,8 +157,14 @@ def _frames_from(
         is_wanted = packet.pts in wanted
         if codec.name == "h264":
             codec.skip_frame = "DEFAULT" if is_wanted else "NONREF"
-        yield from codec.decode(packet)
+        yield from _counted(codec.decode(packet), tally)
         wanted.discard(packet.pts)
         if not wanted:
             break
-    yield from codec.decode(None)
+    yield from _counted(codec.decode(None), tally)
+
+
+def _counted(frames: list[VideoFrame], tally: Tally) -> list[VideoFrame]:
+    """Count what was decoded, whether it is looked at or not."""
+    tally.frames += len(frames)
+    return frames

@@ -11,7 +11,8 @@ from av.stream import Discard
 from infra.errors import VideoUnreadableError
 from tasks.video.by_avi_index import extract_by_avi_index
 from tasks.video.header import is_mp4
-from tasks.video.misled import MisledError
+from tasks.video.listing import keyframe_pts
+from tasks.video.misled import ContradictedError, MisledError
 from tasks.video.ranges import SparseFile
 from tasks.video.reader import KeyframeReader
 from tasks.video.riff import is_avi
@@ -55,16 +56,22 @@ def _extract(request: Request) -> Keyframes:
             if other is not stream:
                 other.discard = Discard.all
         reader = KeyframeReader(container, stream, size_bytes)
-        chosen = request.choose(len(reader.index.keyframes))
+        with _reading(request.source) as (file, _):
+            place = file.tell()
+            pts = keyframe_pts(reader, file, size_bytes)
+            file.seek(place)  # where FFmpeg believes to be in a remote file: it may read on without a seek
+        chosen = request.choose(pts, stream.time_base)
         numbers = list(dict.fromkeys(chosen))
         remote = request.source if isinstance(request.source, SparseFile) else None
         if remote:
             remote.index = remote.extents
             remote.prefetch(reader.spans(numbers))
-        census = Census(keyframes=len(reader.index.keyframes), frames=reader.index.frames)
-        frames = reader.read(numbers, limits=request.limits, threads=request.threads)
+        census = Census(keyframes=len(reader.index.keyframes), frames=reader.index.frames, keyframe_pts=pts)
+        frames = request.tally.each(reader.read(numbers, limits=request.limits, threads=request.threads))
         describe = partial(StreamFacts.of, *opened)
         got = shoot(request, describe, chosen=chosen, frames=frames, census=census, method="index")
+        if not request.segment.is_whole and any(pts[number] != shown for number, shown in reader.demuxed.items()):
+            raise ContradictedError("the index does not tell when keyframes are shown")
         if remote and is_quick:
             remote.index = tabulate(reader, got, stream=describe(), file=remote) or remote.index
         return got

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tasks.video.keyframes import Keyframes
     from tasks.video.limits import Limits
-    from tasks.video.shots import Request
+    from tasks.video.shots import Request, Tally
 
 # MPEG-PS/TS land on the next keyframe, AVI's times run backwards in real files, FLV and Ogg have no index.
 _SEEKABLE_FORMATS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
@@ -41,14 +41,15 @@ def extract_by_seeking(request: Request) -> Keyframes:
     if request.every:
         raise MisledError("every keyframe was asked for")
     with open_video(request.source, request.limits) as opened:
-        listed = list_packets(*opened, request.limits)
+        listed, time_base = list_packets(*opened, request.limits), opened[1].time_base
     times, keyframes = arrange(listed)
-    chosen = request.choose(len(keyframes))
+    pts = [times[position] for position in keyframes]
+    chosen = request.choose(pts, time_base, first_pts=times[0])
     sights = [Sight(times[keyframes[number]], keyframes[number], is_keyframe=True) for number in dict.fromkeys(chosen)]
-    census = Census(keyframes=len(keyframes), frames=len(times))
+    census = Census(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts)
     # Opened anew: demuxing to the end may have met what a decoder starting there would not.
     with open_video(request.source, request.limits, strictly=True) as opened:
-        frames = ((sight, _frame_at(*opened, sight.pts)) for sight in sights)
+        frames = ((sight, _frame_at(*opened, sight.pts, request.tally)) for sight in sights)
         return shoot(
             request, partial(StreamFacts.of, *opened), chosen=chosen, frames=frames, census=census, method="seek"
         )
@@ -110,12 +111,12 @@ def arrange(listed: list[Listed]) -> tuple[list[int], list[int]]:
     return times, keyframes
 
 
-def _frame_at(container: InputContainer, stream: VideoStream, wanted: int | None) -> VideoFrame:
+def _frame_at(container: InputContainer, stream: VideoStream, wanted: int | None, tally: Tally) -> VideoFrame:
     """Seek to a keyframe and check that it is what was looked for."""
     assert wanted is not None
     try:
         container.seek(wanted, stream=stream, backward=True)
-        frame = _landing(container.decode(stream), wanted)
+        frame = _landing(tally.each(container.decode(stream)), wanted)
     except MemoryError:
         raise
     except av.error.FFmpegError:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from infra.errors import NoFramesError
+from infra.errors import NoFramesError, SamplingRefusedError
 from tasks.video.by_decoding import look_at_all, take
 from tasks.video.by_seeking import arrange, list_packets
+from tasks.video.cut import cut
 from tasks.video.misled import MisledError
 from tasks.video.samplers import SourceFacts, choose_indices, deviations_s
 from tasks.video.shots import Census, shoot
@@ -27,6 +28,7 @@ from tasks.video.stream import StreamFacts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
@@ -43,6 +45,7 @@ def extract_all(request: Request) -> Keyframes:
     """
     with open_video(request.source, request.limits) as opened:
         shown = look_at_all(*opened, request.limits)
+    request.tally.frames += 2 * len(shown)
     with open_video(request.source, request.limits) as (container, stream):
         announced = _announced(container, stream, request.limits)
         if announced is None:
@@ -51,7 +54,8 @@ def extract_all(request: Request) -> Keyframes:
             wanted = choose(request, announced, stream)
             choice, replaced = _nearest_shown(wanted, announced, [sight.pts or 0 for sight in shown])
     sights = {position: shown[position] for position in choice.positions}
-    census = Census(keyframes=sum(sight.is_keyframe for sight in shown), frames=len(shown))
+    pts = [sight.pts for sight in shown if sight.is_keyframe]
+    census = Census(keyframes=len(pts), frames=len(shown), keyframe_pts=pts)
     with open_video(request.source, request.limits) as opened:
         frames, describe = take(*opened, sights, request.limits), partial(StreamFacts.of, *opened)
         got = shoot(request, describe, chosen=choice.positions, frames=frames, census=census, method="linear")
@@ -79,20 +83,38 @@ def choose(request: Request, times: Sequence[int | None], stream: VideoStream) -
         raise NoFramesError("No frame of the video can be decoded; is it damaged?")
     fps = float(stream.guessed_rate or stream.average_rate or 0)
     known = [pts for pts in times if pts is not None]
+    times_s = np.array(known, np.float64) * float(stream.time_base or 0) if len(known) == len(times) else None
+    numbers = _of_segment(request, times_s, len(times), fps)
     facts = SourceFacts(
-        total_frames=len(times),
+        total_frames=len(numbers),
         fps=fps,
-        duration_s=len(times) / fps if fps else 0.0,
+        duration_s=len(numbers) / fps if fps else 0.0,
         width_px=stream.codec_context.width,
         height_px=stream.codec_context.height,
-        times_s=np.array(known, np.float64) * float(stream.time_base or 0) if len(known) == len(times) else None,
+        times_s=None if times_s is None else times_s[numbers],
     )
     indices, deviations = choose_indices(request.sampling, facts), deviations_s(request.sampling, facts)
     order = np.argsort(indices, kind="stable")
+    positions = numbers[indices[order]].tolist()
     if deviations is None:
-        return Choice(indices[order].tolist(), None)
-    shown_s = facts.times_s if facts.times_s is not None else np.arange(facts.total_frames) / fps
-    return Choice(indices[order].tolist(), (shown_s[indices] - deviations)[order].tolist())
+        return Choice(positions, None)
+    shown_s = facts.times_s if facts.times_s is not None else numbers / fps
+    return Choice(positions, (shown_s[indices] - deviations)[order].tolist())
+
+
+def _of_segment(
+    request: Request, times_s: npt.NDArray[np.float64] | None, frames: int, fps: float
+) -> npt.NDArray[np.int64]:
+    """Find the frames of the segment: what a sampler would have if the video were cut there."""
+    if request.segment.is_whole:
+        return np.arange(frames)
+    if times_s is None and not fps:
+        raise SamplingRefusedError("The video tells no times by which a segment could be found; leave it out.")
+    shown_s = np.arange(frames) / fps if times_s is None else times_s
+    found = cut(shown_s, request.segment, first_s=float(shown_s[0]))
+    request.tally.starts_s = float(shown_s[found.numbers].min())
+    request.tally.is_outside = found.is_outside
+    return found.numbers
 
 
 def _announced(container: InputContainer, stream: VideoStream, limits: Limits) -> list[int] | None:

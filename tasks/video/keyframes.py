@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from tasks.domain.segment import WHOLE, Segment
+from tasks.video.verdict import judge
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from tasks.video.orientation import Orientation
     from tasks.video.ranges import Extent
+    from tasks.video.verdict import Thresholds, Verdict
 
 
 NO_PTS = -(2**63)  # FFmpeg's own: -1 is a time like any other
@@ -30,7 +34,11 @@ class Keyframes:
         picks: Indices into `images` as shown to the model, with repeats; shape (M,), int64.
         deviation_s: How much later than its instant each pick is shown; shape (M,), float64; None for
             samplers that ask for no instants.
+        segment: The part of the video that was asked for; all other counts are of the whole.
+        starts_s: When the segment starts, by the clock of `time_s`; None for the whole video.
         keyframes_in_file: Keyframes of the video stream; with method `index`, those that the index lists.
+        keyframe_ms: When each of them is shown, in milliseconds of the stream's time; shape (K,), int64, ascending;
+            None where unknown.
         total_frames: Frames of the video stream; None where that cannot be told without decoding.
         fps: Average frame rate; 0.0 where the container gives none.
         duration_s: Length of the stream; 0.0 where unknown.
@@ -41,6 +49,8 @@ class Keyframes:
         method: How frames were reached: by the container's `index`, by `seek`, or by a `linear` decode.
         reason: Why not by a shorter way, and whether the file is cut short; empty where all is well.
         decode_ms: Milliseconds from opening to the last frame, without those of `fetch_ms`.
+        frames_decoded: Frames that came out of a decoder for these, those of ways tried in vain included.
+        sampler: What chose them.
         fetch_ms: Milliseconds spent waiting for parts of a remote file; 0 for a local one.
         bytes_fetched: Bytes of those parts.
         parts: Those parts, and what was known of the file before.
@@ -63,17 +73,32 @@ class Keyframes:
     method: Literal["index", "seek", "linear"]
     reason: str
     decode_ms: float
+    frames_decoded: int = 0
+    sampler: str = "keyframes"
     fetch_ms: float = 0.0
     bytes_fetched: int = 0
     dropped_as_similar: int = 0
     pixel_aspect: float = 1.0
     deviation_s: npt.NDArray[np.float64] | None = None
+    segment: Segment = WHOLE
+    starts_s: float | None = None
+    keyframe_ms: npt.NDArray[np.int64] | None = field(default=None, repr=False)
     parts: tuple[Extent, ...] = field(default=(), repr=False)
 
     @property
     def rotation_deg(self) -> int:
         """Counter-clockwise rotation that the container asks for: 0, 90, 180 or 270."""
         return self.orientation.rotation_deg
+
+    def judged(self, thresholds: Thresholds) -> Verdict:
+        """Judge the video by its keyframes."""
+        return judge(
+            self.keyframe_ms,
+            keyframes=self.keyframes_in_file,
+            duration_s=self.duration_s,
+            thresholds=thresholds,
+            segment=self.segment,
+        )
 
     def __post_init__(self) -> None:
         """Check that all columns speak of the same frames."""

@@ -8,9 +8,15 @@ class MisledError(Exception):
 
     Attributes:
         bytes_fetched: Bytes that were fetched in vain.
+        frames_decoded: Frames that were decoded in vain.
     """
 
     bytes_fetched: int = 0
+    frames_decoded: int = 0
+
+
+class ContradictedError(MisledError):
+    """The video is not what its index says: its counts and positions, too, are mere claims."""
 
 
 class KeyframeDamagedError(MisledError):

@@ -23,6 +23,7 @@ from infra.errors import (
     ReelabelError,
     VideoUnreadableError,
 )
+from tasks.domain.segment import WHOLE
 from tasks.video.extract import extract_by_ranges, extract_keyframes
 from tasks.video.handover import pack, unpack
 from tasks.video.misled import MisledError
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from pebble import ProcessFuture
 
-    from tasks.domain import Sampling
+    from tasks.domain import Sampling, Segment
     from tasks.video.handover import Parcel
     from tasks.video.keyframes import Keyframes
     from tasks.video.limits import Limits
@@ -98,6 +99,7 @@ class DecodePool:
         limits: Limits,
         native: bool = False,
         every: bool = False,
+        segment: Segment = WHOLE,
     ) -> Keyframes:
         """Run `extract_keyframes` in a child.
 
@@ -106,7 +108,7 @@ class DecodePool:
             DecodersLostError: Children are killed faster than they can be started.
         """
         wanted: dict[str, Any] = {"sampling": sampling, "limits": limits, "native": native, "every": every}
-        return unpack(self._run(_extract, path, **wanted, threads=self._threads))
+        return unpack(self._run(_extract, path, **wanted, segment=segment, threads=self._threads))
 
     def extract_by_ranges(
         self,
@@ -115,6 +117,7 @@ class DecodePool:
         sampling: Sampling,
         limits: Limits,
         known: KnownIndex = (),
+        segment: Segment = WHOLE,
     ) -> tuple[Keyframes, KnownIndex]:
         """Run `extract_by_ranges` in a child, which reads `source` itself.
 
@@ -124,7 +127,7 @@ class DecodePool:
             DecodersLostError: As for `extract`.
             ReelabelError: What `source.read` raises.
         """
-        wanted: dict[str, Any] = {"sampling": sampling, "limits": limits, "known": known}
+        wanted: dict[str, Any] = {"sampling": sampling, "limits": limits, "known": known, "segment": segment}
         patience_s = 2 * source.patience_s  # all its reads, and the one that is then given up
         keyframes, index = self._run(_extract_by_ranges, source, patience_s=patience_s, **wanted, threads=self._threads)
         return unpack(keyframes), index

@@ -9,7 +9,7 @@ import av.error
 from av.video.frame import PictureType
 
 from tasks.video.jpeg import brings_its_tables
-from tasks.video.misled import KeyframeDamagedError, MisledError
+from tasks.video.misled import ContradictedError, KeyframeDamagedError, MisledError
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -24,11 +24,11 @@ def require_keyframe(frame: VideoFrame) -> None:
     """Check that a frame was decoded from nothing but its own packet.
 
     Raises:
-        MisledError: It may depend on others.
+        ContradictedError: It may depend on others.
         KeyframeDamagedError: It is damaged.
     """
     if not frame.key_frame or frame.pict_type != PictureType.I:
-        raise MisledError("a packet is flagged as a keyframe, its frame is not")
+        raise ContradictedError("a packet is flagged as a keyframe, its frame is not")
     if frame.is_corrupt:
         raise KeyframeDamagedError
 
@@ -49,7 +49,7 @@ def decode_alone(codec: VideoCodecContext, packet: Packet[VideoStream]) -> Video
     """Decode one packet by itself.
 
     Raises:
-        MisledError: What comes out is not one keyframe with the packet's time.
+        ContradictedError: What comes out is not one keyframe with the packet's time.
         KeyframeDamagedError: It is damaged.
     """
     if codec.name == "mjpeg" and not brings_its_tables(memoryview(packet)):
@@ -63,6 +63,6 @@ def decode_alone(codec: VideoCodecContext, packet: Packet[VideoStream]) -> Video
     finally:
         codec.flush_buffers()
     if len(frames) != 1 or frames[0].pts != packet.pts:
-        raise MisledError("a keyframe's packet does not decode to its frame")
+        raise ContradictedError("a keyframe's packet does not decode to its frame")
     require_keyframe(frames[0])
     return frames[0]

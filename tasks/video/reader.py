@@ -15,7 +15,7 @@ import av.error
 from tasks.video.codec import CodecFacts, decode_each
 from tasks.video.header import read_index
 from tasks.video.keyframes import UNKNOWN_POSITION
-from tasks.video.misled import MisledError
+from tasks.video.misled import ContradictedError, MisledError
 from tasks.video.position import stands_after_all_before
 from tasks.video.proof import prime
 from tasks.video.ranges import Span
@@ -43,6 +43,8 @@ class KeyframeReader:
         index: What the container lists.
         codec: What another decoder of these keyframes must know; None where one will not do.
         first_pts: Presentation time of the first packet.
+        is_mp4: Whether the container is MP4 or MOV, whose index holds decoding times.
+        shift: From the index's times to presentation times, by the first packet.
         demuxed: Presentation times of those keyframes that were read, by their numbers.
     """
 
@@ -54,11 +56,11 @@ class KeyframeReader:
         """
         self._container = container
         self._stream = stream
-        self._is_mp4 = container.format.name != "matroska,webm"
+        self.is_mp4 = container.format.name != "matroska,webm"
         self.codec = CodecFacts.of(stream.codec_context)
         self._first = self._first_packet()
         self.index = read_index(container, stream, size_bytes)
-        self._shift = self._compare_with_index(self._first)
+        self.shift = self._compare_with_index(self._first)
         self.first_pts = self._first.pts or 0
         self.demuxed: dict[int, int] = {}
         # What comes before a stream's first whole picture may or may not be shown.
@@ -115,15 +117,15 @@ class KeyframeReader:
         """Seek to a keyframe and demux its packet."""
         entry = self.index.keyframes[number]
         packet = self._land(number)
-        if self._is_mp4 and packet.pos != entry.pos and packet.dts is not None:
+        if self.is_mp4 and packet.pos != entry.pos and packet.dts is not None:
             # FFmpeg reckons another way where an edit list trims; once corrected, it holds for all.
-            self._shift += entry.timestamp - packet.dts
+            self.shift += entry.timestamp - packet.dts
             packet = self._land(number)
-        is_it = packet.pos == entry.pos if self._is_mp4 else packet.pts == entry.timestamp
+        is_it = packet.pos == entry.pos if self.is_mp4 else packet.pts == entry.timestamp
         if not is_it or not packet.is_keyframe:
-            raise MisledError("a seek landed elsewhere")
+            raise ContradictedError("a seek landed elsewhere")
         if packet.is_corrupt or packet.pts is None:
-            raise MisledError("a packet is cut short, or has no presentation time")
+            raise ContradictedError("a packet is cut short, or has no presentation time")
         return packet
 
     def _land(self, number: int) -> Packet[VideoStream]:
@@ -131,7 +133,7 @@ class KeyframeReader:
             self._container.seek(self._target(number), stream=self._stream, backward=True)
             return next(self._container.demux(self._stream))
         except (av.error.FFmpegError, StopIteration):
-            raise MisledError("a seek ended in an error") from None
+            raise ContradictedError("a seek ended in an error") from None
 
     def _target(self, number: int) -> int:
         """Choose a presentation time from which a seek back lands on a keyframe.
@@ -140,10 +142,10 @@ class KeyframeReader:
         presentation times are from them is only known for the first packet.
         """
         timestamp = self.index.keyframes[number].timestamp
-        if not self._is_mp4:
+        if not self.is_mp4:
             return timestamp
         following = self._following(number)
-        return timestamp + self._shift + ((following.timestamp - timestamp) // 2 if following else 0)
+        return timestamp + self.shift + ((following.timestamp - timestamp) // 2 if following else 0)
 
     def _size_bytes(self, number: int) -> int:
         """Give the size of a keyframe's packet, or guess it where the index does not tell."""
@@ -162,9 +164,9 @@ class KeyframeReader:
     def _compare_with_index(self, packet: Packet[VideoStream]) -> int:
         """Hold the first packet against the index; gives how far presentation times are from the index's own."""
         first = self._stream.index_entries[0]
-        is_it = packet.pos == first.pos if self._is_mp4 else packet.pts == first.timestamp
+        is_it = packet.pos == first.pos if self.is_mp4 else packet.pts == first.timestamp
         # Matroska lists keyframes alone.
-        if packet.pts is None or (not is_it and (self._is_mp4 or packet.is_keyframe)):
+        if packet.pts is None or (not is_it and (self.is_mp4 or packet.is_keyframe)):
             raise MisledError("the index does not begin with the first packet")
         return packet.pts - first.timestamp
 

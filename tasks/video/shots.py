@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from infra.errors import NoFramesError
+from infra.errors import NoFramesError, SamplingRefusedError
+from tasks.domain.segment import WHOLE, Segment
+from tasks.video.cut import cut
 from tasks.video.keyframes import NO_PTS, Keyframes
 from tasks.video.render import Renderer
 from tasks.video.sample import pick_evenly
+from tasks.video.stream import as_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from fractions import Fraction
     from pathlib import Path
 
+    import numpy.typing as npt
     from av.video.frame import VideoFrame
 
     from tasks.domain import Sampling
@@ -25,9 +30,33 @@ if TYPE_CHECKING:
     from tasks.video.stream import StreamFacts
 
 
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a video took and told so far, on every way that was tried.
+
+    Attributes:
+        frames: Frames that came out of a decoder.
+        starts_s: When the segment starts, by the clock of the frames' times; None for the whole video.
+        is_outside: Whether no frame that could be chosen lies in the segment.
+    """
+
+    frames: int = 0
+    starts_s: float | None = None
+    is_outside: bool = False
+
+    def each(self, frames: Iterable[_T]) -> Iterator[_T]:
+        """Count frames as they come."""
+        for frame in frames:
+            self.frames += 1
+            yield frame
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is wanted of one video; see `extract_keyframes`."""
+    """What is wanted of one video, and what that took so far; see `extract_keyframes`."""
 
     source: Path | SparseFile
     sampling: Sampling
@@ -35,16 +64,47 @@ class Request:
     native: bool = False
     every: bool = False
     threads: int = 1
+    segment: Segment = WHOLE
+    tally: Tally = field(default_factory=Tally)
 
-    def choose(self, candidates: int) -> list[int]:
+    def choose(
+        self,
+        pts: Sequence[int | None] | npt.NDArray[np.int64],
+        time_base: Fraction | None,
+        *,
+        first_pts: int | None = None,
+    ) -> list[int]:
         """Choose among the frames that may be picked, by number, ascending and with repeats.
+
+        Args:
+            pts: When they are shown, in the stream's time base.
+            time_base: Seconds of one unit of it.
+            first_pts: When the video's first frame is shown; None is the first of `pts`.
 
         Raises:
             NoFramesError: There is none.
+            SamplingRefusedError: A segment was asked for, and frames have no times.
         """
-        if not candidates:
+        if not len(pts):
             raise NoFramesError("No frame of the video can be decoded; is it damaged?")
-        return list(range(candidates)) if self.every else pick_evenly(candidates, self.sampling.num_frames)
+        numbers = self._numbers(pts, time_base, pts[0] if first_pts is None else first_pts)
+        return (
+            numbers if self.every else [numbers[pick] for pick in pick_evenly(len(numbers), self.sampling.num_frames)]
+        )
+
+    def _numbers(
+        self, pts: Sequence[int | None] | npt.NDArray[np.int64], time_base: Fraction | None, first_pts: int | None
+    ) -> list[int]:
+        if self.segment.is_whole:
+            return list(range(len(pts)))
+        if not time_base or first_pts is None or any(each is None for each in pts):
+            raise SamplingRefusedError("The video tells no times by which a segment could be found; leave it out.")
+        first_s = first_pts * float(time_base)
+        found = cut(np.asarray(pts, np.float64) * float(time_base), self.segment, first_s=first_s)
+        self.tally.starts_s = first_s + (self.segment.start_s or 0.0)
+        self.tally.is_outside = found.is_outside
+        numbers: list[int] = found.numbers.tolist()
+        return numbers
 
 
 class Sight(NamedTuple):
@@ -63,10 +123,17 @@ class Sight(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Census:
-    """How many frames a video has; `frames` is None where unknown."""
+    """How many frames a video has.
+
+    Attributes:
+        keyframes: Keyframes.
+        frames: All frames; None where unknown.
+        keyframe_pts: When each keyframe is shown, in the stream's time base; shape (keyframes,).
+    """
 
     keyframes: int
     frames: int | None
+    keyframe_pts: Sequence[int | None] | npt.NDArray[np.int64]
 
 
 def shoot(
@@ -114,6 +181,7 @@ def shoot(
         is_keyframe=np.array([sight.is_keyframe for sight in sights], np.bool_),
         picks=np.array([row_of[number] for number in chosen], np.int64),
         keyframes_in_file=census.keyframes,
+        keyframe_ms=as_ms(census.keyframe_pts, stream.time_base),
         total_frames=census.frames,
         fps=stream.fps,
         duration_s=stream.duration_s,
@@ -121,6 +189,8 @@ def shoot(
         native_width_px=native_width_px,
         native_height_px=native_height_px,
         orientation=renderer.orientation,
+        segment=request.segment,
+        starts_s=request.tally.starts_s,
         method=method,
         reason="",
         decode_ms=0.0,

@@ -7,8 +7,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import av
+import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
@@ -40,3 +44,12 @@ class StreamFacts:
             duration_s=float((stream.duration or 0) * time_base) or (container.duration or 0) / av.time_base,
             pixel_aspect=float(aspect or 1),
         )
+
+
+def as_ms(
+    pts: Sequence[int | None] | npt.NDArray[np.int64], time_base: Fraction | None
+) -> npt.NDArray[np.int64] | None:
+    """Turn times of a stream into milliseconds, ascending; None where one of them or their unit is unknown."""
+    if not time_base or any(each is None for each in pts):
+        return None
+    return np.sort(np.rint(np.asarray(pts, np.float64) * float(time_base * 1000)).astype(np.int64))

@@ -72,20 +72,20 @@ def extract_by_table(request: Request, file: SparseFile, table: KeyframeTable) -
     if request.every or request.native:
         raise MisledError("a table serves picks at the model's size alone")
     check_frame_size(table.codec.width, table.codec.height, request.limits)
-    chosen = request.choose(len(table.pts))
+    chosen = request.choose(table.pts, table.stream.time_base)
     numbers = list(dict.fromkeys(chosen))
     spans = [Span(int(table.pos[number]), int(table.size[number])) for number in numbers]
     file.prefetch(spans)
     packets = [_packet(table, number, file.read_span(span)) for number, span in zip(numbers, spans, strict=True)]
     codecs = [table.codec.open(request.limits) for _ in range(request.threads)]
-    frames = decode_each(packets, codecs)
+    frames = request.tally.each(decode_each(packets, codecs))
     sights = (_sight(table, number, packet, codecs[0]) for number, packet in zip(numbers, packets, strict=True))
     return shoot(
         request,
         lambda: table.stream,
         chosen=chosen,
         frames=zip(sights, frames, strict=True),
-        census=Census(keyframes=len(table.pts), frames=table.frames),
+        census=Census(keyframes=len(table.pts), frames=table.frames, keyframe_pts=table.pts),
         method="index",
         orientation=table.orientation,
     )

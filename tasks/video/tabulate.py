@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.video.boxes import read_box, walk_boxes
-from tasks.video.composition import read_track
 from tasks.video.keyframes import UNKNOWN_POSITION
+from tasks.video.listing import tabled_pts
 from tasks.video.table import KeyframeTable
 from tasks.video.wholeness import missing_bytes
 
@@ -31,14 +30,10 @@ def tabulate(reader: KeyframeReader, got: Keyframes, *, stream: StreamFacts, fil
         file: Their file, whose header is known.
     """
     index, codec = reader.index, reader.codec
-    moov = next((read_box(file, box) for box in walk_boxes(file, file.size_bytes) if box.kind == b"moov"), None)
-    if codec is None or index.frames is None or moov is None:
+    pts = tabled_pts(reader, file, file.size_bytes)
+    if codec is None or index.frames is None or pts is None:
         return None
     numbers, _, pos, size = np.array(index.keyframes, np.int64).T
-    track = read_track(moov, track_id=reader.track_id, samples=reader.samples)
-    if track is None:
-        return None
-    pts = track.times[numbers] - track.times[0] + reader.first_pts
     if any(pts[number] != known for number, known in reader.demuxed.items()) or (np.diff(pts) <= 0).any():
         return None
     hidden = reader.hidden_before

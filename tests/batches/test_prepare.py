@@ -53,6 +53,28 @@ def test_sampling_is_given_in_ray_datas_words_or_ours(given, expected):
     assert sampling_of(given) == expected
 
 
+def test_a_row_about_a_part_of_its_video_has_the_frames_of_that_part(preparing, make_clip):
+    path = make_clip(frames=48, fps=12)
+    whole = extract_keyframes(path, sampling=sampling_of({"fps": 3}), limits=Limits())
+
+    got = preparing(sampling={"fps": 3})(
+        {"video_uri": [str(path)] * 3, "start_s": [np.nan, 1.0, 2.0], "end_s": [None, 2.0, 1.0]}
+    )
+
+    times_s = [meta["frame_timestamps"] for meta in got["video_meta"]]
+    assert times_s[0] == whole.time_s[whole.picks].tolist()
+    assert len(times_s[1]) > 1
+    assert all(1.0 <= time_s <= 2.0 for time_s in times_s[1])
+    assert got["video_meta"][2]["error"] == "No part of a video lies between start_s 2.0 and end_s 1.0; correct them."
+
+
+@pytest.mark.parametrize("start_s", ["soon", True, np.inf])
+def test_a_part_is_named_by_numbers(preparing, make_clip, start_s):
+    got = preparing()({"video_uri": [str(make_clip())], "start_s": [start_s]})
+
+    assert got["video_meta"][0]["error"] == f"start_s is {start_s!r}; give seconds, as a number."
+
+
 def test_a_bad_video_fails_its_own_row(preparing, make_clip, tmp_path):
     (tmp_path / "text.mp4").write_text("no video")
 
@@ -179,3 +201,5 @@ def test_a_batch_that_can_name_no_video_is_the_callers_fault(preparing):
 def test_wrong_options_are_named_together():
     with pytest.raises(ConfigurationError, match=r"sampling\.num_frames: .*; cache_mode: Input should be 'auto'"):
         PrepareVideo(sampling={"num_frames": 0}, cache_mode="ram")
+    with pytest.raises(ConfigurationError, match="cascade cannot be used here, where videos come without jobs"):
+        PrepareVideo(sampling={"sampler": "keyframes", "cascade": 0.5})

@@ -1,7 +1,10 @@
+import os
+
 import pytest
 
 from benchmarks.media.containers import CONTAINERS
-from benchmarks.media.matrix import matrix
+from benchmarks.media.matrix import Cell, matrix
+from benchmarks.media.recipe import make_clip
 from benchmarks.media.structures import STRUCTURES
 
 
@@ -17,3 +20,11 @@ def test_no_cell_stands_twice():
 def test_every_container_and_structure_has_cells():
     assert {cell.container for cell in matrix()} == set(CONTAINERS)
     assert {cell.structure for cell in matrix()} == {"plain", *STRUCTURES}
+
+
+def test_an_encoder_leaves_the_scheduling_of_its_caller_alone():
+    policy = os.sched_getscheduler(0)
+
+    make_clip(Cell("webm", "av1").recipe)
+
+    assert os.sched_getscheduler(0) == policy

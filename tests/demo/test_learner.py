@@ -10,11 +10,18 @@ import torch
 from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl as qwen
 
 from tasks.demo.architecture import make_model, make_processor, make_tokenizer
-from tasks.demo.examples import FRAMES, GROUPS, TOKENS_PER_GROUP, draw_examples, draw_glimpses, tokenize_questions
+from tasks.demo.examples import (
+    FRAMES,
+    GROUPS,
+    TASKS,
+    TOKENS_PER_GROUP,
+    draw_examples,
+    draw_glimpses,
+    tokenize_questions,
+)
 from tasks.demo.learner import Learner, patchify, use_fast_vision
-from tasks.demo.shapes import QUESTIONS
 
-DIRECTION = list(QUESTIONS).index("direction")
+DIRECTION = TASKS.index("direction")
 VIDEO_TOKENS = GROUPS * TOKENS_PER_GROUP
 
 
@@ -62,35 +69,53 @@ def test_fast_vision_gives_the_stock_numbers(learner, fast_vision):
     ],
 )
 def test_video_tokens_stand_at_the_time_they_show(learner, duration_s, times):
-    start = learner.prompts.video_start
+    start = len(learner.prompts.before)
 
     positions = learner.prompts.positions(duration_s)
 
-    assert (positions[0, 0, start : start + VIDEO_TOKENS : TOKENS_PER_GROUP] - start).tolist() == times
+    assert (positions[0, start : start + VIDEO_TOKENS : TOKENS_PER_GROUP] - start).tolist() == times
+
+
+def test_fewer_frames_of_a_clip_stand_further_apart(learner):
+    start = len(learner.prompts.before)
+
+    positions = learner.prompts.positions(4.0, groups=4)
+
+    assert (positions[0, start : start + 4 * TOKENS_PER_GROUP : TOKENS_PER_GROUP] - start).tolist() == [0, 2, 4, 6]
 
 
 def test_text_after_the_video_continues_at_the_highest_position_plus_one(learner):
-    end = learner.prompts.video_start + VIDEO_TOKENS
+    end = len(learner.prompts.before) + VIDEO_TOKENS
 
     positions = learner.prompts.positions(8.0)
 
-    assert (positions[:, 0, end] == positions[:, 0, :end].max() + 1).all()
+    assert (positions[:, end] == positions[:, :end].max() + 1).all()
 
 
-def test_the_direction_of_a_still_is_not_asked():
-    examples = draw_examples(np.random.default_rng(2), 64)
+def test_the_direction_of_a_still_can_only_be_guessed():
+    examples = draw_examples(np.random.default_rng(2), 160)
+    asked = examples.task_of == DIRECTION
 
-    stills = torch.tensor([(np.ptp(clip, axis=0) == 0).all() for clip in examples.clips])
+    stills = torch.tensor([(np.ptp(examples.clips[clip], axis=0) == 0).all() for clip in examples.clip_of[asked]])
 
     assert stills.any()
-    assert (examples.learnable[:, DIRECTION] == (~stills).float()).all()
+    assert (examples.tells[asked] == (~stills).float()).all()
+
+
+def test_a_prompt_around_its_video_is_the_whole_prompt(learner, tokenizer):
+    prompts = learner.prompts
+    pads = [tokenizer.convert_tokens_to_ids("<|video_pad|>")] * VIDEO_TOKENS
+
+    whole = [*prompts.before.tolist(), *pads, *prompts.after[0, : prompts.last[0] + 1].tolist()]
+
+    assert tokenizer.encode(tokenizer.decode(whole), add_special_tokens=False) == whole
 
 
 def test_both_losses_reach_the_vision_tower(learner):
     rng = np.random.default_rng(3)
     tower = learner.model.model.visual.patch_embed.proj.weight
 
-    for loss in (learner.answer_loss(draw_examples(rng, 2), 4.0), learner.glimpse_loss(draw_glimpses(rng, 1))):
+    for loss in (learner.answer_loss(draw_examples(rng, 4), 4.0), learner.glimpse_loss(draw_glimpses(rng, 1))):
         (gradient,) = torch.autograd.grad(loss, tower)
         assert gradient.abs().max() > 0
 
@@ -99,4 +124,4 @@ def test_a_glimpse_clip_shows_another_shape_in_every_pair():
     glimpses = draw_glimpses(np.random.default_rng(4), 2)
 
     assert glimpses.clips.shape[:2] == (2, FRAMES)
-    assert glimpses.truths.shape == (2 * GROUPS, len(QUESTIONS))
+    assert len(glimpses.shapes) == len(glimpses.colours) == 2 * GROUPS

@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tasks.demo.shapes import COLOURS, DIRECTIONS, SHAPES, SIDE_PX, draw_shape, render_frames
+from tasks.demo.actors import SHAPES, SIDE_PX
+from tasks.demo.shapes import COLOURS, DIRECTIONS, draw_shape, render_frames
 
 INSTANTS = np.linspace(0, 1, 9)
 

@@ -10,7 +10,8 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 
 import tasks.demo
-from tasks.demo.shapes import QUESTIONS, SIDE_PX
+from tasks.demo.actors import SIDE_PX
+from tasks.demo.shapes import QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.model.choices import choice_tokens
 from tasks.model.prompt import chat_messages, question_text

@@ -1,10 +1,15 @@
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 
 from tasks.domain import Part, RunCost
 
 
-def cost(wall_ms, *, jobs=100, gpus=0):
-    return RunCost(jobs=jobs, wall_ms=wall_ms, gpus=gpus, prompt_tokens=900, cached_tokens=300)
+def cost(wall_ms, *, jobs=100, **engines):
+    return RunCost(jobs=jobs, wall_ms=wall_ms, **{"gpus": 0} | engines, prompt_tokens=900, cached_tokens=300)
 
 
 WALL_MS = {"setup": 500, "engine start": 8000, "answer": 6000, "decode": 3000, "fetch": 1000, "engine end": 2000}
@@ -23,6 +28,15 @@ def test_every_gpu_is_held_for_itself():
     assert cost(WALL_MS, gpus=4).jobs_per_hour_held == pytest.approx(4_500)
 
 
+def test_every_engine_is_held_for_itself():
+    assert cost(WALL_MS, engines=2).jobs_per_hour_held == pytest.approx(9_000)
+    assert cost(WALL_MS, engines=2, gpus=4).jobs_per_hour_held == pytest.approx(4_500)
+
+
+def test_time_in_which_others_work_is_no_engine_s():
+    assert cost(WALL_MS | {"work elsewhere": 9000}).held_ms == 20_000
+
+
 def test_shares_are_of_the_time_in_which_the_engine_could_answer():
     got = cost(WALL_MS)
 
@@ -34,3 +48,15 @@ def test_a_run_that_asks_nothing_costs_nothing():
     got = cost({"audit": 30}, jobs=0)
 
     assert (got.loaded_ms, got.held_ms, got.jobs_per_s, got.jobs_per_hour_held, got.busy, got.waits) == (0,) * 5 + ([],)
+
+
+def test_sums_are_the_same_in_every_process():
+    told = "from tasks.domain import RunCost; import sys, json; w = json.loads(sys.argv[1]); "
+    told += "print(RunCost(jobs=1, wall_ms=w, gpus=0, prompt_tokens=0, cached_tokens=0).loaded_ms)"
+    wall_ms = json.dumps({part: 10 ** (number % 7) / 3 for number, part in enumerate(Part)})
+    command = [sys.executable, "-c", told, wall_ms]
+
+    seeds = [os.environ | {"PYTHONHASHSEED": str(seed)} for seed in range(1, 9)]
+    sums = {subprocess.run(command, env=seed, capture_output=True, check=True).stdout for seed in seeds}
+
+    assert len(sums) == 1

@@ -1,3 +1,4 @@
+import threading
 from itertools import accumulate
 
 import pytest
@@ -6,21 +7,8 @@ from hypothesis import strategies as st
 
 from tasks.domain import Part, TimeLedger
 
-WAITS = st.dictionaries(st.sampled_from(Part), st.floats(0, 1e9))
-
-
-@given(st.floats(0, 1e9), st.lists(st.tuples(st.floats(0, 1e5), st.sampled_from(Part), WAITS)))
-def test_the_parts_add_up_to_the_whole_whatever_is_charged(begin_s, charges):
-    instants = list(accumulate([begin_s, *(wait_s for wait_s, _, _ in charges)]))
-    clock = iter(instants)
-    ledger = TimeLedger(lambda: next(clock))
-
-    for _, part, known_ms in charges:
-        ledger.charge(part, known_ms)
-
-    whole_ms = (instants[-1] - begin_s) * 1e3
-    assert sum(ledger.spent_ms.values()) == pytest.approx(whole_ms, rel=1e-9, abs=1e-3)
-    assert all(ms > 0 for ms in ledger.spent_ms.values())
+MADE_OF = st.dictionaries(st.sampled_from(Part), st.dictionaries(st.sampled_from(Part), st.floats(0, 1e9)))
+PARTS = st.lists(st.tuples(st.sampled_from(Part), st.floats(0, 1e5), st.floats(0, 1e5)), max_size=8)
 
 
 def ledger_of(*instants_s):
@@ -28,18 +16,81 @@ def ledger_of(*instants_s):
     return TimeLedger(lambda: next(clock))
 
 
-def test_work_side_by_side_shares_the_time_that_was_waited_for_it():
-    ledger = ledger_of(0, 1)
+@given(
+    st.floats(0, 1e9),
+    PARTS,
+    st.dictionaries(st.sampled_from(Part), st.dictionaries(st.sampled_from(Part), st.floats(0, 1e9))),
+)
+def test_the_parts_add_up_to_the_whole_whatever_goes_on(begin_s, done, made_of):
+    waits_s = [wait_s for _, before_s, during_s in done for wait_s in (before_s, during_s)]
+    instants = list(accumulate([begin_s, *waits_s, 0.0]))
+    ledger = ledger_of(*instants)
 
-    ledger.charge(Part.SCHEDULE, {Part.FETCH: 1000, Part.DECODE: 3000})
+    for part, _, _ in done:
+        with ledger.doing(part):
+            pass
+    for part, parts in made_of.items():
+        ledger.split(part, parts)
+
+    spent_ms = ledger.spent_ms
+    whole_ms = (instants[-1] - begin_s) * 1e3
+    assert sum(spent_ms.values()) == pytest.approx(whole_ms, rel=1e-9, abs=1e-3)
+    assert all(ms > 0 for ms in spent_ms.values())
+
+
+def test_time_is_charged_to_what_is_nearest_to_the_engine():
+    ledger = ledger_of(0, 1, 3, 6, 10, 15)
+
+    with ledger.doing(Part.DATABASE), ledger.doing(Part.ANSWER):  # from 1 to 10, and from 3 to 6
+        pass
+
+    assert ledger.spent_ms == {"schedule": 6000, "database": 6000, "answer": 3000}
+
+
+def test_a_part_is_shared_out_among_what_it_was_made_of():
+    ledger = ledger_of(0, 0, 1, 1)
+
+    with ledger.doing(Part.DECODE):
+        ledger.split(Part.DECODE, {Part.FETCH: 1000, Part.DECODE: 3000})
 
     assert ledger.spent_ms == {"fetch": 250, "decode": 750}
 
 
-def test_what_the_known_work_leaves_over_goes_to_the_part_that_is_named():
-    ledger = ledger_of(0, 1, 3)
+def test_threads_that_do_the_same_charge_it_once():
+    ledger = TimeLedger()
+    gate = threading.Barrier(4)
 
-    ledger.charge(Part.SCHEDULE, {Part.DECODE: 400})
-    ledger.charge(Part.DATABASE)
+    def answer():
+        with ledger.doing(Part.ANSWER):
+            gate.wait()
+            gate.wait()
 
-    assert ledger.spent_ms == {"decode": 400, "schedule": 600, "database": 2000}
+    threads = [threading.Thread(target=answer) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    gate.wait()
+    before_ms = ledger.spent_ms
+    after_ms = ledger.spent_ms
+    gate.wait()
+    for thread in threads:
+        thread.join()
+
+    assert before_ms.keys() <= {"schedule", "answer"}
+    assert after_ms.get("schedule", 0) == before_ms.get("schedule", 0)
+    assert after_ms["answer"] > before_ms["answer"]
+
+
+def test_laps_add_up_to_what_was_spent():
+    ledger = ledger_of(*range(0, 50, 5))
+
+    laps = []
+    for part in (Part.DECODE, Part.ANSWER, Part.DECODE):
+        with ledger.doing(part):
+            pass
+        ledger.split(Part.ANSWER, {Part.ANSWER: 1, Part.PREPROCESS: len(laps)})
+        laps.append(ledger.lap())
+
+    sums = {name: sum(lap.get(name, 0.0) for lap in laps) for lap in laps for name in lap}
+    assert sums == pytest.approx(
+        {Part.SCHEDULE: 30_000, Part.DECODE: 10_000, Part.ANSWER: 5_000 / 3, Part.PREPROCESS: 10_000 / 3}
+    )

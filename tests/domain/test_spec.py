@@ -3,8 +3,9 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from infra.settings import SamplingSettings
+from infra.sampling_settings import SamplingSettings
 from tasks.domain import ModelIdentity, RunSpec, SamplerName, Sampling
+from tasks.domain.spec import LosslessName
 from tasks.video.samplers import SAMPLERS
 
 
@@ -72,8 +73,12 @@ def test_numbers_without_an_effect_are_refused(options, message):
         Sampling(**options)
 
 
-def test_every_sampler_but_keyframes_has_its_function():
-    assert {"keyframes", *SAMPLERS} == set(get_args(SamplerName))
+def test_every_sampler_but_keyframes_has_its_function_and_auto_chooses_between_them():
+    assert {"keyframes", "auto", *SAMPLERS} == set(get_args(SamplerName))
+
+
+def test_every_lossless_sampler_may_follow_keyframes():
+    assert set(SAMPLERS) == set(get_args(LosslessName))
 
 
 def test_settings_offer_every_option_of_sampling_in_its_words():

@@ -13,15 +13,20 @@ from sqlalchemy import func, select
 
 from infra.database import connect
 from infra.embedded import export
+from infra.login import login_headers
 from infra.objects import ObjectStore
 from tasks.demo.clips import make_demo
 from tasks.domain import Part
+from tasks.model.identity import TINY_MODEL
 from tasks.results.tables import RESULT, RUN
+from tests.held_writes import only_first_rows_of
+from tests.vllm_server import KEY
 
 
 @pytest.fixture(scope="module")
 def environment(prefect_services):
-    return os.environ | export(prefect_services) | {"COLUMNS": "160", "REELABEL_SHARD_TARGET_JOBS": "50"}
+    settings = {"REELABEL_SHARD_TARGET_JOBS": "50", "REELABEL_SHARD_LEASE_S": "5", "REELABEL_MODEL_DTYPE": "float32"}
+    return os.environ | export(prefect_services) | settings | {"COLUMNS": "160"}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +66,7 @@ def reelabel(environment, *arguments):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=500,
         check=False,
     )
 
@@ -112,9 +117,12 @@ def test_a_run_says_where_its_time_went_and_says_it_again_later(first_run, envir
     assert tokens == (run["prompt_tokens"], run["cached_tokens"])
     assert 0 < run["cached_tokens"] < run["prompt_tokens"]
     assert run["gpus"] == 0
+    assert run["verdicts"] == {"videos": 48}  # all of whose keyframes are enough
 
     later = reelabel(environment, "results", str(run["run_id"])).stdout
-    published = httpx.get(f"{prefect_services.prefect.api_url}/artifacts/reelabel-how-to-read/latest").json()["data"]
+    prefect = prefect_services.prefect
+    artifact_url = f"{prefect.api_url}/artifacts/reelabel-how-to-read/latest"
+    published = httpx.get(artifact_url, headers=login_headers(prefect.auth_string)).json()["data"]
     for shown in (first_run.stdout, later, published):
         assert f"{run['jobs_per_hour_held']:,.0f} per engine-hour held" in shown
         assert f"{run['prompt_tokens']:,} prompt tokens" in shown
@@ -160,6 +168,29 @@ def test_choices_in_every_order_are_averaged_and_their_bias_told(environment, ma
 
 
 @pytest.mark.usefixtures("first_run")
+def test_a_server_gives_the_labels_of_an_engine_of_our_own(
+    environment, manifest, prefect_services, engine, vllm_server, tmp_path
+):
+    few = pl.read_parquet(ObjectStore(prefect_services.store).read(manifest)).head(9)
+    few.write_parquet(tmp_path / "few.parquet")
+    server = {"MODEL_ENGINE": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": vllm_server, "SERVER_API_KEY": KEY}
+    served = environment | {f"REELABEL_{name}": str(value) for name, value in server.items()}
+
+    run = reelabel(served, "classify", str(tmp_path / "few.parquet"), "--dataset", "served")
+
+    assert "Reconciled: 9 jobs = 9 labels + 0 failures." in run.stdout, run.stderr
+    columns = select(RESULT.c.job_id, RESULT.c.spec_id, RESULT.c.label, RESULT.c.probabilities)
+    with engine.connect() as connection:
+        rows, own = (
+            {row.job_id: row for row in connection.execute(columns.where(RESULT.c.dataset == dataset))}
+            for dataset in ("served", "first")
+        )
+    for job_id, row in rows.items():
+        assert (row.label, row.spec_id) == (own[job_id].label, own[job_id].spec_id)
+        assert row.probabilities == pytest.approx(own[job_id].probabilities, abs=1e-4)
+
+
+@pytest.mark.usefixtures("first_run")
 def test_the_second_time_nothing_is_extracted_and_nothing_asked(environment, manifest, prefect_services):
     log = prefect_services.home / "logs/engine.log"
     before = log.read_bytes()
@@ -170,20 +201,27 @@ def test_the_second_time_nothing_is_extracted_and_nothing_asked(environment, man
     assert "0 (0 labels, 0 failures)" in again.stdout
     assert "0 extracted, 0 from the cache" in again.stdout
     assert log.read_bytes() == before  # no engine was started
+    ended_well = {"state": {"type": {"any_": ["COMPLETED"]}}}
+    query = {"sort": "END_TIME_DESC", "flow_runs": ended_well, "limit": 1}
+    prefect = prefect_services.prefect
+    runs = httpx.post(f"{prefect.api_url}/flow_runs/filter", json=query, headers=login_headers(prefect.auth_string))
+    newest = runs.json()[0]["state"]
+    assert newest["message"].startswith("Nothing was left to ask. Reconciled: 151 jobs")
 
 
-def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, engine):
-    killed = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "classify", manifest, "--dataset", "killed"],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 200
-    while labels(engine, "killed") == 0 and killed.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.wait()
+def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, engine, prefect_services):
+    with only_first_rows_of("killed", prefect_services.database):
+        killed = subprocess.Popen(
+            [sys.executable, "-m", "flows.cli", "classify", manifest, "--dataset", "killed"],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + 200
+        while labels(engine, "killed") == 0 and killed.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.wait()
     before = labels(engine, "killed")
     assert 0 < before < 144
 
@@ -232,29 +270,73 @@ def test_a_model_folder_without_weights_is_refused(environment, manifest, tmp_pa
 
 @pytest.mark.usefixtures("first_run")
 class TestBackfill:
-    def test_a_dry_run_says_what_would_be_asked(self, environment, manifest):
+    def test_a_dry_run_says_what_would_be_asked_why_and_how_long_it_may_take(self, environment, manifest):
         chosen = ["--manifest", manifest, "--dataset", "first", "--dry-run"]
 
         named = reelabel(environment, "backfill", "--ids", "clip-0000-colour,gone", *chosen)
         forced = reelabel(environment, "backfill", "--ids", "clip-0000-colour,gone", "--force", *chosen)
-        failed = reelabel(environment, "backfill", "--failed", *chosen)
+        failed = reelabel(environment, "backfill", "--failed", "--limit", "3", *chosen)
+        elsewise = reelabel(environment, "backfill", "--task", "colour", "--num-frames", "4", *chosen)
 
-        assert "Would ask 1 job on 1 video of first; 1 of the chosen have a valid label." in named.stdout, named.stderr
+        assert "Would ask 1 job on 1 video of first." in named.stdout, named.stderr
+        assert "Chosen: 1 labelled, 1 video_missing." in named.stdout
+        assert "1 of the chosen have a valid label and are left alone; --force asks them, too." in named.stdout
         assert "Would ask 2 jobs on 2 videos" in forced.stdout
-        assert "Would ask 7 jobs on 7 videos" in failed.stdout
+        assert "Would ask 3 jobs on 3 videos" in failed.stdout
+        assert "4 more are over the limit." in failed.stdout
+        expected = r"Expected: [\d.]+ minutes, for videos of [\d.]+ MB in all by the sizes of 48 past ones"
+        assert re.search(rf"{expected}. It rests on [\d,]+ jobs of past runs by this spec on \S+\.", failed.stdout)
+        assert "Would ask 55 jobs on 55 videos" in elsewise.stdout
+        assert "by the earlier spec, where another may take longer, on" in elsewise.stdout
 
-    def test_chosen_jobs_are_asked_again(self, environment, manifest, tmp_path):
+    def test_what_postgres_holds_against_a_where_is_said_in_a_sentence(self, environment, manifest):
+        chosen = ["--manifest", manifest, "--dataset", "first", "--dry-run"]
+
+        wrong = reelabel(environment, "backfill", "--where", "margn < 0.5", *chosen)
+
+        assert wrong.returncode == 2
+        said = 'Postgres cannot run --where: column "margn" does not exist, at character 1: margn < 0.5.'
+        assert said in wrong.stderr
+
+    def test_chosen_jobs_are_asked_again_as_before(self, environment, manifest, tmp_path, engine):
         path = tmp_path / "ids.txt"
         path.write_text("clip-0000-colour\nclip-0001-shape\n")
         chosen = ["--ids-file", str(path), "--force", "--manifest", manifest, "--dataset", "first"]
+        # Settings that changed since must not sneak in: they would make answers by another spec.
+        changed = {"REELABEL_SAMPLING_NUM_FRAMES": "3", "REELABEL_MODEL_SYSTEM_PROMPT": "Be brief."}
 
-        again = reelabel(environment, "backfill", *chosen)
+        again = reelabel(environment | changed, "backfill", *chosen)
 
         assert "2 (2 labels, 0 failures)" in again.stdout, again.stderr
-        assert "Reconciled: 151 jobs = 144 labels + 7 failures." in again.stdout
+        assert "of the jobs asked: Reconciled: 2 jobs = 2 labels + 0 failures." in again.stdout
+        assert labels(engine, "first") == 144
 
-    def test_unknown_ids_are_named(self, environment, manifest):
-        refused = reelabel(environment, "backfill", "--ids", "nobody", "--manifest", manifest, "--dataset", "first")
+    def test_a_new_way_of_asking_stands_beside_the_old_one(self, environment, manifest, engine):
+        where = "state = 'labelled' AND margin > 0 AND job_id LIKE 'clip-000_-%'"
+        chosen = ["--task", "colour", "--where", where, "--limit", "2", "--manifest", manifest, "--dataset", "first"]
+
+        again = reelabel(environment, "backfill", *chosen, "--num-frames", "4")
+
+        assert "2 (2 labels, 0 failures)" in again.stdout, again.stdout + again.stderr
+        assert labels(engine, "first") == 146
+
+    def test_a_deployment_asks_them_where_the_worker_is(self, environment, manifest):
+        assert reelabel(environment, "deploy").returncode == 0
+        chosen = ["--ids", "clip-0002-colour", "--force", "--manifest", manifest, "--dataset", "first"]
+
+        there = reelabel(environment, "backfill", *chosen, "--via", "deployment", "--wait")
+
+        assert "1 (1 label, 0 failures)" in there.stdout, there.stderr
+
+    def test_unknown_ids_are_named_and_may_be_passed_over(self, environment, manifest, tmp_path):
+        unknown = ",".join(f"nobody-{number}" for number in range(9))
+        home = {"REELABEL_HOME": str(tmp_path / "home")}
+        chosen = ["--ids", f"{unknown},gone", "--manifest", manifest, "--dataset", "first"]
+
+        refused = reelabel(environment | home, "backfill", *chosen)
+        passed = reelabel(environment | home, "backfill", *chosen, "--skip-unknown", "--dry-run")
 
         assert refused.returncode == 2
-        assert "not in the manifest, such as nobody" in refused.stderr
+        assert "9 job ids are not in the manifest, such as nobody-0, nobody-1" in refused.stderr
+        assert (tmp_path / "home/unknown-ids.txt").read_text().split() == unknown.split(",")
+        assert "Would ask 1 job on 1 video of first." in passed.stdout

@@ -30,7 +30,7 @@ def manifest(tmp_path):
 
 def reelabel(environment, *arguments):
     command = [sys.executable, "-m", "flows.cli", *arguments]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
     assert "Traceback" not in ended.stdout + ended.stderr
     return ended
 
@@ -153,7 +153,7 @@ def test_ctrl_c_cancels_the_run_and_says_so(environment, manifest, tmp_path, arg
     while f"{dataset}: " not in reelabel(environment, "results", "last").stdout and time.monotonic() < deadline:
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=300)
 
     assert process.returncode == 130
     assert said.strip() == "Stopped. Run the same command again to go on."

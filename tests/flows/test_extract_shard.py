@@ -1,5 +1,8 @@
 """What an extracted shard says of its time, by which the engine's waits are explained."""
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 import pytest
 
 from flows.shards import extract_shard
@@ -25,7 +28,7 @@ def preparer(tmp_path):
 
 def spent_ms(preparer, uri):
     shard = Shard(index=0, jobs=(Job(job_id="a", video_uri=str(uri), prompt="?", choices=("yes", "no")),))
-    return extract_shard.fn(0, shard, preparer, 1).spent_ms
+    return extract_shard.fn(0, shard, lambda: preparer, partial(ThreadPoolExecutor, 1)).spent_ms
 
 
 def test_a_new_video_is_decoded_and_a_known_one_only_looked_up(preparer, make_clip):

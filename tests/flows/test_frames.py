@@ -24,7 +24,7 @@ def frames(services):
     def run(*arguments):
         command = [sys.executable, "-m", "flows.cli", "frames", "--json", *arguments]
         ended = subprocess.run(
-            command, env=os.environ | export(services), capture_output=True, text=True, timeout=120, check=False
+            command, env=os.environ | export(services), capture_output=True, text=True, timeout=500, check=False
         )
         assert ended.returncode == 0, ended.stderr
         return json.loads(ended.stdout)
@@ -41,6 +41,17 @@ def test_a_samplers_frames_are_the_ones_that_it_picks(frames, make_clip):
     expected = extract_keyframes(clip, sampling=sampling, limits=Limits())
     assert [pick["pts"] for pick in shown["picks"]] == expected.pts[expected.picks].tolist()
     assert len(shown["picks"]) == 12
+    assert (shown["longest_gap_s"], shown["verdict"], shown["sampler"]) == (2.0, [], "fps")
+    assert shown["unique_frames"] < shown["frames_decoded"] <= 96
+
+
+def test_of_a_part_of_a_video_its_own_frames_are_shown_and_judged(frames, make_clip):
+    clip = make_clip(frames=96, fps=12, gop=48)
+
+    part = frames(str(clip), "--sampler", "fps", "--start-s", "3", "--end-s", "5")
+
+    assert [pick["time_s"] for pick in part["picks"]] == [3.0, 3.5, 4.0, 4.5, 5.0]
+    assert (part["verdict"], part["keyframes_in_file"]) == (["one_keyframe"], 2)
 
 
 def test_similar_frames_are_dropped_and_counted(frames, make_clip):

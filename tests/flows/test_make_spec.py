@@ -1,8 +1,13 @@
+from dataclasses import replace
+
 import pytest
 
+from flows.commands.sampling_options import choose_sampling
 from flows.spec import make_spec
 from infra.errors import ConfigurationError
-from infra.settings import PromptChoice, SamplingChoice, Settings
+from infra.sampling_settings import SamplingChoice
+from infra.settings import PromptChoice, Settings
+from tasks.domain import ModelIdentity
 from tasks.model.identity import TINY_MODEL, read_model_card
 
 
@@ -71,3 +76,36 @@ def test_wording_of_a_run_wins_over_the_settings_and_is_part_of_the_spec(card):
     assert (as_set.system_prompt, as_set.examples) == ("Be brief.", "Q: one.")
     assert (worded.system_prompt, worded.examples) == ("Be brief.", "Q: two.")
     assert worded.spec_id != as_set.spec_id
+
+
+def test_what_a_server_changes_of_the_answers_is_part_of_the_spec(card):
+    def served(frames, card):
+        return make_spec(card, Settings(model={"engine": "openai"}, server={"frames": frames}))
+
+    ours = make_spec(card, Settings())
+    only_named = replace(card, identity=ModelIdentity(name="reelabel-tiny", served_at="http://gpu-1/v1"))
+
+    assert served("png", card).spec_id == ours.spec_id
+    assert served("images", card).spec_id != ours.spec_id
+    assert served("png", only_named).spec_id != ours.spec_id
+
+
+def test_what_a_choice_between_samplers_goes_by_is_set_once_and_idle_where_none_is_made(card):
+    settings = Settings(sampling={"max_gap_s": 4, "lossless": "fps", "motion_tasks": ["order"], "cascade": 0.5})
+
+    auto = make_spec(card, settings, choice=SamplingChoice(sampler="auto")).sampling
+    cascade = make_spec(card, settings).sampling
+    plain = [
+        make_spec(card, settings, choice=choice).sampling
+        for choice in (SamplingChoice(cascade=0), SamplingChoice(sampler="uniform"))
+    ]
+
+    assert (auto.max_gap_s, auto.lossless, auto.motion_tasks, auto.cascade) == (4, "fps", ("order",), 0.5)
+    assert cascade == make_spec(card, Settings()).sampling.model_copy(update={"cascade": 0.5, "lossless": "fps"})
+    assert plain[0] == make_spec(card, Settings()).sampling
+    assert (plain[1].sampler, plain[1].cascade, plain[1].lossless) == ("uniform", None, None)
+
+
+def test_tasks_are_named_by_commas():
+    assert choose_sampling({"motion_tasks": "order, direction,"}).motion_tasks == ("order", "direction")
+    assert choose_sampling({"still_tasks": "colour"}).still_tasks == ("colour",)

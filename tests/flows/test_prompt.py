@@ -50,7 +50,7 @@ def prompt(services, manifest):
     def run(*arguments, **environment):
         command = [sys.executable, "-m", "flows.cli", "prompt", "--manifest", manifest, *arguments]
         known = os.environ | export(services) | environment
-        return subprocess.run(command, env=known, capture_output=True, text=True, timeout=200, check=False)
+        return subprocess.run(command, env=known, capture_output=True, text=True, timeout=500, check=False)
 
     return run
 

@@ -14,12 +14,13 @@ from infra.errors import (
 )
 from infra.objects import ObjectStore
 from infra.settings import StoreSettings, WebSettings
-from tasks.domain import Sampling
+from tasks.domain import Sampling, Segment
 from tasks.frames.cache import FrameCache
 from tasks.frames.key import frame_key
 from tasks.frames.prepare import Preparer
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
+from tasks.video.verdict import Thresholds
 from tests.frames.rewrite import rewrite
 from tests.infra.web_server import serving
 
@@ -47,6 +48,35 @@ def test_the_second_time_nothing_is_extracted(preparer, make_clip):
     assert first.decode_ms > 0
     assert second.decode_ms == 0
     assert (second.frames_used, second.keyframes_in_file) == (first.frames_used, first.keyframes_in_file) == (4, 4)
+    assert (second.frames_decoded, second.longest_gap_s, second.keyframe_cover) == (4, 1.0, 0.875)
+    assert (first.frames_decoded, first.longest_gap_s, first.keyframe_cover) == (4, 1.0, 0.875)
+
+
+def test_a_verdict_goes_by_the_thresholds_and_not_by_the_cache(preparer, make_clip):
+    uri = str(make_clip())
+    strict = replace(preparer, thresholds=Thresholds(min_keyframes=5, near_s=0.2))
+
+    good, bad = preparer.prepare(uri), strict.prepare(uri)
+
+    assert bad.was_cached
+    assert (good.verdict, bad.verdict) == ("", "few_keyframes,thin_cover")
+
+
+@pytest.mark.parametrize("stored_as", ["zstd", "packets"])
+def test_each_segment_of_a_video_has_a_frame_file_of_its_own(preparer, make_clip, stored_as):
+    preparer, uri = replace(preparer, stored_as=stored_as), str(make_clip(frames=48, gop=12))
+    whole = preparer.prepare(uri)
+    part = preparer.prepare(uri, segment=Segment(0.5, 2.5))
+
+    again = preparer.prepare(uri, segment=Segment(0.5, 2.5))
+
+    assert again.was_cached
+    assert (again.key, again.decode_note) == (part.key, part.decode_note)
+    assert part.key != whole.key
+    found = preparer.cache.find(part.key)
+    assert found.time_s.tolist() == [1.0, 2.0]
+    assert (found.segment, found.starts_s, found.keyframes_in_file) == (Segment(0.5, 2.5), 0.5, 4)
+    assert preparer.prepare(uri, segment=Segment(1.2, 1.5)).decode_note.startswith("the segment holds no keyframe")
 
 
 def test_a_replaced_video_is_extracted_anew(preparer, make_clip):
@@ -190,8 +220,60 @@ def test_keys_depend_on_what_decides_on_pixels():
         frame_key(**common | {"source_uri": "s3://b/w.mp4"}),
         frame_key(**common | {"sampling": Sampling(num_frames=8)}),
         frame_key(**common | {"sampling": Sampling(jpeg_quality=90)}),
-        frame_key(**common | {"segment_s": (1.0, 2.0)}),
+        frame_key(**common | {"segment": Segment(1.0, 2.0)}),
     }
 
     assert len(keys) == 6
     assert frame_key(**common) == frame_key(**common)
+
+
+class TestAuto:
+    AUTO = Sampling(sampler="auto", num_frames=4, motion_tasks=("direction",), still_tasks=("colour",), cascade=0.5)
+
+    @pytest.mark.parametrize(("gop", "sampler"), [(12, "keyframes"), (48, "uniform")])
+    def test_its_frame_file_is_that_of_the_sampler_it_takes(self, preparer, make_clip, gop, sampler):
+        uri = str(make_clip(gop=gop))
+        auto = replace(preparer, sampling=self.AUTO)
+        alone = replace(preparer, sampling=Sampling(sampler=sampler, num_frames=4))
+
+        first, second, third = auto.prepare(uri), auto.prepare(uri), alone.prepare(uri)
+
+        assert first.sampler == second.sampler == third.sampler == sampler
+        assert (first.was_cached, second.was_cached, third.was_cached) == (False, True, True)
+        assert first.key == second.key == third.key
+
+    @pytest.mark.parametrize("cached", [["uniform"], ["keyframes"], ["uniform", "keyframes"]])
+    @pytest.mark.parametrize(("gop", "sampler"), [(12, "keyframes"), (48, "uniform")])
+    def test_what_is_cached_does_not_change_what_it_takes(self, preparer, make_clip, gop, sampler, cached):
+        uri = str(make_clip(gop=gop))
+        for each in cached:
+            replace(preparer, sampling=Sampling(sampler=each, num_frames=4)).prepare(uri)
+
+        got = replace(preparer, sampling=self.AUTO).prepare(uri)
+
+        assert (got.sampler, got.was_cached) == (sampler, sampler in cached)
+
+    @pytest.mark.parametrize(("gop", "first"), [(12, "keyframes"), (48, "uniform")])
+    def test_what_a_job_says_that_it_needs_goes_before_what_its_keyframes_are_good_for(
+        self, preparer, make_clip, gop, first
+    ):
+        uri = str(make_clip(gop=gop))
+        auto = replace(preparer, sampling=self.AUTO)
+
+        taken = [auto.prepare(uri, shown=shown).sampler for shown in ("first", "keyframes", "lossless")]
+
+        assert taken == [first, "keyframes", "uniform"]
+
+    @pytest.mark.parametrize(("gop", "sampler", "decoded"), [(24, "keyframes", 4), (240, "uniform", 241)])
+    def test_of_a_remote_video_the_whole_is_read_only_where_keyframes_are_not_enough(
+        self, preparer, make_clip, store_settings, gop, sampler, decoded
+    ):
+        uri = f"{store_settings.uri}/clip.mp4"
+        data = make_clip(size=(160, 120), frames=240, gop=gop, qp="1").read_bytes()
+        objects = ObjectStore(store_settings)
+        objects.replace(uri, data)
+
+        got = replace(preparer, sampling=self.AUTO, objects=objects, parts_from_bytes=1).prepare(uri)
+
+        assert (got.sampler, got.frames_decoded) == (sampler, decoded)
+        assert (got.bytes_fetched < len(data)) == (sampler == "keyframes")

@@ -1,10 +1,11 @@
-"""What needs a browser: `make system-packages` installs it."""
+"""What needs a browser, or minutes: `make system-packages` installs it."""
 
 import os
 import re
 import subprocess
 import sys
 
+import httpx
 import pytest
 from playwright.sync_api import sync_playwright
 
@@ -15,14 +16,21 @@ _OPTIONS += ["--disable-background-networking", "--disable-component-update"]
 
 
 @pytest.fixture(scope="session")
-def reelabel(tmp_path_factory):
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("full") / "home"
+
+
+@pytest.fixture(scope="session")
+def reelabel(home):
     """Run a command on services of our own, which `demo --keep` leaves running."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("REELABEL_", "PREFECT_"))}
-    environment = clean | {"REELABEL_HOME": str(tmp_path_factory.mktemp("full") / "home"), "COLUMNS": "160"}
+    environment = clean | {"REELABEL_HOME": str(home), "COLUMNS": "160"}
 
-    def run(*arguments):
+    def run(*arguments, **variables):
         command = [sys.executable, "-m", "flows.cli", *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        return subprocess.run(
+            command, env=environment | variables, capture_output=True, text=True, timeout=500, check=False
+        )
 
     yield run
     run("down")
@@ -34,6 +42,18 @@ def prefect_url(reelabel):
     demo = reelabel("demo", "--keep", "--clips", "24")
     assert demo.returncode == 0, demo.stdout + demo.stderr
     return re.search(r"http://127\.0\.0\.1:\d+", demo.stdout)[0]
+
+
+@pytest.fixture(scope="session")
+def login(home, prefect_url):  # noqa: ARG001 - made as the services start
+    """What the pages ask for."""
+    return (home / "prefect-login.secret").read_text()
+
+
+@pytest.fixture(scope="session")
+def api(prefect_url, login):
+    with httpx.Client(base_url=f"{prefect_url}/api", auth=tuple(login.split(":"))) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ def test_a_database_is_reached_by_its_plain_url(url):
 
 
 def test_a_wrong_password_is_a_configuration_error_and_never_printed(url):
-    with pytest.raises(ConfigurationError, match=r"refuses the password.*database\.url") as caught:
+    with pytest.raises(ConfigurationError, match=r"refuses the password.*\[database\]") as caught:
         check_database(_connect(url.set(password="hunter2")))
     assert "hunter2" not in str(caught.value)
 

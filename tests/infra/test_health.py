@@ -1,9 +1,12 @@
 import pytest
+from pydantic import SecretStr
+from sqlalchemy.engine import make_url
 
 from infra.embedded import attached
 from infra.embedded.processes import free_port
-from infra.health import check_import, check_prefect, check_store, examine
+from infra.health import check_database, check_import, check_prefect, check_store, examine
 from infra.settings import Settings
+from sql.migrate import downgrade
 
 
 def _by_name(settings):
@@ -17,6 +20,43 @@ def test_all_is_well_where_the_services_run(services):
     assert checks["database"].detail.startswith("Postgres ")
     assert "libavcodec" in checks["ffmpeg"].detail
     assert "runs as process" in checks["embedded postgres"].detail
+
+
+def test_each_login_of_the_database_is_tried(services, database):
+    checks = {check.name: check.detail for check in check_database(services.model_copy(update={"database": database}))}
+
+    assert checks["database"].endswith("may write rows")
+    assert checks["database reader"].endswith("may read rows")
+    assert checks["database owner"].endswith("may change the tables")
+
+
+def test_a_login_without_the_rights_is_told_what_to_be_granted(services, database):
+    mixed_up = database.model_copy(update={"url": database.reader_url, "owner_url": database.url})
+
+    writer, reader, owner = check_database(services.model_copy(update={"database": mixed_up}))
+
+    assert (writer.ok, reader.ok, owner.ok) == (False, True, False)
+    assert "may not write rows; grant it reelabel_writer, or correct database.url" in writer.advice
+    assert "may not change the tables; grant it reelabel_owner, or correct database.owner_url" in owner.advice
+
+
+def test_a_reader_whose_password_is_wrong_is_a_fault_of_its_own_line(services, database):
+    wrong = make_url(database.reader_url.get_secret_value()).set(password="hunter2")
+    changed = database.model_copy(update={"reader_url": SecretStr(wrong.render_as_string(hide_password=False))})
+
+    writer, reader, owner = check_database(services.model_copy(update={"database": changed}))
+
+    assert (writer.ok, reader.ok, owner.ok) == (True, False, True)
+    assert "refuses the password" in reader.advice
+    assert "hunter2" not in str(reader)
+
+
+def test_a_database_without_tables_is_no_fault_of_its_logins(services, database, database_url):
+    downgrade(database_url)
+
+    checks = list(check_database(services.model_copy(update={"database": database})))
+
+    assert all(check.ok and check.detail.endswith("finds no tables yet") for check in checks)
 
 
 def test_what_does_not_answer_comes_with_advice(tmp_path):

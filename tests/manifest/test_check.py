@@ -40,6 +40,7 @@ def test_a_good_manifest_has_no_fault():
         pytest.param(rows(video_uri=["ftp://x/y", "a", "b"]), "scheme other than s3, file", id="unknown scheme"),
         pytest.param(rows(answer=["maybe", "yes", None]), "answer is not one of choices", id="foreign answer"),
         pytest.param(rows(start_s=[-1.0, None, None]), "start_s is negative", id="negative start"),
+        pytest.param(rows(end_s=[float("nan"), 1.0, None]), "end_s is no finite number. 1 row", id="no number"),
         pytest.param(rows(start_s=[3.0] * 3, end_s=[2.0, 4.0, 5.0]), "end_s is not after start_s. 1 row", id="order"),
         pytest.param(rows(video_uri=["http:///x", "a", "b"]), "names no host", id="no host"),
         pytest.param(rows(video_uri=["data:video/mp4", "a", "b"]), "no comma before its bytes", id="no comma"),
@@ -59,6 +60,10 @@ def test_a_good_manifest_has_no_fault():
 )
 def test_each_fault_is_named_with_its_rows(frame, message):
     assert any(message in str(fault) for fault in check_manifest(frame)), [*map(str, check_manifest(frame))]
+
+
+def test_jobs_may_be_about_segments():
+    assert check_manifest(rows(start_s=[0.0, 3.5, None], end_s=[2.0, None, 1.0])) == []
 
 
 def test_videos_may_be_on_the_web_and_in_their_uris():

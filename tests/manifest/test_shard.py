@@ -1,13 +1,17 @@
 import random
+from itertools import accumulate, groupby
 
-from hypothesis import given
+import polars as pl
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.domain import Job
-from tasks.manifest.shard import plan_shards
+from tasks.domain import Job, Shard
+from tasks.manifest.digests import jobs_of
+from tasks.manifest.shard import cut_shards
+from tasks.manifest.table import table_of
 
 
-def jobs_of(counts):
+def jobs_of_videos(counts):
     return [
         Job(job_id=f"{video}-{number}", video_uri=f"v{video}.mp4", prompt="?", choices=("a", "b"))
         for video, count in enumerate(counts)
@@ -15,36 +19,84 @@ def jobs_of(counts):
     ]
 
 
+def plan_shards(jobs, *, target_jobs, parts=1):
+    """Cut jobs that come in so many parts."""
+    [table] = table_of(jobs).parts()
+    part = table.select(pl.col("video_order") // 2**32 * parts // 2**32).to_series()
+    split = [table.filter(part == number) for number in range(parts)]
+    cut = cut_shards((rows for rows in split if len(rows)), target_jobs=target_jobs)
+    shards = (
+        each.rows[end - size : end]
+        for each in cut
+        for size, end in zip(each.sizes, accumulate(each.sizes), strict=True)
+    )
+    return [Shard(index=index, jobs=tuple(jobs_of(rows))) for index, rows in enumerate(shards)]
+
+
 COUNTS = st.lists(st.integers(1, 250), min_size=1, max_size=60)
 
 
+@settings(deadline=None)
 @given(counts=COUNTS, target=st.integers(50, 200), seed=st.integers(0, 9))
 def test_shards_are_the_same_in_any_order(counts, target, seed):
-    jobs = jobs_of(counts)
+    jobs = jobs_of_videos(counts)
     shuffled = random.Random(seed).sample(jobs, len(jobs))
 
     assert plan_shards(jobs, target_jobs=target) == plan_shards(shuffled, target_jobs=target)
 
 
+@settings(deadline=None)
+@given(counts=COUNTS, target=st.integers(50, 200), parts=st.integers(2, 9))
+def test_shards_are_the_same_in_however_many_parts_jobs_are_read(counts, target, parts):
+    jobs = jobs_of_videos(counts)
+
+    assert plan_shards(jobs, target_jobs=target, parts=parts) == plan_shards(jobs, target_jobs=target)
+
+
+def test_shards_stay_what_they_were():
+    shards = plan_shards(jobs_of_videos([40, 90, 70, 180, 30, 300, 60, 10, 120]), target_jobs=100)
+
+    assert [("".join(uri[:2] for uri in shard.video_uris), len(shard.jobs)) for shard in shards] == [
+        ("v7v8", 130),
+        ("v5", 300),
+        ("v4v0v6", 130),
+        ("v2", 70),
+        ("v3", 180),
+        ("v1", 90),
+    ]
+
+
+@settings(deadline=None)
 @given(counts=COUNTS, target=st.integers(50, 200))
 def test_every_job_is_in_one_shard_and_videos_stay_together(counts, target):
-    shards = plan_shards(jobs_of(counts), target_jobs=target)
+    shards = plan_shards(jobs_of_videos(counts), target_jobs=target)
 
     ids = [job.job_id for shard in shards for job in shard.jobs]
-    assert sorted(ids) == sorted(job.job_id for job in jobs_of(counts))
+    assert sorted(ids) == sorted(job.job_id for job in jobs_of_videos(counts))
     videos = [uri for shard in shards for uri in shard.video_uris]
     assert len(videos) == len(set(videos)) == len(counts)
 
 
+@settings(deadline=None)
+@given(counts=COUNTS, seed=st.integers(0, 9))
+def test_jobs_on_one_video_stand_side_by_side(counts, seed):
+    jobs = jobs_of_videos(counts)
+    random.Random(seed).shuffle(jobs)
+
+    for shard in plan_shards(jobs, target_jobs=100):
+        assert [uri for uri, _ in groupby(shard.jobs, lambda job: job.video_uri)] == list(shard.video_uris)
+
+
+@settings(deadline=None)
 @given(counts=COUNTS, target=st.integers(50, 200))
 def test_shards_hold_50_to_200_jobs_but_for_the_last_and_for_large_videos(counts, target):
-    *full, last = plan_shards(jobs_of(counts), target_jobs=target)
+    *full, last = plan_shards(jobs_of_videos(counts), target_jobs=target)
 
     assert all(len(shard.jobs) >= 50 for shard in full)
     assert all(len(shard.jobs) <= 200 or len(shard.video_uris) == 1 for shard in [*full, last])
 
 
 def test_a_video_with_more_jobs_than_a_shard_stays_whole():
-    shards = plan_shards(jobs_of([500]), target_jobs=100)
+    shards = plan_shards(jobs_of_videos([500]), target_jobs=100)
 
     assert [len(shard.jobs) for shard in shards] == [500]

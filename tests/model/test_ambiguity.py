@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tasks.domain import Job
+from tasks.manifest.digests import columns_of
 from tasks.model.ambiguity import find_ambiguous, read_encoder
 from tasks.model.identity import TINY_MODEL, read_model_card
 
@@ -16,7 +17,8 @@ def encode():
 
 
 def jobs(*choices):
-    return [Job(job_id=f"j{number}", video_uri="v", prompt="?", choices=one) for number, one in enumerate(choices)]
+    few = [Job(job_id=f"j{number}", video_uri="v", prompt="?", choices=one) for number, one in enumerate(choices)]
+    return [columns_of(few)]
 
 
 def test_they_are_counted_and_named_with_the_reason(encode):

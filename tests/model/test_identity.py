@@ -1,3 +1,4 @@
+import json
 import shutil
 
 import pytest
@@ -17,6 +18,45 @@ def test_the_tiny_model_is_the_default():
     assert card.location == str(TINY_MODEL)
     assert card.size_multiple_px == 28
     assert card.max_pixels == 56 * 56
+
+
+def change_video_processor(folder, **changed):
+    path = folder / "processor_config.json"
+    processor = json.loads(path.read_text())
+    processor["video_processor"] |= changed
+    path.write_text(json.dumps(processor))
+
+
+def test_a_limit_of_all_frames_together_is_shared_by_them_in_pairs(folder):
+    size = {"shortest_edge": 4096, "longest_edge": 25_165_824}
+    change_video_processor(folder, video_processor_type="Qwen3VLVideoProcessor", size=size)
+
+    card = read_model_card(str(folder))
+
+    assert card.max_pixels is None
+    assert [card.most_pixels(frames) for frames in (16, 63, 64)] == [1_572_864, 393_216, 393_216]
+
+
+@pytest.mark.parametrize("size", [{"height": 384, "width": 384}, {"longest_edge": 1536}])
+def test_a_length_is_not_taken_for_an_area(folder, size):
+    change_video_processor(folder, size=size)
+
+    assert read_model_card(str(folder)).most_pixels(16) is None
+
+
+@pytest.mark.parametrize(
+    ("vision", "size_multiple_px"),
+    [
+        pytest.param({"patch_size": 16, "spatial_merge_size": 2}, 32, id="patches merged two by two"),
+        pytest.param({"patch_size": 14, "image_size": 384}, 1, id="frames scaled to a size of the model's"),
+        pytest.param({"patch_size": [14, 14], "image_size": [448, 448]}, 1, id="the same, by sides"),
+    ],
+)
+def test_frames_need_fit_patches_only_where_the_model_takes_any_size(folder, vision, size_multiple_px):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"vision_config": vision}))
+
+    assert read_model_card(str(folder)).size_multiple_px == size_multiple_px
 
 
 def test_a_moved_folder_is_the_same_model(folder, tmp_path):
@@ -49,3 +89,22 @@ def test_a_folder_without_a_configuration_is_refused(tmp_path):
 def test_a_missing_folder_is_named():
     with pytest.raises(ModelError, match="no model folder"):
         read_model_card("./nowhere")
+
+
+@pytest.mark.parametrize(
+    ("processor", "sampler", "frames"),
+    [
+        pytest.param({}, "uniform", 16, id="as many as the model names itself"),
+        pytest.param({"num_frames": None}, "qwen2_vl", None, id="by its processor"),
+        pytest.param(
+            {"num_frames": None, "video_processor_type": "Glm46VVideoProcessor"}, "glm46v", None, id="by another"
+        ),
+        pytest.param({"num_frames": None, "video_processor_type": None}, "qwen2_vl", None, id="by the model's type"),
+    ],
+)
+def test_a_card_names_the_sampler_that_the_model_was_trained_with(folder, processor, sampler, frames):
+    change_video_processor(folder, **processor)
+
+    card = read_model_card(str(folder))
+
+    assert (card.faithful_sampler, card.faithful_frames) == (sampler, frames)

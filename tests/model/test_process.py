@@ -1,9 +1,12 @@
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -26,21 +29,21 @@ from tasks.video.orientation import Orientation
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
     log_path = tmp_path_factory.mktemp("engine") / "engine.log"
-    config = EngineConfig(model=str(TINY_MODEL))
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32")
     with EngineProcess(config, log_path=log_path, start_timeout_s=240) as engine:
         yield engine
 
 
-def frame_file(seed):
+def frame_file(seed, *, repeats=2, every_s=0.5):
     rng = np.random.default_rng(seed)
     count = 8
     keyframes = Keyframes(
         images=render_frames(draw_shape(rng), np.linspace(0, 1, count), rng),
         pts=np.arange(count),
-        time_s=np.arange(count) / 2,
+        time_s=np.arange(count) * every_s,
         frame_index=np.arange(count) * 6,
         is_keyframe=np.ones(count, bool),
-        picks=np.repeat(np.arange(count), 2),
+        picks=np.repeat(np.arange(count), repeats),
         keyframes_in_file=count,
         total_frames=48,
         fps=12.0,
@@ -79,6 +82,16 @@ def test_questions_on_one_video_share_its_prefill(engine):
     assert second.cached_tokens >= 32
 
 
+def test_the_tokens_of_a_video_are_computed_for_its_first_question_alone(engine):
+    questions = tuple(question(f"{colour} or not?") for colour in ("Red", "Green", "Blue", "Yellow"))
+
+    first, *others = engine.ask(Batch(frame_files={"v": frame_file(3, repeats=8)}, questions=questions))
+
+    video_tokens = 8 * 8 // 2 * 4  # 64 frames of 56 x 56, two of them to four tokens
+    assert first.cached_tokens == 0
+    assert all(answer.cached_tokens >= video_tokens for answer in others)
+
+
 def test_the_orders_of_one_question_share_its_videos_prefill(engine):
     first, *others = (question(choices=order) for order in rotations(("red", "green", "blue", "yellow"), 4))
     batch = Batch(frame_files={"v": frame_file(5)}, questions=(replace(first, others=tuple(others)),))
@@ -104,6 +117,50 @@ def test_answers_do_not_depend_on_what_else_is_in_the_batch(engine):
     assert [answer.choice_index for answer in together] == [answer.choice_index for answer in alone]
     for one, other in zip(together, alone, strict=True):
         assert one.probabilities == pytest.approx(other.probabilities, abs=1e-4)
+
+
+def test_answers_do_not_depend_on_the_order_the_batches_or_the_workers(engine, tmp_path):
+    files = {str(seed): frame_file(seed) for seed in range(30, 42)}
+    questions = [question(f"Which colour is the shape, try {n}?", video_id=one) for n in range(2) for one in files]
+    expected = dict(zip(questions, engine.ask(Batch(frame_files=files, questions=tuple(questions))), strict=True))
+    random.Random(0).shuffle(questions)
+    batches = [Batch(frame_files=files, questions=tuple(questions[n : n + 5])) for n in range(0, len(questions), 5)]
+
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", render_processes=2, max_num_seqs=3)
+    with (
+        EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as other,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        answers = list(chain.from_iterable(threads.map(other.ask, batches)))
+
+    assert [answer.choice_index for answer in answers] == [expected[one].choice_index for one in questions]
+    for answer, one in zip(answers, questions, strict=True):
+        assert answer.probabilities == pytest.approx(expected[one].probabilities, abs=1e-4)
+
+
+def test_a_video_is_known_by_its_frames_and_sampling_and_never_by_its_name(engine):
+    def ask(data):
+        [answer] = engine.ask(Batch(frame_files={"v": data}, questions=(question("Known by what?"),)))
+        return answer
+
+    first, again = ask(frame_file(50)), ask(frame_file(50))
+    others = ask(frame_file(51)), ask(frame_file(50, repeats=1)), ask(frame_file(50, every_s=1.0))
+
+    assert first.cached_tokens == 0
+    assert again.cached_tokens >= 32
+    assert again.probabilities == pytest.approx(first.probabilities, abs=1e-6)
+    assert [answer.cached_tokens for answer in others] == [0, 0, 0]
+
+
+def test_a_frame_file_that_cannot_be_read_fails_its_own_questions(engine):
+    damaged = bytearray(frame_file(1))
+    damaged[len(damaged) // 2] ^= 1
+    questions = (question(), question(video_id="w"))
+
+    refusal, answer = engine.ask(Batch(frame_files={"v": bytes(damaged), "w": frame_file(2)}, questions=questions))
+
+    assert (refusal.code, refusal.stage) == ("frame_file_damaged", "cache")
+    assert isinstance(answer, Answer)
 
 
 def test_a_question_that_cannot_be_asked_does_not_stop_the_others(engine):
@@ -154,7 +211,7 @@ def test_an_engine_ends_with_its_parent(tmp_path):
     parent.kill()
     parent.wait()
 
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while time.monotonic() < deadline and is_running(child):
         time.sleep(0.1)
     assert not is_running(child)

@@ -1,6 +1,9 @@
 """A question's text is laid out once, the same for training and for asking."""
 
+from transformers import AutoTokenizer
+
 from tasks.domain.spec import DEFAULT_TEMPLATE
+from tasks.model.identity import TINY_MODEL
 from tasks.model.prompt import chat_messages, question_text, render_choices
 
 
@@ -42,5 +45,22 @@ def test_the_video_stands_before_the_question():
     ]
 
 
+def test_the_shipped_template_puts_the_video_before_the_question():
+    tokenizer = AutoTokenizer.from_pretrained(TINY_MODEL)
+
+    chat = tokenizer.apply_chat_template(chat_messages("Which?", "Be brief."), tokenize=False)
+
+    assert chat.index("Be brief.") < chat.index("<|video_pad|>") < chat.index("Which?")
+
+
 def test_a_system_prompt_comes_first():
-    assert chat_messages("Which?", "Be brief.")[0] == {"role": "system", "content": "Be brief."}
+    system, _ = chat_messages("Which?", "Be brief.")
+
+    assert system == {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
+
+
+def test_a_template_of_texts_alone_finds_the_video_named_in_the_text():
+    assert chat_messages("Which?", "Be brief.", placeholder="<video>") == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "<video>\nWhich?"},
+    ]

@@ -2,13 +2,21 @@
 
 from dataclasses import replace
 
+import polars as pl
+
 from tasks.domain import Answer, Failure, Job, JobResult, ModelIdentity, RunSpec, Stage
+from tasks.manifest.schema import ROW
 
 SPEC = RunSpec(model=ModelIdentity(name="tiny"))
 
 
 def job(name, **changed):
     return replace(Job(job_id=name, video_uri=f"{name}.mp4", prompt="?", choices=("yes", "no")), **changed)
+
+
+def ids_of(table):
+    """List a table's jobs in the manifest's order."""
+    return pl.concat(table.parts()).sort(ROW)["job_id"].to_list()
 
 
 def result(of, probabilities=(0.25, 0.75), order=None):

@@ -9,7 +9,7 @@ from infra.errors import ManifestError
 from tasks.calibration.fit import calibrate
 from tasks.results.calibrations import known_answers, read_calibration, save_calibration
 from tasks.results.read import read_results
-from tasks.results.write import write_shard
+from tasks.results.writer import ShardWriter
 from tests.results.rows import SPEC, job, result
 
 KEY = {"dataset": "d", "spec_id": SPEC.spec_id}
@@ -19,7 +19,7 @@ KEY = {"dataset": "d", "spec_id": SPEC.spec_id}
 def jobs(engine, run):
     """Forty labelled jobs, three quarters of them answered right."""
     jobs = [job(f"j{number:02}", answer="no" if number % 4 else "yes") for number in range(40)]
-    write_shard(engine, run=run, results=[result(one) for one in jobs], failures=[])
+    ShardWriter(engine, run).write(results=[result(one) for one in jobs], failures=[])
     return jobs
 
 
@@ -41,7 +41,7 @@ def test_too_few_known_answers_are_refused_with_what_there_is(engine, jobs):
 
 def test_answers_about_one_video_alone_are_refused(engine, run):
     jobs = [job(f"v{number}", video_uri="one.mp4", answer="no") for number in range(30)]
-    write_shard(engine, run=run, results=[result(one) for one in jobs], failures=[])
+    ShardWriter(engine, run).write(results=[result(one) for one in jobs], failures=[])
 
     with pytest.raises(ManifestError, match="on 1 video"):
         known_answers(engine, **KEY, jobs=jobs)

@@ -8,14 +8,16 @@ from sqlalchemy import inspect, text
 
 from infra.errors import ConfigurationError
 from tasks.domain import OrderBias, Stage
+from tasks.manifest.digests import columns_of
+from tasks.manifest.table import table_of
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
 from tasks.results.pending import count_foreign, pending_jobs
 from tasks.results.read import read_failures, read_results
 from tasks.results.runs import close_run, find_run
 from tasks.results.tables import METADATA
-from tasks.results.write import write_shard
-from tests.results.rows import SPEC, failure, job, result
+from tasks.results.writer import ShardWriter
+from tests.results.rows import SPEC, failure, ids_of, job, result
 
 
 def test_the_tables_are_those_of_the_migrations(engine):
@@ -25,7 +27,7 @@ def test_the_tables_are_those_of_the_migrations(engine):
 
 
 def test_a_label_is_written_with_everything_about_it(engine, run):
-    write_shard(engine, run=run, results=[result(job("a"))], failures=[])
+    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
 
     row = read_results(engine, dataset="d", spec_id=SPEC.spec_id).row(0, named=True)
     assert (row["label"], row["choice_index"], row["probabilities"], row["margin"]) == ("no", 1, [0.25, 0.75], 0.5)
@@ -36,7 +38,7 @@ def test_a_label_is_written_with_everything_about_it(engine, run):
 
 def test_what_the_order_of_the_choices_did_is_written_beside_the_label(engine, run):
     order = OrderBias(permutations=2, agreement=0.5, spread=0.25, same_position=True)
-    write_shard(engine, run=run, results=[result(job("a")), result(job("b"), order=order)], failures=[])
+    ShardWriter(engine, run).write(results=[result(job("a")), result(job("b"), order=order)], failures=[])
 
     rows = read_results(engine, dataset="d", spec_id=SPEC.spec_id)
 
@@ -48,7 +50,7 @@ def test_times_are_utc_whatever_the_database_s_time_zone(engine, run, database_u
     with engine.begin() as connection:
         connection.execute(text(f"ALTER DATABASE {database_url.rpartition('/')[2]} SET timezone = 'Asia/Tokyo'"))
     engine.dispose()
-    write_shard(engine, run=run, results=[result(job("a"))], failures=[])
+    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
 
     created = read_results(engine, dataset="d", spec_id=SPEC.spec_id)["created_at"]
 
@@ -59,50 +61,50 @@ def test_times_are_utc_whatever_the_database_s_time_zone(engine, run, database_u
 
 def test_columns_have_the_same_types_with_rows_and_without(engine, run):
     empty = read_results(engine, dataset="d", spec_id=SPEC.spec_id)
-    write_shard(engine, run=run, results=[result(job("a"))], failures=[])
+    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
 
     assert read_results(engine, dataset="d", spec_id=SPEC.spec_id).schema == empty.schema
 
 
 def test_a_message_with_a_nul_byte_is_kept_readable(engine, run):
-    write_shard(engine, run=run, results=[], failures=[failure(job("a"), message="moov\0 not found")])
+    ShardWriter(engine, run).write(results=[], failures=[failure(job("a"), message="moov\0 not found")])
 
     assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id)["message"].to_list() == ["moov\ufffd not found"]
 
 
 def test_writing_again_replaces_and_counts_attempts(engine, run):
     for _ in range(3):
-        write_shard(engine, run=run, results=[result(job("a"))], failures=[failure(job("b"))])
+        ShardWriter(engine, run).write(results=[result(job("a"))], failures=[failure(job("b"))])
 
     assert len(read_results(engine, dataset="d", spec_id=SPEC.spec_id)) == 1
     assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id)["attempts"].to_list() == [3]
 
 
 def test_a_job_never_has_a_label_and_a_failure(engine, run):
-    write_shard(engine, run=run, results=[], failures=[failure(job("a"))])
-    write_shard(engine, run=run, results=[result(job("a"))], failures=[])
+    ShardWriter(engine, run).write(results=[], failures=[failure(job("a"))])
+    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
     assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id).is_empty()
 
-    write_shard(engine, run=run, results=[], failures=[failure(job("a", prompt="another?"))])
+    ShardWriter(engine, run).write(results=[], failures=[failure(job("a", prompt="another?"))])
     assert read_results(engine, dataset="d", spec_id=SPEC.spec_id).is_empty()
 
 
 @pytest.mark.parametrize("fingerprint", ["e1", None])
 def test_a_failure_takes_no_label_that_is_still_valid(engine, run, fingerprint):
-    write_shard(engine, run=run, results=[result(job("a"))], failures=[])
+    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
 
     failed = replace(failure(job("a")), source_fingerprint=fingerprint)
-    write_shard(engine, run=run, results=[], failures=[failed])
+    ShardWriter(engine, run).write(results=[], failures=[failed])
 
     assert read_results(engine, dataset="d", spec_id=SPEC.spec_id)["label"].to_list() == ["no"]
     assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id).is_empty()
 
 
 def test_a_failure_takes_the_label_of_an_older_video(engine, run):
-    write_shard(engine, run=run, results=[result(job("a"))], failures=[])
+    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
 
     failed = replace(failure(job("a")), source_fingerprint="e2")
-    write_shard(engine, run=run, results=[], failures=[failed])
+    ShardWriter(engine, run).write(results=[], failures=[failed])
 
     assert read_results(engine, dataset="d", spec_id=SPEC.spec_id).is_empty()
 
@@ -112,7 +114,7 @@ def test_not_even_when_two_runs_race(engine, run):
 
     def write(turn):
         ended = ([result(one) for one in jobs], []) if turn % 2 else ([], [failure(one) for one in jobs])
-        write_shard(engine, run=run, results=ended[0], failures=ended[1])
+        ShardWriter(engine, run).write(results=ended[0], failures=ended[1])
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(write, range(12)))
@@ -125,13 +127,23 @@ def test_not_even_when_two_runs_race(engine, run):
 def test_only_unchanged_jobs_on_unchanged_videos_are_done(engine, run):
     jobs = [job(name) for name in "abcdef"]
     ended = [result(one) for one in jobs[:3]] + [result(jobs[5])]
-    write_shard(engine, run=run, results=ended, failures=[])
+    ShardWriter(engine, run).write(results=ended, failures=[])
     now = [jobs[0], replace(jobs[1], prompt="another?"), *jobs[2:]]
     fingerprints = {"a.mp4": "e1", "c.mp4": "e2", "f.mp4": None}
 
-    pending = pending_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=now, fingerprint_of=fingerprints.__getitem__)
+    assert pending_ids(engine, now, fingerprints) == ["b", "c", "d", "e"]
 
-    assert [one.job_id for one in pending] == ["b", "c", "d", "e"]
+
+def pending_ids(engine, jobs, fingerprints, *, dataset="d", retry_failures=False):
+    pending = pending_jobs(
+        engine,
+        dataset=dataset,
+        spec_id=SPEC.spec_id,
+        jobs=table_of(jobs),
+        fingerprints_of=lambda uris: [fingerprints[uri] for uri in uris],
+        retry_failures=retry_failures,
+    )
+    return ids_of(pending)
 
 
 def test_a_failure_ends_its_job_until_its_video_changes_or_somebody_asks(engine, run):
@@ -140,20 +152,16 @@ def test_a_failure_ends_its_job_until_its_video_changes_or_somebody_asks(engine,
         replace(failure(one), source_fingerprint=mark) for one, mark in zip(jobs[:3], (None, "e1", "e1"), strict=True)
     )
     cached = replace(failure(jobs[3]), stage=Stage.CACHE, source_fingerprint="e1")
-    write_shard(engine, run=run, results=[], failures=[gone, broken, mended, cached])
+    ShardWriter(engine, run).write(results=[], failures=[gone, broken, mended, cached])
     fingerprints = {"a.mp4": None, "b.mp4": "e1", "c.mp4": "e2", "d.mp4": "e1"}
 
-    def pending(**options):
-        key = {"dataset": "d", "spec_id": SPEC.spec_id, "fingerprint_of": fingerprints.__getitem__}
-        return [one.job_id for one in pending_jobs(engine, jobs=jobs, **key, **options)]
-
-    assert pending() == ["c", "d"]
-    assert pending(retry_failures=True) == ["a", "b", "c", "d"]
+    assert pending_ids(engine, jobs, fingerprints) == ["c", "d"]
+    assert pending_ids(engine, jobs, fingerprints, retry_failures=True) == ["a", "b", "c", "d"]
 
 
 def test_ids_that_another_manifest_used_for_other_questions_are_counted(engine, run):
-    write_shard(engine, run=run, results=[result(job("a")), result(job("b"))], failures=[])
-    jobs = [job("a"), job("b", prompt="another?"), job("c")]
+    ShardWriter(engine, run).write(results=[result(job("a")), result(job("b"))], failures=[])
+    jobs = table_of([job("a"), job("b", prompt="another?"), job("c")])
 
     assert count_foreign(engine, dataset="d", manifest_uri="other.parquet", jobs=jobs) == 1
     assert count_foreign(engine, dataset="d", manifest_uri="m.parquet", jobs=jobs) == 0
@@ -161,10 +169,10 @@ def test_ids_that_another_manifest_used_for_other_questions_are_counted(engine, 
 
 
 def test_a_corrected_answer_reaches_rows_that_stand(engine, run):
-    write_shard(engine, run=run, results=[result(job("a", answer="yes"))], failures=[failure(job("b"))])
+    ShardWriter(engine, run).write(results=[result(job("a", answer="yes"))], failures=[failure(job("b"))])
 
     now = [job("a", answer="no", task="t"), job("b", task="t")]
-    refresh_annotations(engine, dataset="d", spec_id=SPEC.spec_id, jobs=now)
+    refresh_annotations(engine, dataset="d", spec_id=SPEC.spec_id, jobs=table_of(now))
 
     row = read_results(engine, dataset="d", spec_id=SPEC.spec_id).row(0, named=True)
     assert (row["answer"], row["task"], row["subtask"]) == ("no", "t", None)
@@ -172,17 +180,15 @@ def test_a_corrected_answer_reaches_rows_that_stand(engine, run):
 
 
 def test_another_dataset_or_spec_has_results_of_its_own(engine, run):
-    write_shard(engine, run=run, results=[result(job("a"))], failures=[])
+    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
 
-    other = pending_jobs(engine, dataset="other", spec_id=SPEC.spec_id, jobs=[job("a")], fingerprint_of=lambda _: "e1")
-
-    assert [one.job_id for one in other] == ["a"]
+    assert pending_ids(engine, [job("a")], {"a.mp4": "e1"}, dataset="other") == ["a"]
 
 
 def test_the_audit_names_what_is_missing_and_stale(engine, run):
     jobs = [job(name) for name in "abc"]
     ended = [result(jobs[0]), result(job("b", prompt="old?")), result(job("z"))]
-    write_shard(engine, run=run, results=ended, failures=[])
+    ShardWriter(engine, run).write(results=ended, failures=[])
 
     report = audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
 
@@ -193,7 +199,7 @@ def test_the_audit_names_what_is_missing_and_stale(engine, run):
 
 
 def test_the_audit_names_a_job_with_a_label_and_a_failure(engine, run):
-    write_shard(engine, run=run, results=[result(job("a"))], failures=[failure(job("b"))])
+    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[failure(job("b"))])
     with engine.begin() as connection:
         connection.execute(text("UPDATE reelabel.failure SET job_id = 'a'"))
 
@@ -202,10 +208,52 @@ def test_the_audit_names_a_job_with_a_label_and_a_failure(engine, run):
     assert (report.doubled, report.labels, report.failures, report.is_reconciled) == (1, 0, 0, False)
 
 
+def test_the_audit_names_ids_that_several_rows_have(engine, run):
+    jobs = [job("a"), job("b"), job("b")]
+    ShardWriter(engine, run).write(results=[result(job("a")), result(job("b"))], failures=[])
+
+    report = audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+
+    assert (report.repeated, report.labels, report.is_reconciled) == (1, 3, False)
+    assert report.examples == ("b",)
+
+
+def test_ids_with_commas_quotes_and_line_ends_are_themselves(engine, run, tmp_path):
+    jobs = [job(name, task="") for name in ("a,b", 'a"b', "a\nb", "\\.", "\\N", "NULL", " a", "\u2028")]
+    ShardWriter(engine, run).write(results=[result(one) for one in jobs[1:]], failures=[])
+
+    report = audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs, listing=tmp_path / "list.parquet")
+
+    assert (report.labels, report.missing, report.orphaned) == (7, 1, 0)
+    assert pl.read_parquet(tmp_path / "list.parquet").rows() == [("missing", "a,b", None)]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "txt"])
+def test_the_audit_lists_ids_by_how_they_ended(engine, run, tmp_path, ending):
+    jobs = [job(name) for name in "abcd"]
+    ended = [result(jobs[0]), result(job("b", prompt="old?")), result(job("z"))]
+    ShardWriter(engine, run).write(results=ended, failures=[failure(jobs[2])])
+    path = tmp_path / f"list.{ending}"
+
+    audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=[columns_of(jobs)], listing=path)
+
+    if ending == "txt":
+        assert path.read_text().split() == ["b", "c", "d"]
+        return
+    rows = pl.read_parquet(path) if ending == "parquet" else pl.read_csv(path)
+    assert rows.columns == ["ending", "job_id", "code"]
+    assert rows.rows() == [
+        ("failed", "c", "no_frames"),
+        ("missing", "d", None),
+        ("orphaned", "z", None),
+        ("stale", "b", None),
+    ]
+
+
 def test_failures_reconcile_and_are_counted_by_code(engine, run):
     jobs = [job(name) for name in "abc"]
     failures = [failure(jobs[1]), failure(jobs[2], code="video_missing")]
-    write_shard(engine, run=run, results=[result(jobs[0])], failures=failures)
+    ShardWriter(engine, run).write(results=[result(jobs[0])], failures=failures)
 
     report = audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from tasks.domain import OrderBias
 from tasks.results.summary import OrderScore, summarize_results
-from tasks.results.write import write_shard
+from tasks.results.writer import ShardWriter
 from tests.results.rows import SPEC, failure, job, result
 
 
@@ -13,7 +13,7 @@ def test_accuracy_counts_known_answers_by_task(engine, run):
         job("c", task="colour"),
         job("d"),
     ]
-    write_shard(engine, run=run, results=[result(one) for one in (*jobs, job("foreign", answer="no"))], failures=[])
+    ShardWriter(engine, run).write(results=[result(one) for one in (*jobs, job("foreign", answer="no"))], failures=[])
 
     summary = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
 
@@ -29,7 +29,7 @@ def test_failures_are_counted_by_code_with_an_example(engine, run):
         failure(job("b"), message="No frame in b."),
         failure(job("a"), message="No frame in a."),
     ]
-    write_shard(engine, run=run, results=[], failures=failures)
+    ShardWriter(engine, run).write(results=[], failures=failures)
 
     jobs = [one.job for one in failures]
     frequent, rare = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs).failures
@@ -55,7 +55,7 @@ def test_jobs_are_counted_by_what_decided_them(engine, run):
         ordered("c", 0.5, same_position=False),
         result(job("asked once")),
     ]
-    write_shard(engine, run=run, results=labelled, failures=[])
+    ShardWriter(engine, run).write(results=labelled, failures=[])
     jobs = [one.job for one in labelled]
 
     summary = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
@@ -67,7 +67,7 @@ def test_jobs_are_counted_by_what_decided_them(engine, run):
 
 def test_labels_on_files_that_are_cut_short_are_counted(engine, run):
     whole, cut = result(job("a")), replace(result(job("b")), decode_note="the file is cut short: 9 bytes")
-    write_shard(engine, run=run, results=[whole, cut], failures=[])
+    ShardWriter(engine, run).write(results=[whole, cut], failures=[])
 
     summary = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=[whole.job, cut.job])
 

@@ -7,13 +7,16 @@ from sqlalchemy import inspect
 
 from infra.database import connect
 from infra.settings import DatabaseSettings
-from sql.migrate import current, downgrade, head, upgrade
-from tasks.results.read import read_results
-from tasks.results.write import write_shard
+from sql.migrate import current, downgrade, head, revisions, upgrade
+from tasks.results.read import read_failures, read_results
+from tasks.results.runs import close_run
+from tasks.results.writer import ShardWriter
 from tests.results.conftest import engine, run
-from tests.results.rows import SPEC, job, result
+from tests.results.rows import SPEC, failure, job, result
 
 __all__ = ["engine", "run"]
+
+TABLES = {"spec", "route", "run", "result", "failure", "calibration", "plan", "shard", "arrival", "evaluation"}
 
 
 def tables(url):
@@ -25,19 +28,38 @@ def tables(url):
 
 
 def test_migrations_go_down_and_up(database_url):
-    assert tables(database_url) == {"spec", "run", "result", "failure", "calibration"}
+    assert tables(database_url) == TABLES
 
     downgrade(database_url)
     assert tables(database_url) == set()
 
     upgrade(database_url)
-    assert tables(database_url) == {"spec", "run", "result", "failure", "calibration"}
+    assert tables(database_url) == TABLES
+
+
+def test_rows_outlive_every_step_down_and_up_again(database_url, engine, run):
+    """All the way down but for the first migration, without which there is nothing to keep rows in."""
+    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[failure(job("b"))])
+    steps = sorted(revisions(), reverse=True)
+
+    for revision in steps[1:]:
+        downgrade(database_url, revision)
+        with engine.connect() as connection:
+            assert current(connection) == revision
+            for table in ("result", "failure", "run", "spec"):
+                rows = connection.execute(sqlalchemy.text(f"SELECT count(*) FROM reelabel.{table}"))
+                assert rows.scalar_one() == 1, (revision, table)
+    upgrade(database_url)
+
+    assert read_results(engine, dataset="d", spec_id=SPEC.spec_id)["job_id"].to_list() == ["a"]
+    assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id)["job_id"].to_list() == ["b"]
+    close_run(engine, run.run_id, state="done", message="")
 
 
 def test_labels_that_stand_get_their_entropy(database_url, engine, run):
     choices = [(1.0, 0.0), (0.5, 0.5), (0.25, 0.75)]
     results = [result(job(str(number)), shares) for number, shares in enumerate(choices)]
-    write_shard(engine, run=run, results=results, failures=[])
+    ShardWriter(engine, run).write(results=results, failures=[])
 
     downgrade(database_url, "0002")
     upgrade(database_url)
@@ -55,6 +77,6 @@ def test_many_upgrades_at_once_leave_one_schema(database_url):
 
     engine = connect(DatabaseSettings(url=database_url))
     with engine.connect() as connection:
-        assert current(connection) == head() == "0006"
+        assert current(connection) == head() == "0014"
         assert connection.execute(sqlalchemy.text("SELECT count(*) FROM reelabel.result")).scalar_one() == 0
     engine.dispose()

@@ -47,6 +47,23 @@ def test_a_damaged_keyframe_looks_as_it_does_in_a_linear_decode(make_clip, decod
     assert_is_linear(got, decode_linearly(path))
 
 
+def test_a_file_that_is_not_what_its_index_says_has_nothing_counted_by_it(make_clip):
+    path = make_clip("clip.mp4", frames=120, gop=10, size=(160, 96))
+    with av.open(str(path)) as container:
+        packets = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
+    data = bytearray(path.read_bytes())
+    start, end = packets[35][0], sum(packets[85])
+    data[start:end] = random.Random(0).randbytes(end - start)
+    path.write_bytes(data)
+    linear = decode_past_errors(path)
+    assert len(linear.frames) < 120
+
+    got = extract(path, num_frames=16, native=True)
+
+    assert got.total_frames is None
+    assert disagreements(got, linear, num_frames=16) == []
+
+
 def test_frames_before_an_edit_lists_start_are_not_counted(make_clip, decode_linearly, tmp_path):
     path = tmp_path / "trimmed.mp4"
     remux(make_clip(b_frames=2), path, shift=Fraction(-7, 12))

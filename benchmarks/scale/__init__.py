@@ -1,0 +1,1 @@
+"""`reelabel bench scale`: what ten million jobs take, without a video."""

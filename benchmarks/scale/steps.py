@@ -1,0 +1,98 @@
+"""The steps that are measured; each is what a run or a command does, less the videos."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import polars as pl
+
+from benchmarks.scale.synthetic import DATASET, RUN, SPEC, fingerprints_of
+from infra.database import connect
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings
+from tasks.manifest.parquet import open_manifest
+from tasks.manifest.plan_file import PlanWriter
+from tasks.manifest.shard import cut_shards
+from tasks.manifest.table import asked_batches, open_jobs
+from tasks.model.ambiguity import find_ambiguous
+from tasks.plans.plan import Plan, open_plan
+from tasks.results.annotate import refresh_annotations
+from tasks.results.audit import audit_jobs
+from tasks.results.choose import Scope, choose_jobs
+from tasks.results.pending import pending_jobs
+from tasks.results.selection import Selection
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from infra.settings import DatabaseSettings
+    from tasks.manifest.table import JobTable
+    from tasks.results.audit import AuditReport
+
+_OBJECTS = StoreSettings()
+
+
+def plan(manifest: str, plan_uri: str, settings: DatabaseSettings) -> Plan:
+    """Read and check a manifest, ask the database what has ended, write the shards and open the plan."""
+    engine = connect(settings)
+    with open_jobs(manifest, ObjectStore(_OBJECTS)) as jobs:
+        refresh_annotations(engine, dataset=DATASET, spec_id=SPEC.spec_id, jobs=jobs)
+        return _open_plan(_pending(jobs, engine), manifest, plan_uri, engine, kind="classify")
+
+
+def backfill(manifest: str, ids: str, plan_uri: str, settings: DatabaseSettings) -> Plan:
+    """Read ids from a file, choose their jobs, ask the database what is to be asked of them, and open a plan."""
+    named = Path(ids).read_text().splitlines()
+    engine, scope = connect(settings), Scope(dataset=DATASET, spec_id=SPEC.spec_id)
+    with open_jobs(manifest, ObjectStore(_OBJECTS), only=pl.Series("job_id", named)) as jobs:
+        chosen = choose_jobs(engine, Selection(), scope=scope, jobs=jobs, named=named).jobs
+        wanted = _pending(chosen, engine, retry_failures=True)
+        return _open_plan(wanted, manifest, plan_uri, engine, kind="backfill")
+
+
+def _open_plan(wanted: JobTable, manifest: str, plan_uri: str, engine: Engine, *, kind: str) -> Plan:
+    find_ambiguous(wanted.parts(), scoring=SPEC.choice_scoring, encode=lambda text: list(text.encode()))
+    with PlanWriter(ObjectStore(_OBJECTS), plan_uri) as writer:
+        for shards in cut_shards(wanted.parts(), target_jobs=100):
+            writer.add(shards.rows, shards.sizes)
+    made = Plan(
+        plan_id=uuid4(),
+        run_id=RUN.run_id,
+        dataset=DATASET,
+        spec_id=SPEC.spec_id,
+        manifest_uri=manifest,
+        manifest_fingerprint="",
+        kind=kind,
+        shared=kind == "classify",
+        plan_uri=plan_uri,
+        shards=len(writer.jobs),
+        jobs=sum(writer.jobs),
+    )
+    open_plan(engine, made, writer.jobs)
+    return made
+
+
+def audit(manifest: str, settings: DatabaseSettings) -> AuditReport:
+    """Compare a manifest with the database, from its Parquet."""
+    with open_manifest(manifest, ObjectStore(_OBJECTS)) as files:
+        return audit_jobs(connect(settings), dataset=DATASET, spec_id=SPEC.spec_id, jobs=asked_batches(files))
+
+
+def pending_set(manifest: str, ids: str, settings: DatabaseSettings) -> tuple[int, int]:
+    """Find which of some jobs of a manifest a backfill has to ask; gives how many were named, and are to be asked."""
+    named = pl.Series("job_id", Path(ids).read_text().splitlines())
+    with open_jobs(manifest, ObjectStore(_OBJECTS), only=named) as jobs:
+        return len(jobs), len(_pending(jobs, connect(settings), retry_failures=True))
+
+
+def _pending(jobs: JobTable, engine: Engine, *, retry_failures: bool = False) -> JobTable:
+    return pending_jobs(
+        engine,
+        dataset=DATASET,
+        spec_id=SPEC.spec_id,
+        jobs=jobs,
+        fingerprints_of=fingerprints_of,
+        retry_failures=retry_failures,
+    )

@@ -1,0 +1,134 @@
+"""A manifest and results of as many jobs as wanted, made of numbers."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import polars as pl
+import pyarrow as pa
+from pyarrow import parquet
+from sqlalchemy import text
+
+from infra.database import connect
+from tasks.domain import ModelIdentity, RunSpec
+from tasks.results.runs import open_run
+from tasks.results.stage import staged_jobs
+from tasks.results.write import RunKey
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from infra.settings import DatabaseSettings
+    from tasks.manifest.table import JobTable
+
+DATASET = "scale"
+SPEC = RunSpec(model=ModelIdentity(name="made-up"))
+RUN = RunKey(
+    run_id=UUID(int=1),
+    dataset=DATASET,
+    spec_id=SPEC.spec_id,
+    model="made-up",
+    versions={"av": "18.1.0", "reelabel": "0.1.0", "vllm": "0.32.0"},
+    host="machine-1",
+)
+_CHUNK_ROWS = 500_000
+# Coprime to the numbers of rows that people ask for: a video's two jobs lie far apart.
+_STEP = 7_368_787
+_LABELLED = text(
+    "INSERT INTO reelabel.result (dataset, job_id, spec_id, job_digest, source_fingerprint, label, choice_index,"
+    " probabilities, margin, entropy_nats, keyframes_in_file, frames_used, prompt_tokens, cached_tokens, fetch_ms,"
+    " decode_ms, cache_write_ms, cache_read_ms, preprocess_ms, inference_ms, run_id, shard_index, model, versions,"
+    " host, task, decode_method) "
+    "SELECT :dataset, job_id, :spec_id, CASE WHEN row % 10000 = 7 THEN 'older' ELSE job_digest END,"
+    " 'etag-' || md5(left(job_id, -3)) || '-1234567', 'picks it up', 0, '{0.5,0.25,0.125,0.125}', 0.25, 1.21, 30, 16,"
+    " 1071, 1024, 1.5, 30.5, 2.5, 1.25, 9.5, 10.5, :run_id, row / 100, 'made-up', CAST(:versions AS jsonb),"
+    " 'machine-1', task, 'index' FROM asked WHERE row % 1000 > 10 OR row % 1000 = 7"
+)
+_FAILED = text(
+    "INSERT INTO reelabel.failure (dataset, job_id, spec_id, job_digest, source_fingerprint, stage, code, message,"
+    " run_id, shard_index, host, task) "
+    "SELECT :dataset, job_id, :spec_id, job_digest, 'etag-' || md5(left(job_id, -3)) || '-1234567', 'decode',"
+    " 'no_keyframes', 'No frame of the video can be decoded.', :run_id, row / 100, 'machine-1', task"
+    " FROM asked WHERE row % 1000 BETWEEN 1 AND 10 AND row % 1000 <> 7 OR row % 10000 = 11"
+)
+_ORPHANED = text(
+    "INSERT INTO reelabel.failure (dataset, job_id, spec_id, job_digest, stage, code, message, run_id,"
+    " shard_index, host) "
+    "SELECT :dataset, 'gone-' || row, :spec_id, job_digest, 'fetch', 'video_missing', 'It is gone.', :run_id, 0, 'm'"
+    " FROM asked WHERE row % 1000 = 3"
+)
+
+
+def write_manifest(path: Path, rows: int) -> None:
+    """Write a manifest of two questions on each video, all videos in no order."""
+    with parquet.ParquetWriter(path, _jobs(0, 1, rows).schema) as file:
+        for start in range(0, rows, _CHUNK_ROWS):
+            file.write_table(_jobs(start, min(start + _CHUNK_ROWS, rows), rows))
+
+
+def write_ids(path: Path, manifest: Path, *, every: int) -> None:
+    """Write every so many-th id of a manifest, one a line, as a user names jobs."""
+    ids = pl.scan_parquet(manifest).select(pl.col("job_id").gather_every(every))
+    ids.sink_csv(path, include_header=False)
+
+
+def fill_results(settings: DatabaseSettings, jobs: JobTable) -> dict[str, int]:
+    """Give most jobs of a manifest a label, and some another end.
+
+    Returns:
+        What an audit must find.
+    """
+    key = {"dataset": DATASET, "spec_id": SPEC.spec_id, "run_id": RUN.run_id}
+    engine = connect(settings)
+    with staged_jobs(engine, jobs.parts()) as connection:
+        connection.execute(_LABELLED, key | {"versions": '{"av": "18.1.0", "reelabel": "0.1.0", "vllm": "0.32.0"}'})
+        for statement in (_FAILED, _ORPHANED):
+            connection.execute(statement, key)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        # As a server does by itself within a minute.
+        connection.execute(text("VACUUM ANALYZE reelabel.result, reelabel.failure"))
+    engine.dispose()
+    row = pl.int_range(jobs.rows, eager=True)
+    place = row % 1000
+    return {
+        "missing": int((place == 0).sum()),
+        "failures": int((place.is_between(1, 10) & (place != 7)).sum()),  # noqa: PLR2004 - as in SQL above
+        "doubled": int((row % 10_000 == 11).sum()),  # noqa: PLR2004
+        "stale": int((row % 10_000 == 7).sum()),  # noqa: PLR2004
+        "orphaned": int((place == 3).sum()),  # noqa: PLR2004
+    }
+
+
+def begin_run(settings: DatabaseSettings) -> None:
+    """Record the run that all rows belong to."""
+    engine = connect(settings)
+    facts = {"dataset": DATASET, "manifest_uri": "made-up.parquet", "kind": "classify", "host": RUN.host}
+    open_run(engine, run_id=RUN.run_id, spec=SPEC, facts=facts | {"jobs_total": 0, "jobs_skipped": 0})
+    engine.dispose()
+
+
+def fingerprints_of(uris: Sequence[str]) -> list[str]:
+    """Tell the fingerprints that the rows have, instead of a store."""
+    names = (uri.rpartition("/")[2].removesuffix(".mp4") for uri in uris)
+    return [f"etag-{hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()}-1234567" for name in names]
+
+
+def _jobs(start: int, stop: int, rows: int) -> pa.Table:
+    number = pl.int_range(start, stop, eager=True, dtype=pl.Int64).alias("number") * _STEP % rows
+    video = (pl.col("number") // 2).cast(pl.String).str.zfill(9)
+    is_first = pl.col("number") % 2 == 0
+    frame = number.to_frame().select(
+        job_id=pl.format("clip-{}-q{}", video, pl.col("number") % 2),
+        video_uri=pl.format("s3://footage/day-{}/clip-{}.mp4", pl.col("number") // 2 % 365, video),
+        prompt=pl.when(is_first)
+        .then(pl.lit("What does the person in the video do with the object?"))
+        .otherwise(pl.lit("Where does the scene take place, as far as can be seen?")),
+        choices=pl.when(is_first)
+        .then(pl.lit(["picks it up", "puts it down", "throws it", "none of these"]))
+        .otherwise(pl.lit(["in a kitchen", "outdoors", "in an office"])),
+        task=pl.when(is_first).then(pl.lit("action")).otherwise(pl.lit("place")),
+    )
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())

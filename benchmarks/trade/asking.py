@@ -1,0 +1,127 @@
+"""Asking the benchmark's questions by one way of sampling: extraction and engine as in a run, without its database."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tasks.domain import Answer, Job
+from tasks.domain.passes import lossless_pass, pass_of, shown
+from tasks.frames.file import encode_frame_file
+from tasks.model.prompt import question_of
+from tasks.model.questions import Batch
+from tasks.video.limits import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tasks.domain import RunSpec, Sampling
+    from tasks.model.process import EngineProcess
+    from tasks.video.keyframes import Keyframes
+    from tasks.video.pool import DecodePool
+
+_JOBS_IN_BATCH = 32
+_BATCHES_AT_ONCE = 3
+
+ANSWER_SCHEMA: dict[str, Any] = {
+    "job_id": pl.String,
+    "label": pl.String,
+    "probabilities": pl.List(pl.Float64),
+    "margin": pl.Float64,
+    "sampler": pl.String,
+    "frames_decoded": pl.Int64,
+    "decode_s": pl.Float64,
+    "engine_s": pl.Float64,
+    "keyframe_ms": pl.List(pl.Int64),
+    "duration_s": pl.Float64,
+}
+_SUMS = ("frames_decoded", "decode_s", "engine_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What one way of asking said.
+
+    Attributes:
+        rows: One per job, with the columns of ANSWER_SCHEMA.
+        wall_s: Seconds from the first frame to the last answer.
+    """
+
+    rows: pl.DataFrame = field(repr=False)
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """A loaded engine and decoding processes, which every way of sampling shares."""
+
+    engine: EngineProcess
+    pool: DecodePool
+
+    def ask(self, jobs: Sequence[Job], spec: RunSpec) -> Answers:
+        """Answer every job from frames that are decoded anew; some batches are on their way at any time."""
+        began_s = time.perf_counter()
+        batches = [list(jobs[start : start + _JOBS_IN_BATCH]) for start in range(0, len(jobs), _JOBS_IN_BATCH)]
+        with ThreadPoolExecutor(os.cpu_count()) as decoders, ThreadPoolExecutor(_BATCHES_AT_ONCE) as askers:
+            answered = askers.map(lambda batch: self._ask(batch, spec, decoders), batches)
+            rows = list(chain.from_iterable(answered))
+        return Answers(rows=pl.DataFrame(rows, schema=ANSWER_SCHEMA), wall_s=time.perf_counter() - began_s)
+
+    def _ask(self, jobs: list[Job], spec: RunSpec, decoders: ThreadPoolExecutor) -> list[dict[str, Any]]:
+        sampling = spec.sampling
+        rows = self._show(jobs, spec, [shown(sampling, pass_of(sampling, job)) for job in jobs], decoders)
+        below = sampling.cascade if isinstance(sampling.cascade, float) else 0.0
+        unsure = [place for place, row in enumerate(rows) if row["sampler"] == "keyframes" and row["margin"] < below]
+        again = self._show([jobs[place] for place in unsure], spec, [lossless_pass(sampling)] * len(unsure), decoders)
+        for place, row in zip(unsure, again, strict=True):
+            rows[place] = row | {name: rows[place][name] + row[name] for name in _SUMS}
+        return rows
+
+    def _show(
+        self, jobs: list[Job], spec: RunSpec, samplings: list[Sampling], decoders: ThreadPoolExecutor
+    ) -> list[dict[str, Any]]:
+        """Answer jobs, each from the frames of a sampling of its own."""
+        if not jobs:
+            return []
+        seen = list(decoders.map(self._extract, jobs, samplings))
+        files = {
+            job.video_uri: encode_frame_file(
+                frames, source_uri=job.video_uri, fingerprint=job.job_id, sampling=sampling
+            )
+            for job, frames, sampling in zip(jobs, seen, samplings, strict=True)
+        }
+        questions = tuple(question_of(job, spec) for job in jobs)
+        replies = self.engine.ask(Batch(frame_files=files, questions=questions))
+        return [_row(*each) for each in zip(jobs, seen, replies, strict=True)]
+
+    def _extract(self, job: Job, sampling: Sampling) -> Keyframes:
+        return self.pool.extract(Path(job.video_uri), sampling=sampling, limits=Limits())
+
+
+def jobs_of(manifest: pl.DataFrame) -> list[Job]:
+    """Read a manifest's rows as jobs."""
+    asked = manifest.select("job_id", "video_uri", "prompt", "choices", "answer", "task", "subtask")
+    return [Job(**row | {"choices": tuple(row["choices"])}) for row in asked.to_dicts()]
+
+
+def _row(job: Job, frames: Keyframes, reply: object) -> dict[str, Any]:
+    assert isinstance(reply, Answer), f"the engine refused {job.job_id}: {reply}"
+    return {
+        "job_id": job.job_id,
+        "label": job.choices[reply.choice_index],
+        "probabilities": list(reply.probabilities),
+        "margin": reply.margin,
+        "sampler": frames.sampler,
+        "frames_decoded": frames.frames_decoded,
+        "decode_s": frames.decode_ms / 1e3,
+        "engine_s": reply.inference_ms / 1e3,
+        "keyframe_ms": None if frames.keyframe_ms is None else frames.keyframe_ms.tolist(),
+        "duration_s": frames.duration_s,
+    }

@@ -1,0 +1,103 @@
+"""The benchmark's clips and their manifest, one question each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from benchmarks.trade.mix import block, mix
+from tasks.demo.clips import FPS, Encoding, write_clip
+from tasks.demo.scenes import SCENE_QUESTIONS, draw_scene
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benchmarks.trade.mix import Cell
+
+SEED = 40_000  # far from the training's, the demo's and the evaluation's
+CLIPS = 1_120  # seven times the mix
+FIT_SEED_FURTHER = 10_000  # by as much does the seed differ of the clips that routing learns from
+MANIFEST_NAME = "manifest.parquet"
+_LENGTHS_S = (4, 5, 6, 7, 8)  # whole seconds: their frames divide evenly by every number of keyframes
+_SCHEMA: dict[str, Any] = {
+    "job_id": pl.String,
+    "video_uri": pl.String,
+    "prompt": pl.String,
+    "choices": pl.List(pl.String),
+    "answer": pl.String,
+    "task": pl.String,
+    "subtask": pl.String,
+    "keyframes": pl.Int64,
+    "length_s": pl.Int64,
+    "frames": pl.Int64,
+}
+
+
+def make_trade(folder: Path, *, clips: int = CLIPS, seed: int = SEED, uri_prefix: str | None = None) -> pl.DataFrame:
+    """Write the benchmark's clips and manifest, one job for each clip.
+
+    Args:
+        folder: Where `trade-0000.mp4` and so on and `manifest.parquet` are written; made if missing.
+        clips: How many; multiples of 160 are balanced in full.
+        seed: Decides every pixel; the model's training never drew from the default.
+        uri_prefix: What stands before a file's name in `video_uri`; None is the folder itself.
+
+    Returns:
+        The manifest. `task` is scene or motion, `subtask` the kind of question; a run ignores the
+        columns `keyframes`, `length_s` and `frames`, which tell of the clip.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    prefix = (uri_prefix or str(folder.resolve())).rstrip("/")
+    rng = np.random.default_rng(seed)
+    rows = []
+    for index, cell in enumerate(mix(clips)):
+        name = f"trade-{index:04d}.mp4"
+        length_s = int(rng.choice(_LENGTHS_S))
+        _write(folder / name, cell, rng, frames=length_s * FPS)
+        prompt, choices = SCENE_QUESTIONS[cell.subtask]
+        rows.append(
+            {
+                "job_id": f"trade-{index:04d}-{cell.subtask}",
+                "video_uri": f"{prefix}/{name}",
+                "prompt": prompt,
+                "choices": list(choices),
+                "answer": cell.answer,
+                "task": cell.task,
+                "subtask": cell.subtask,
+                "keyframes": cell.keyframes,
+                "length_s": length_s,
+                "frames": length_s * FPS,
+            }
+        )
+    manifest = pl.DataFrame(rows, schema=_SCHEMA)
+    manifest.write_parquet(folder / MANIFEST_NAME)
+    return manifest
+
+
+def fit_clips(clips: int) -> int:
+    """Say from how many other clips routing learns: half as many, balanced in full."""
+    return -(-clips // (2 * len(block()))) * len(block())
+
+
+def kept_trade(folder: Path, *, clips: int, seed: int) -> pl.DataFrame:
+    """Give the benchmark of a seed in a folder of its own, as an earlier call left it there, or made anew.
+
+    Args:
+        folder: What holds the seeds' folders.
+        clips: As `make_trade` has it; others that were left are replaced.
+        seed: The same.
+    """
+    target = folder / f"seed-{seed}"
+    left = target / MANIFEST_NAME  # written last
+    if left.exists() and (manifest := pl.read_parquet(left)).height == clips:
+        name = pl.col("video_uri").str.split("/").list.last()
+        return manifest.with_columns(video_uri=f"{target.resolve()}/" + name)  # the folder may have been moved
+    return make_trade(target, clips=clips, seed=seed)
+
+
+def _write(path: Path, cell: Cell, rng: np.random.Generator, *, frames: int) -> None:
+    scene = draw_scene(cell.subtask, cell.answer, rng)
+    pixels = scene.render(np.linspace(0, 1, frames), rng)
+    write_clip(path, pixels, Encoding(container="mp4", codec="libx264", gop=frames // cell.keyframes))

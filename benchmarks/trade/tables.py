@@ -1,0 +1,142 @@
+"""What the benchmark found, as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from benchmarks.trade.mix import KEYFRAMES as NUMBERS
+from benchmarks.trade.mix import MOTION, SCENE
+from benchmarks.trade.ways import FAITHFUL, KEYFRAMES
+from tasks.routing.needs import SURELY_WITHIN
+
+if TYPE_CHECKING:
+    from benchmarks.trade.fitting import Fitted
+    from benchmarks.trade.report import Trade
+    from tasks.evaluation.scores import Difference, GroupScore, Share, SpecScore
+
+
+def still_table(fitted: Fitted) -> Table:
+    """Lay out what each kind of question loses by keyframes, on the clips that were learnt from."""
+    title = f"Learnt from {fitted.clips:,} other clips, seed {fitted.seed:,}: what {KEYFRAMES} lose"
+    table = Table(title=title, title_justify="left")
+    table.add_column("questions")
+    for name in (KEYFRAMES, FAITHFUL, "difference, with 95% interval", f"less than {SURELY_WITHIN:g}"):
+        table.add_column(name, justify="right")
+    for need in fitted.still.needs:
+        says = "surely" if need.is_still else "not surely"
+        table.add_row(need.name, f"{need.first:.3f}", f"{need.lossless:.3f}", _signed(need.difference), says)
+    return table
+
+
+def threshold_table(fitted: Fitted) -> Table:
+    """Lay out what verdicts alone give at other thresholds, on the motion questions of the clips learnt from."""
+    title = f"{fitted.clips:,} other clips, seed {fitted.seed:,}: motion questions by verdict, one threshold alone"
+    table = Table(title=title, title_justify="left")
+    table.add_column("threshold")
+    for name in ("keyframes enough", "accuracy", f"frames of {FAITHFUL}"):
+        table.add_column(name, justify="right")
+    for tried in fitted.tried:
+        share = tried.frames_decoded / fitted.tried[0].frames_decoded
+        table.add_row(tried.name, f"{tried.by_keyframes:.0%}", f"{tried.accuracy:.3f}", f"{share:.0%}")
+    return table
+
+
+def margin_table(fitted: Fitted) -> Table:
+    """Lay out the margins that were learnt, each with what it gives on halves of those clips that it was not."""
+    title = f"Learnt from {fitted.clips:,} other clips, seed {fitted.seed:,}: margins below which to ask again"
+    table = Table(title=title, title_justify="left")
+    table.add_column("from")
+    for name in ("margin", "by each half", "accuracy, held out", f"{FAITHFUL} there", "frames, held out"):
+        table.add_column(name, justify="right")
+    for first, route in fitted.routes.items():
+        table.add_row(
+            first,
+            f"{route.below:.4f}",
+            " ".join(f"{below:.4f}" for below in route.half_below),
+            f"{route.held_out.accuracy:.3f}",
+            f"{route.lossless.accuracy:.3f}",
+            f"{route.held_out.frames_decoded / route.lossless.frames_decoded:.0%}",
+        )
+    return table
+
+
+def accuracy_table(trade: Trade, way: str) -> Table:
+    """Lay out one way's accuracies: a line for each task and subtask, a column for each number of keyframes."""
+    table = Table(title=f"{way}: accuracy by number of keyframes", title_justify="left")
+    table.add_column("questions")
+    for number in NUMBERS:
+        table.add_column(f"{number}", justify="right")
+    table.add_column("all, with 95% interval", justify="right")
+    table.add_column(f"to {FAITHFUL}", justify="right")
+    evaluation = trade.evaluation
+    for task in (SCENE, MOTION):
+        scores = [*evaluation.tasks, *evaluation.subtasks]
+        for score in (score for score in scores if score.spec == way and score.task == task):
+            table.add_row(*_accuracy_cells(trade, score), style="bold" if score.subtask is None else None)
+    return table
+
+
+def cost_table(trade: Trade) -> Table:
+    """Lay out what each way cost, beside the model's own sampler."""
+    table = Table(title="Cost", title_justify="left")
+    table.add_column("way")
+    for name in ("accuracy, with 95% interval", "frames decoded", "of faithful", "on scenes", "wall s", "jobs/s"):
+        table.add_column(name, justify="right")
+    for spec in trade.evaluation.specs:
+        table.add_row(*_cost_cells(trade, spec))
+    return table
+
+
+def curve_table(trade: Trade, first: str) -> Table:
+    """Lay out what asking again by the model's own sampler gives, by the margin below which that is done."""
+    everything = trade.frames_decoded(FAITHFUL)
+    table = Table(title=f"{first}, then {FAITHFUL} where the margin is below", title_justify="left")
+    for name in ("margin", "asked again", "accuracy", "frames decoded", f"of {FAITHFUL}", "seconds"):
+        table.add_column(name, justify="right")
+    for point in trade.curves[first]:
+        table.add_row(
+            f"{point.below:.4f}",
+            f"{point.asked_again:.0%}",
+            f"{point.accuracy:.3f}",
+            f"{point.frames_decoded:,}",
+            f"{point.frames_decoded / everything:.0%}",
+            f"{point.seconds:.1f}",
+        )
+    return table
+
+
+def _accuracy_cells(trade: Trade, score: GroupScore) -> list[str]:
+    group = {name: value for name, value in (("task", score.task), ("subtask", score.subtask)) if value}
+    shares = [trade.accuracy(score.spec, number, **group) for number in NUMBERS]
+    return [
+        score.subtask or f"{score.task}",
+        *(f"{share:.2f}" for share in shares),
+        _share(score.accuracy),
+        _signed(score.difference) if score.difference else "",
+    ]
+
+
+def _cost_cells(trade: Trade, spec: SpecScore) -> list[str]:
+    assert spec.accuracy is not None
+    all_share, scene_share = (
+        trade.frames_decoded(spec.name, task) / trade.frames_decoded(FAITHFUL, task) for task in (None, SCENE)
+    )
+    return [
+        spec.name,
+        _share(spec.accuracy),
+        f"{trade.frames_decoded(spec.name):,}",
+        f"{all_share:.0%}",
+        f"{scene_share:.0%}",
+        f"{spec.cost.wall_s:.1f}",
+        f"{spec.cost.jobs_per_s:.1f}",
+    ]
+
+
+def _share(share: Share) -> str:
+    return f"{share.value:.3f} ({share.low:.3f} to {share.high:.3f})"
+
+
+def _signed(difference: Difference) -> str:
+    return f"{difference.value:+.3f} ({difference.low:+.3f} to {difference.high:+.3f})"

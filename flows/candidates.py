@@ -1,0 +1,130 @@
+"""The ways of asking that an evaluation compares, from how a user names them to their specs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from flows.asker import read_card
+from flows.spec import make_spec
+from infra.errors import ConfigurationError
+from infra.sampling_settings import SamplingChoice
+from tasks.domain import SAMPLER_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from infra.settings import Settings
+    from tasks.domain import RunSpec, Sampling
+    from tasks.model.identity import ModelCard
+
+FAITHFUL = "faithful"
+COMPANIONS = (FAITHFUL, "uniform:16")
+_BY_OTHER_NUMBERS = frozenset({"dynamic", "fps", "glm46v", "qwen2_vl", "qwen3_vl"})
+_FORM = "SAMPLER[:FRAMES][,OPTION=VALUE...], such as keyframes, uniform:16 or qwen3_vl,fps=4"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One way of asking.
+
+    Attributes:
+        name: Short, and unique among those that are compared.
+        spec: All of it.
+        model: As a run is asked for it; None is as set.
+        sampling: The same.
+        num_frames: The same.
+    """
+
+    name: str
+    spec: RunSpec = field(repr=False)
+    model: str | None
+    sampling: SamplingChoice
+    num_frames: int | None
+
+
+def lay_out(
+    samplers: Sequence[str],
+    models: Sequence[str],
+    settings: Settings,
+    *,
+    baseline: str | None = None,
+    only: bool = False,
+) -> tuple[list[Candidate], str]:
+    """Name every way of asking: each sampler with each model, and what they are compared with.
+
+    Args:
+        samplers: Each as `SAMPLER[:FRAMES][,OPTION=VALUE...]`; `faithful` stands for the model's own.
+        models: Folders or hub names; none is the model that is set.
+        settings: What holds unless a way says something else.
+        baseline: The sampler that all are compared with, by the first model; None is the faithful one, or with
+            `only` the first of `samplers`.
+        only: Leave out the companions: the faithful sampler and 16 uniform frames.
+
+    Returns:
+        The ways, each spec once, and the baseline's name.
+
+    Raises:
+        ModelError: A model cannot be used.
+        ConfigurationError: A sampler cannot be read, or fewer than two ways are left.
+    """
+    first = baseline or (samplers[0] if only and samplers else FAITHFUL)
+    texts = dict.fromkeys([*samplers, first, *(() if only else COMPANIONS)])
+    asked: Sequence[str | None] = models or [None]
+    ways = [(text, model, *_spec_of(text, read_card(model, settings), settings)) for model in asked for text in texts]
+    by_spec = {spec.spec_id: (model, choice, frames, spec) for _, model, choice, frames, spec in reversed(ways)}
+    names = dict(zip(by_spec, _names([spec for *_, spec in by_spec.values()]), strict=True))
+    against = next(spec.spec_id for text, _, _, _, spec in ways if text == first)
+    if len(by_spec) < 2:  # noqa: PLR2004
+        raise ConfigurationError(f"There is only one way of asking, {names[against]}; name another one to compare.")
+    candidates = [
+        Candidate(name=names[spec_id], spec=spec, model=model, sampling=choice, num_frames=frames)
+        for spec_id, (model, choice, frames, spec) in reversed(by_spec.items())
+    ]
+    return candidates, names[against]
+
+
+def _spec_of(text: str, card: ModelCard, settings: Settings) -> tuple[SamplingChoice, int | None, RunSpec]:
+    choice, frames = read_way(text)
+    if choice.sampler is None:
+        choice = choice.model_copy(update={"sampler": card.faithful_sampler})
+        frames = frames or card.faithful_frames
+    return choice, frames, make_spec(card, settings, num_frames=frames, choice=choice)
+
+
+def read_way(text: str) -> tuple[SamplingChoice, int | None]:
+    """Read how frames are to be chosen; no sampler in the choice stands for the faithful one.
+
+    Raises:
+        ConfigurationError: It is not written as it should be, or a number is out of bounds.
+    """
+    head, *options = text.replace(" ", "").split(",")
+    sampler, _, frames = head.partition(":")
+    if not sampler or (frames and not frames.isdecimal()) or not all("=" in option for option in options):
+        raise ConfigurationError(f"{text!r} names no sampler; write {_FORM}.")
+    values = dict(option.split("=", 1) for option in options)
+    if sampler != FAITHFUL:
+        values["sampler"] = sampler
+    try:
+        return SamplingChoice.model_validate(values), int(frames) if frames else None
+    except ValidationError as error:
+        fault = error.errors()[0]
+        reason = f"{fault['loc'][0]} {fault['input']}: {fault['msg']}"
+        raise ConfigurationError(f"{text!r} cannot be used ({reason}); write {_FORM}.") from None
+
+
+def describe(sampling: Sampling) -> str:
+    """Write sampling as `read_way` reads it."""
+    frames = "" if sampling.sampler in _BY_OTHER_NUMBERS else f":{sampling.num_frames}"
+    named = sampling.model_dump(include={*SAMPLER_OPTIONS, "drop_similar", "jpeg_quality"})
+    return ",".join([f"{sampling.sampler}{frames}", *(f"{name}={value}" for name, value in named.items())])
+
+
+def _names(specs: Sequence[RunSpec]) -> Iterator[str]:
+    """Name specs by what tells them apart."""
+    has_models = len({spec.model.name for spec in specs}) > 1
+    names = [describe(spec.sampling) + (f" @ {spec.model.name}" if has_models else "") for spec in specs]
+    for name, spec in zip(names, specs, strict=True):
+        yield name if names.count(name) == 1 else f"{name} [{spec.spec_id[:6]}]"

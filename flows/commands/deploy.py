@@ -1,0 +1,48 @@
+"""`reelabel deploy`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from flows.commands.opened import services
+from flows.commands.scheduler import prefect_ready
+from flows.commands.terminal import say
+from infra.embedded import ServiceName
+from infra.errors import ConfigurationError
+from infra.schedule_settings import NightlySettings
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+
+
+def deploy_all(nightly: dict[str, str]) -> None:
+    """Create or update the deployments on the user's Prefect, or on the embedded one.
+
+    Args:
+        nightly: Fields of the settings' section of that name, which these replace.
+    """
+    with services(ServiceName.PREFECT) as started, prefect_ready(started):
+        from flows.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
+
+        settings = with_nightly(started, nightly)
+        for name in deploy_flows(settings):
+            say(f"Deployed {name} to work pool {settings.prefect.work_pool}.")
+    if settings.nightly.manifest is None:
+        say("classify/nightly is paused: give it a --manifest, or set nightly.manifest, then deploy again.")
+
+
+def with_nightly(settings: Settings, nightly: dict[str, str]) -> Settings:
+    """Replace fields of the section `nightly`.
+
+    Raises:
+        ConfigurationError: A value is out of bounds; its option is named.
+    """
+    try:
+        section = NightlySettings.model_validate(settings.nightly.model_dump() | nightly)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        option = str(fault["loc"][0]).replace("_", "-")
+        raise ConfigurationError(f"--{option}: {fault['msg'].removeprefix('Value error, ')}.") from None
+    return settings.model_copy(update={"nightly": section})

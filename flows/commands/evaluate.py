@@ -1,0 +1,116 @@
+"""`reelabel evaluate`."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from flows.commands.opened import at_start, database, services
+from flows.commands.scheduler import prefect_ready
+from flows.commands.target import require_folder
+from flows.commands.terminal import OUT, say
+from flows.commands.watch import watched_in_turn
+from flows.evaluation_cells import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
+from flows.names import TAG
+from infra.embedded import ServiceName
+from infra.health import probe_store
+from infra.uri import absolute_uri
+from infra.wording import counted
+from tasks.manifest.read import dataset_name
+from tasks.results.evaluations import last_evaluation
+from tasks.results.schema import prepare_database
+
+if TYPE_CHECKING:
+    from tasks.evaluation.scores import Evaluation, GroupScore
+
+_PRINTED = "-"
+
+
+def run_evaluate(manifest: str, *, json_to: str | None, **asked: Any) -> int:  # noqa: ANN401 - the flow's own
+    """Compare ways of asking in this process, and print what came out; gives the exit code.
+
+    Args:
+        manifest: Whose answers are known.
+        json_to: Write the evaluation there, too; `-` prints it instead of tables.
+        asked: The flow's other parameters.
+    """
+    if json_to not in {None, _PRINTED}:
+        require_folder(str(json_to))
+    parameters = {"manifest": absolute_uri(manifest)} | asked
+    with services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings, prefect_ready(settings):
+        with at_start():
+            prepare_database(settings.database)
+            probe_store(settings.store)
+        with database(settings) as engine:
+            with nullcontext() if json_to == _PRINTED else watched_in_turn(engine, parameters["manifest"]):
+                _run_flow(parameters)
+            evaluation = last_evaluation(engine, dataset=asked["dataset"] or dataset_name(manifest))
+    assert evaluation is not None
+    if json_to == _PRINTED:
+        print(evaluation.to_json())  # noqa: T201 - for programs
+    else:
+        print_evaluation(evaluation)
+    if json_to not in {None, _PRINTED}:
+        Path(str(json_to)).write_text(evaluation.to_json() + "\n", encoding="utf-8")
+    return 1 if any(spec.failures for spec in evaluation.specs) else 0
+
+
+def _run_flow(parameters: dict[str, Any]) -> None:
+    from prefect.client.orchestration import get_client  # noqa: PLC0415
+    from prefect.flow_engine import run_flow  # noqa: PLC0415
+
+    from flows.evaluate import evaluate  # noqa: PLC0415
+
+    with get_client(sync_client=True) as client:
+        flow_run = client.create_flow_run(evaluate, parameters=parameters, tags=[TAG])
+    run_flow(evaluate, flow_run=flow_run, parameters=parameters)
+
+
+def print_evaluation(evaluation: Evaluation) -> None:
+    """Print an evaluation: all ways of asking, then by task and subtask."""
+    title = f"{evaluation.dataset}: {counted(evaluation.known, 'known answer')}, compared with {evaluation.baseline}"
+    rows = [spec_cells(spec) for spec in evaluation.specs]
+    known = [place for place in range(len(SPEC_COLUMNS)) if any(row[place] for row in rows)]
+    table = Table(*(SPEC_COLUMNS[place] for place in known), title=Text(title))
+    for row in rows:
+        table.add_row(*(Text(row[place]) for place in known))
+    OUT.print(table)
+    for groups in (evaluation.tasks, evaluation.subtasks):
+        if groups:
+            _print_groups(groups)
+    for spec in evaluation.specs:
+        _print_ends(evaluation, spec.name)
+        if spec.cost.videos_cached:
+            of = f"{spec.cost.videos_cached:,} of {counted(spec.cost.videos or 0, 'video')}"
+            say(f"{spec.name}: the frames of {of} stood in the cache; decode s leaves them out.")
+
+
+def _print_groups(groups: tuple[GroupScore, ...]) -> None:
+    table = Table(*GROUP_COLUMNS)
+    last = None
+    for group in groups:
+        cells = group_cells(group)
+        if group.title == last:
+            cells[0] = ""
+        elif last is not None:
+            table.add_section()
+        last = group.title
+        table.add_row(*map(Text, cells))
+    OUT.print(table)
+
+
+def _print_ends(evaluation: Evaluation, spec: str) -> None:
+    """Name the group in which a way of asking loses the most, and that in which it wins the most."""
+    ordered = evaluation.by_difference(spec)
+    if len(ordered) > 1:
+        (worst, low), (best, high) = (_end(ordered[0]), _end(ordered[-1]))
+        say(f"{spec}: worst at {worst} ({low} points), best at {best} ({high}).")
+
+
+def _end(group: GroupScore) -> tuple[str, str]:
+    assert group.difference is not None
+    return group.title or "jobs without a task", f"{group.difference.value * 100:+.1f}"

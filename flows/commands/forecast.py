@@ -1,0 +1,119 @@
+"""What a backfill would ask, and what that may take: `reelabel backfill --dry-run`."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flows.choosing import name_unknown
+from flows.commands.terminal import say
+from infra.database import Login, connect
+from infra.embedded import export
+from infra.objects import ObjectStore
+from infra.sampling_settings import SamplingChoice
+from infra.settings import PromptChoice
+from infra.wording import counted
+from tasks.frames.fingerprints import fingerprints_of
+from tasks.manifest.table import open_jobs
+from tasks.results.forecast import Pace, past_pace
+from tasks.results.pending import pending_jobs
+
+if TYPE_CHECKING:
+    from flows.choosing import Choosing
+    from tasks.domain import RunSpec
+    from tasks.manifest.table import JobTable
+
+_MINUTE_S = 60
+_MB = 10**6
+
+
+def print_plan(choosing: Choosing, *, manifest: str, asking: dict[str, Any], force: bool, via: str) -> None:
+    """Say how many jobs would be asked and why, and what past runs let expect.
+
+    Raises:
+        ManifestError: The manifest cannot be used.
+        ConfigurationError: The choice cannot be made, or the options do not go together.
+    """
+    settings = choosing.settings
+    os.environ.update(export(settings))
+    from flows.request import RunRequest, read_spec_of  # noqa: PLC0415 - Prefect reads its environment
+
+    choices = {"sampling": SamplingChoice(**asking["sampling"]), "prompts": PromptChoice(**asking["prompts"])}
+    request = RunRequest(kind="backfill", manifest=manifest, base=choosing.earlier.spec, **asking | choices)
+    _, spec = read_spec_of(request, choosing.earlier.restored(settings))
+    objects = ObjectStore(settings.store, settings.web)
+    with open_jobs(manifest, objects, only=choosing.only) as jobs:
+        found = choosing.look(jobs, spec)
+        wanted = found.jobs if force else _pending(found.jobs, choosing, spec, objects)
+        asked = wanted.first(choosing.selection.limit)
+        amount = _Amount(jobs=len(asked), videos=asked.count_videos())
+    say(f"Would ask {amount} of {choosing.earlier.dataset}.")
+    _print_counts(found.reasons, standing=len(found.jobs) - len(wanted), over=len(wanted) - len(asked))
+    if found.unknown:
+        say(f"{name_unknown(found.unknown, settings.home)}.")
+    if amount.jobs:
+        say(_expectation(choosing, spec, amount, host=socket.gethostname() if via == "local" else None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Amount:
+    """How much would be asked."""
+
+    jobs: int
+    videos: int
+
+    def __str__(self) -> str:
+        return f"{counted(self.jobs, 'job')} on {counted(self.videos, 'video')}"
+
+
+def _pending(chosen: JobTable, choosing: Choosing, spec: RunSpec, objects: ObjectStore) -> JobTable:
+    reader = connect(choosing.settings.database, Login.READER)
+    try:
+        return pending_jobs(
+            reader,
+            dataset=choosing.earlier.dataset,
+            spec_id=spec.spec_id,
+            jobs=chosen,
+            fingerprints_of=partial(fingerprints_of, objects),
+            retry_failures=True,
+        )
+    finally:
+        reader.dispose()
+
+
+def _print_counts(reasons: dict[str, int], *, standing: int, over: int) -> None:
+    if reasons:
+        chosen = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+        say(f"Chosen: {chosen}.")
+    if standing:
+        say(f"{standing:,} of the chosen have a valid label and are left alone; --force asks them, too.")
+    if over:
+        say(f"{over:,} more are over the limit.")
+
+
+def _expectation(choosing: Choosing, spec: RunSpec, amount: _Amount, *, host: str | None) -> str:
+    """Say minutes and bytes, and on how much that rests; by a new spec, on what the earlier one took."""
+    specs = dict.fromkeys(each.spec_id for each in (spec, choosing.earlier.spec) if each)
+    where = f"on {host}" if host else "on any host"
+    reader = connect(choosing.settings.database, Login.READER)
+    try:
+        paces = {each: past_pace(reader, dataset=choosing.earlier.dataset, spec_id=each, host=host) for each in specs}
+    finally:
+        reader.dispose()
+    spec_id, pace = next(((each, pace) for each, pace in paces.items() if pace.jobs), (spec.spec_id, None))
+    if pace is None:
+        return f"Nothing can be expected of its time: no past run of this dataset by this spec {where} says how long."
+    minutes = pace.duration_s(amount.jobs) / _MINUTE_S
+    manner = "this spec" if spec_id == spec.spec_id else "the earlier spec, where another may take longer,"
+    rest = f"It rests on {counted(pace.jobs, 'job')} of past runs by {manner} {where}."
+    return f"Expected: {minutes:,.1f} minutes{_size(pace, amount)}. {rest}"
+
+
+def _size(pace: Pace, amount: _Amount) -> str:
+    if not pace.videos:
+        return ""
+    megabytes = pace.video_bytes * amount.videos / _MB
+    return f", for videos of {megabytes:,.1f} MB in all by the sizes of {pace.videos:,} past ones"

@@ -1,0 +1,20 @@
+"""One stage of the work, in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flows.commands.opened import services
+from flows.commands.scheduler import prefect_ready
+from flows.commands.terminal import say
+from infra.embedded import ServiceName
+
+
+def run_stage(stage: str, **parameters: Any) -> None:  # noqa: ANN401 - the flow's own
+    """Run the flow of a stage until its work is done, and print what it came to."""
+    with services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings, prefect_ready(settings):
+        from flows.extract import extract  # noqa: PLC0415 - Prefect takes a second to import
+        from flows.infer import infer  # noqa: PLC0415
+
+        flow: Any = {"extract": extract, "infer": infer}[stage]
+        say(flow(**parameters))

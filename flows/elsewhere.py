@@ -1,0 +1,128 @@
+"""A run whose work is done by flows on other machines: it starts them, and watches its plan."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from prefect import get_run_logger
+from prefect.client.orchestration import get_client
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound
+
+from flows.artifacts import ProgressArtifact
+from infra.errors import ConfigurationError
+from tasks.domain import Part
+from tasks.plans.plan import state_of, sums_of
+from tasks.results.runs import update_run
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from sqlalchemy import Engine
+
+    from flows.progress import Progress
+    from infra.settings import Settings
+    from tasks.plans.plan import Plan
+
+_POLL_S = 2.0
+
+
+def work_elsewhere(
+    plan: Plan,
+    progress: Progress,
+    *,
+    run_id: UUID,
+    model: str | None,
+    settings: Settings,
+    database: Engine,
+) -> None:
+    """Start the configured numbers of extract and infer flows, and watch until their plan is drained.
+
+    Flows that were started by hand or by other runs do their share.
+
+    Raises:
+        ConfigurationError: There is no such deployment; or the flows of a stage have failed.
+    """
+    key, asked = f"{run_id}/{plan.plan_id}", {"plan": str(plan.plan_id)}
+    extracting = _Flows(deployment="extract/cpu", count=settings.run.extract_flows, parameters=asked, key=key)
+    answering = _Flows(
+        deployment="infer/gpu", count=settings.run.infer_flows, parameters=asked | {"model": model}, key=key
+    )
+    artifact = ProgressArtifact(total=plan.jobs)
+    with progress.ledger.doing(Part.ELSEWHERE):
+        extracting.start()
+        answering.start()  # at once, for the model takes its time to load
+        while not (state := state_of(database, plan.plan_id)).is_drained:
+            # Flows that were idle for too long may have ended before there was work for them.
+            for flows, waiting in ((extracting, state.planned), (answering, state.extracted)):
+                if waiting and flows.have_ended():
+                    flows.start()
+            _show(plan, progress, artifact, run_id=run_id, database=database)
+            time.sleep(_POLL_S)
+        _show(plan, progress, artifact, run_id=run_id, database=database)
+
+
+def _show(plan: Plan, progress: Progress, artifact: ProgressArtifact, *, run_id: UUID, database: Engine) -> None:
+    progress.take_over(sums_of(database, plan.plan_id))
+    update_run(database, run_id, **progress.columns())
+    artifact.update(progress.jobs_ended)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Flows:
+    """The flow runs of one stage.
+
+    Attributes:
+        count: How many there are to be at once; 0 leaves the stage to others.
+        key: Begins the keys by which a run that is retried finds those that it has started.
+    """
+
+    deployment: str
+    count: int
+    parameters: dict[str, Any]
+    key: str
+    _rounds: int = 0
+    _ids: list[UUID] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Start as many as there are to be.
+
+        Raises:
+            ConfigurationError: There is no such deployment.
+        """
+        self._rounds += 1
+        self._ids = [self._start_one(f"{self.key}/{self.deployment}/{self._rounds}/{i}") for i in range(self.count)]
+        if self._ids:
+            get_run_logger().info("Started %s x %s.", self.count, self.deployment)
+
+    def have_ended(self) -> bool:
+        """Whether none is under way.
+
+        Raises:
+            ConfigurationError: All of them failed.
+        """
+        with get_client(sync_client=True) as client:
+            states = [client.read_flow_run(flow_run_id).state for flow_run_id in self._ids]
+        if not all(state and state.is_final() for state in states):
+            return False
+        failed = [state for state in states if state and not state.is_completed()]
+        if failed and len(failed) == len(states):
+            raise ConfigurationError(
+                f"All flow runs of {self.deployment} ended as {failed[0].name}: {failed[0].message} "
+                "See their logs in Prefect; run again to go on."
+            )
+        return True
+
+    def _start_one(self, key: str) -> UUID:
+        try:
+            flow_run: Any = run_deployment(
+                self.deployment, parameters=self.parameters, timeout=0, as_subflow=False, idempotency_key=key
+            )
+        except ObjectNotFound:
+            raise ConfigurationError(
+                f"There is no deployment {self.deployment}; `reelabel deploy` makes it, or set run.place to here."
+            ) from None
+        found: UUID = flow_run.id
+        return found

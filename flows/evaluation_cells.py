@@ -1,0 +1,61 @@
+"""An evaluation's figures as texts, for the terminal and for Prefect's pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tasks.evaluation.scores import Difference, GroupScore, Share, SpecScore
+
+SPEC_COLUMNS = (
+    "way",
+    "accuracy (95%)",
+    "difference (95%)",
+    "p (Holm)",
+    "calibration error",
+    "labels",
+    "failures",
+    "jobs/s",
+    "frames decoded",
+    "decode s",
+    "MB read",
+)
+GROUP_COLUMNS = ("task / subtask", "way", "jobs", "accuracy (95%)", "difference (95%)", "p (Holm)")
+_ALPHA = 0.05
+
+
+def spec_cells(spec: SpecScore) -> list[str]:
+    """Give a way of asking's row under SPEC_COLUMNS; empty where nothing is known."""
+    cost = spec.cost
+    return [
+        spec.name,
+        share_cell(spec.accuracy),
+        *difference_cells(spec.difference),
+        "" if spec.calibration_error is None else f"{spec.calibration_error:.3f}",
+        f"{spec.labels:,}",
+        f"{spec.failures:,}",
+        "" if cost.jobs_per_s is None else f"{cost.jobs_per_s:,.1f}",
+        "" if cost.frames_decoded is None else f"{cost.frames_decoded:,}",
+        "" if cost.decode_s is None else f"{cost.decode_s:,.1f}",
+        "" if cost.bytes_read is None else f"{cost.bytes_read / 1e6:,.1f}",
+    ]
+
+
+def group_cells(group: GroupScore) -> list[str]:
+    """Give a group's row under GROUP_COLUMNS."""
+    accuracy = share_cell(group.accuracy)
+    return [group.title, group.spec, f"{group.jobs:,}", accuracy, *difference_cells(group.difference)]
+
+
+def share_cell(share: Share | None) -> str:
+    """Write a share in percent with its interval."""
+    return "" if share is None else f"{share.value:.1%} ({share.low * 100:.1f} to {share.high * 100:.1f})"
+
+
+def difference_cells(difference: Difference | None) -> tuple[str, str]:
+    """Write a difference in points with its interval, and its adjusted p-value, starred where it is below 0.05."""
+    if difference is None:
+        return "", ""
+    points = f"{difference.value * 100:+.1f} ({difference.low * 100:+.1f} to {difference.high * 100:+.1f})"
+    star = "*" if difference.p_holm < _ALPHA else ""
+    return points, ("<0.001" if difference.p_holm < 0.001 else f"{difference.p_holm:.3f}") + star  # noqa: PLR2004

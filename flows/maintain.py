@@ -1,0 +1,128 @@
+"""The flow that keeps what piles up within bounds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from prefect import State, flow, get_run_logger
+from prefect.client.orchestration import get_client
+
+from flows.ending import completed
+from flows.history import remove_flow_runs
+from infra.database import connect
+from infra.objects import ObjectStore
+from infra.settings import load_settings
+from infra.temporary import remove_left_folders
+from infra.wording import counted
+from tasks.frames.collect import make_room
+from tasks.frames.orphans import remove_orphans
+from tasks.plans.retention import remove_plans
+from tasks.results.leavings import PAGE, SELECTION, remove_old_files
+from tasks.results.retention import remove_old, remove_superseded
+from tasks.results.runs import close_lost_runs, count_lost_runs
+from tasks.results.schema import prepare_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Engine
+
+    from infra.settings import Settings
+    from tasks.frames.collect import Room
+
+_TEMPORARY_S = 24 * 3600.0
+
+
+@flow(
+    name="maintain",
+    description="Remove what is older than the settings keep.* allow; close the rows of lost runs.",
+)
+def maintain(*, dry_run: bool = False) -> State[str]:
+    """Remove what is older than the settings keep.* allow; close the rows of lost runs.
+
+    Args:
+        dry_run: Remove nothing, and say what would go.
+    """
+    settings = load_settings()
+    lines = []
+    for line in keep_in_bounds(settings, dry_run=dry_run):
+        get_run_logger().info("%s", line)
+        lines.append(line)
+    return completed(" ".join(lines))
+
+
+def keep_in_bounds(settings: Settings, *, dry_run: bool) -> Iterator[str]:
+    """Do everything that the settings `keep` ask for, and say after each what went.
+
+    Raises:
+        TransientError: A service went away; run again to go on.
+    """
+    verb = "Would remove" if dry_run else "Removed"
+    prepare_database(settings.database)
+    engine = connect(settings.database)
+    try:
+        lost = count_lost_runs(engine) if dry_run else close_lost_runs(engine)
+        yield f"{'Would close' if dry_run else 'Closed'} {counted(lost, 'lost run')}."
+        for what, rows in _results(engine, settings, dry_run=dry_run):
+            yield f"{verb} {counted(rows, 'row')} of labels and failures {what}."
+        yield f"{verb} {_plans(engine, settings, dry_run=dry_run)}."
+    finally:
+        engine.dispose()
+    for what, room in _frames(settings, dry_run=dry_run):
+        yield f"{verb} {counted(room.removed, 'cached file')} of {room.removed_bytes:,} bytes {what}."
+    yield f"{verb} {_leavings(settings, dry_run=dry_run)}."
+    if settings.keep.flow_runs_days:
+        before = datetime.now(UTC) - timedelta(days=settings.keep.flow_runs_days)
+        with get_client(sync_client=True) as client:
+            removed = remove_flow_runs(client, ended_before=before, dry_run=dry_run)
+        yield f"{verb} {counted(removed, 'flow run')} from Prefect's history."
+
+
+def _results(engine: Engine, settings: Settings, *, dry_run: bool) -> Iterator[tuple[str, int]]:
+    keep = settings.keep
+    if keep.results_days:
+        age = timedelta(days=keep.results_days)
+        yield f"older than {keep.results_days:g} days", remove_old(engine, age, dry_run=dry_run)
+    if keep.specs:
+        yield "of superseded specs", remove_superseded(engine, keep.specs, dry_run=dry_run)
+
+
+def _plans(engine: Engine, settings: Settings, *, dry_run: bool) -> str:
+    assert settings.store.uri is not None
+    plans, files = remove_plans(
+        engine,
+        ObjectStore(settings.store, settings.web),
+        root_uri=settings.store.uri,
+        age=timedelta(days=settings.keep.plans_days),
+        dry_run=dry_run,
+    )
+    return f"{counted(plans, 'plan')} and {counted(files, 'plan file')}"
+
+
+def _leavings(settings: Settings, *, dry_run: bool) -> str:
+    keep, root_uri = settings.keep, (settings.store.uri or "").rstrip("/")
+    remove = partial(remove_old_files, ObjectStore(settings.store, settings.web), dry_run=dry_run)
+    selections = remove(f"{root_uri}/selections", SELECTION, age=timedelta(days=keep.plans_days))
+    pages = 0
+    if keep.reports_days:
+        places = (f"{root_uri}/reports", (settings.home.absolute() / "reports").as_uri())
+        pages = sum(remove(place, PAGE, age=timedelta(days=keep.reports_days)) for place in places)
+    folders = remove_left_folders(older_than_s=_TEMPORARY_S, dry_run=dry_run)
+    return (
+        f"{counted(selections, 'list')} of chosen ids, {counted(pages, 'page')} and "
+        f"{counted(folders, 'temporary folder')} of killed processes"
+    )
+
+
+def _frames(settings: Settings, *, dry_run: bool) -> Iterator[tuple[str, Room]]:
+    keep, root_uri = settings.keep, settings.store.uri
+    assert root_uri is not None
+    objects = ObjectStore(settings.store, settings.web)
+    if not keep.orphaned_frames:
+        yield "whose video is gone or has changed", remove_orphans(objects, root_uri, dry_run=dry_run)
+    if keep.frames_days or keep.frames_bytes is not None:
+        before = datetime.now(UTC) - timedelta(days=keep.frames_days) if keep.frames_days else None
+        room = make_room(objects, root_uri, written_before=before, max_bytes=keep.frames_bytes, dry_run=dry_run)
+        yield "that were old or too many", room

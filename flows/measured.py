@@ -1,0 +1,157 @@
+"""The flow `classify` as benchmarks run it: its clock starts when the model is loaded."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from prefect.client.orchestration import get_client
+from prefect.flow_engine import run_flow
+from sqlalchemy import func, select
+
+from benchmarks.pipeline.cores import Cores, EngineBinding
+from benchmarks.pipeline.timing import Timing
+from benchmarks.pipeline.workload import warm_up_batch
+from flows.classify import classify
+from infra.database import connect
+from infra.embedded import export
+from infra.errors import NotReconciledError
+from tasks.domain import Part
+from tasks.model.process import EngineProcess
+from tasks.results.tables import RESULT, RUN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from uuid import UUID
+
+    from benchmarks.pipeline.workload import Workload
+    from infra.settings import Settings
+
+_AROUND = {Part.SETUP, Part.LOAD, Part.UNLOAD, Part.AUDIT}
+_PARTS_SAID = 4
+
+
+@dataclass(slots=True, kw_only=True)
+class FlowRun:
+    """Runs of the real flow in this process: its services are up, and prepared.
+
+    Attributes:
+        manifest_uri: Its jobs are the workload's, in the same order.
+        cache_uri: Frame files of each pass stand in a folder of their own below it. So a way that is taken
+            after another one in the same round, and names the same, finds them.
+    """
+
+    workload: Workload
+    settings: Settings
+    manifest_uri: str
+    cache_uri: str
+    name: str
+    cores: Cores = field(default_factory=Cores)
+
+    def load(self) -> None:
+        """Nothing: every run loads its model."""
+
+    def run(self, number: int) -> Timing:
+        """Run the flow once.
+
+        Raises:
+            NotReconciledError: Some jobs got no label, so that there is nothing to compare.
+        """
+        settings = self._settings(number)
+        parameters = {"manifest": self.manifest_uri, "dataset": f"{self.name} {number}", "force": True}
+        with (
+            _variables(export(settings) | self.cores.engine_variables),
+            _loaded_first(self.workload, self.cores) as ready_s,
+        ):
+            run_id = _run(parameters)
+        return self._timing(settings, run_id, began_s=ready_s[0])
+
+    def close(self) -> None:
+        """Nothing: every run ends its engine."""
+
+    def _settings(self, number: int) -> Settings:
+        model = self.settings.model.model_copy(
+            update={"name": self.workload.engine.model, "dtype": self.workload.engine.dtype}
+        )
+        store = self.settings.store.model_copy(update={"uri": f"{self.cache_uri}/{number}"})
+        return self.settings.model_copy(update={"model": model, "store": store})
+
+    def _timing(self, settings: Settings, run_id: UUID, *, began_s: float) -> Timing:
+        columns = (RESULT.c.job_id, RESULT.c.choice_index)
+        engine = connect(settings.database)
+        try:
+            with engine.connect() as connection:
+                rows = connection.execute(select(*columns).where(RESULT.c.run_id == run_id))
+                labels = {row.job_id: row.choice_index for row in rows}
+                # A row's time is its transaction's beginning, when its shard's last answer was there.
+                last = select(func.max(RESULT.c.created_at)).where(RESULT.c.run_id == run_id)
+                ended_s = connection.execute(last).scalar_one().timestamp()
+                run = connection.execute(select(RUN).where(RUN.c.run_id == run_id)).mappings().one()
+        finally:
+            engine.dispose()
+        if len(labels) < len(self.workload.jobs):
+            missing = len(self.workload.jobs) - len(labels)
+            raise NotReconciledError(f"{missing:,} jobs of the benchmark have no label: {run['message']}")
+        return Timing(
+            jobs=len(labels),
+            began_s=began_s,
+            ended_s=ended_s,
+            labels=tuple(labels[job.job_id] for job in self.workload.jobs),
+            prompt_tokens=run["prompt_tokens"],
+            note=_shares(run["wall_ms"]),
+        )
+
+
+def _shares(wall_ms: dict[str, float]) -> str:
+    """Say where the time between the loaded model and its end went, by the run's own ledger."""
+    held_ms = {part: ms for part, ms in wall_ms.items() if part not in _AROUND}
+    total_ms = sum(held_ms.values())
+    largest = sorted(held_ms.items(), key=lambda each: -each[1])[:_PARTS_SAID]
+    return "By the run's ledger: " + ", ".join(f"{part} {ms / total_ms:.0%}" for part, ms in largest) + "."
+
+
+def _run(parameters: dict[str, Any]) -> UUID:
+    with get_client(sync_client=True) as client:
+        flow_run = client.create_flow_run(classify, parameters=parameters)
+    run_flow(classify, flow_run=flow_run, parameters=parameters)
+    return flow_run.id
+
+
+@contextmanager
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for a while: there a flow finds its settings."""
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _loaded_first(workload: Workload, cores: Cores) -> Iterator[list[float]]:
+    """Have engines loaded, bound and warm before a flow looks at its first video; gives when that was.
+
+    A run extracts ahead while its model loads. Of a million videos that is nothing; of a hundred it is most.
+    """
+    ready_s: list[float] = []
+    bindings = ExitStack()
+    start, warm_up = EngineProcess.start, warm_up_batch(workload)
+
+    def load(self: EngineProcess) -> None:
+        start(self)
+        assert self.pid is not None
+        bindings.enter_context(EngineBinding(self.pid, cores))
+        self.ask(warm_up)
+        ready_s.append(time.time())
+
+    EngineProcess.start = load  # type: ignore[method-assign]
+    try:
+        with bindings:
+            yield ready_s
+    finally:
+        EngineProcess.start = start  # type: ignore[method-assign]

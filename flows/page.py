@@ -1,0 +1,45 @@
+"""The page that a run leaves on the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prefect import get_run_logger
+
+from infra.errors import ReelabelError
+from infra.objects import ObjectStore
+from tasks.report.place import page_link, page_uri
+from tasks.results.runs import read_run
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from sqlalchemy import Engine
+
+    from infra.settings import Settings
+
+
+def leave_page(database: Engine, run_id: UUID, settings: Settings) -> str | None:
+    """Write the page of a run that has ended, unless `report.at_end` is off.
+
+    A page shows a run and must not end it: what keeps it from being written is logged.
+
+    Returns:
+        Where a browser opens it; None where it was not written, or `report.base_url` is not set.
+    """
+    # What draws and scores takes longer to import than most of what a run needs before its end.
+    from tasks.report.page import render  # noqa: PLC0415
+    from tasks.report.report import gather  # noqa: PLC0415
+
+    row, store_uri = read_run(database, run_id), settings.store.uri
+    if not settings.report.at_end or row is None or store_uri is None:
+        return None
+    objects, uri = ObjectStore(settings.store, settings.web), page_uri(store_uri, run_id)
+    try:
+        objects.replace(uri, render(gather(database, objects, row, store_uri=store_uri)).encode())
+    except Exception as error:  # noqa: BLE001 - the run has ended well, whatever is wrong with its picture
+        why = error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}"
+        get_run_logger().warning("No page was written: %s `reelabel report %s` tries again.", why, run_id)
+        return None
+    get_run_logger().info("The run's page stands at %s", uri)
+    return page_link(settings.report.base_url, run_id) if settings.report.base_url else None

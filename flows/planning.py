@@ -1,0 +1,163 @@
+"""From what a run asks for to the plan that it works on: its own, or that of a run that asks the same."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from prefect import get_run_logger
+
+from infra.errors import TransientError
+from tasks.frames.fingerprints import fingerprints_of
+from tasks.manifest.plan_file import PlanWriter
+from tasks.manifest.shard import cut_shards
+from tasks.model.ambiguity import find_ambiguous, read_encoder
+from tasks.plans.plan import Plan, close_plan, find_shared_plan, open_plan, planning, state_of
+from tasks.results.pending import pending_jobs
+from tasks.results.runs import open_run, update_run
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from flows.prepared import PreparedRun
+    from infra.objects import ObjectStore
+    from tasks.manifest.table import JobTable
+
+
+@dataclass(slots=True)
+class Planner:
+    """Plans a run.
+
+    Attributes:
+        ready: The run.
+        answers_for: The jobs whose endings the run must show. Of a manifest's other jobs, a backfill says nothing:
+            by a new spec none of them has ended yet.
+    """
+
+    ready: PreparedRun
+    answers_for: JobTable
+
+    @classmethod
+    def of(cls, ready: PreparedRun) -> Planner:
+        """Plan nothing yet."""
+        return cls(ready, answers_for=ready.jobs)
+
+    def plan(self) -> Plan | None:
+        """Open the run's row, and join the open plan of a run that asks the same, or make one.
+
+        Returns:
+            The plan; None where there is nothing to ask.
+        """
+        ready = self.ready
+        key = {"dataset": ready.run.dataset, "spec_id": ready.run.spec_id}
+        with planning(ready.database, **key):
+            if ready.request.shared:
+                version = ready.manifest_fingerprint
+                joined = find_shared_plan(ready.database, manifest_fingerprint=version, **key)
+                if joined:
+                    return self._join(joined)
+            return self._make()
+
+    def _join(self, plan: Plan) -> Plan:
+        left = state_of(self.ready.database, plan.plan_id)
+        self._open_run(jobs=left.jobs_left)
+        self._tell(jobs=left.jobs_left, shards=left.planned + left.extracted)
+        get_run_logger().info("%s: shares the plan of run %s, which asks the same.", plan.dataset, plan.run_id)
+        return plan
+
+    def _make(self) -> Plan | None:
+        wanted = self._wanted()
+        if self.ready.request.choosing:
+            self.answers_for = wanted
+        self._open_run(jobs=len(wanted), message=self._forewarn(wanted))
+        plan, shard_jobs = self._write(wanted)
+        self._tell(jobs=plan.jobs, shards=plan.shards)
+        if not plan.shards:
+            return None
+        open_plan(self.ready.database, plan, shard_jobs)
+        return plan
+
+    def _wanted(self) -> JobTable:
+        """Select the jobs to ask."""
+        ready, request = self.ready, self.ready.request
+        wanted = request.choosing.choose(ready.jobs, ready.spec) if request.choosing else ready.jobs
+        if not request.force:
+            wanted = pending_jobs(
+                ready.database,
+                dataset=ready.run.dataset,
+                spec_id=ready.run.spec_id,
+                jobs=wanted,
+                fingerprints_of=partial(fingerprints_of, ready.objects),
+                retry_failures=request.choosing is not None,
+            )
+        return wanted.first(request.limit)
+
+    def _forewarn(self, wanted: JobTable) -> str:
+        """Say before the first shard which jobs will fail for their choices; empty where none will."""
+        encode = read_encoder(self.ready.card) if len(wanted) else None
+        scoring = self.ready.spec.choice_scoring
+        found = find_ambiguous(wanted.parts(), scoring=scoring, encode=encode) if encode else None
+        if found:
+            get_run_logger().warning("%s", found)
+        return str(found or "")
+
+    def _write(self, wanted: JobTable) -> tuple[Plan, list[int]]:
+        """Write the shards' files; gives the plan, and how many jobs each of its shards has."""
+        ready, plan_id = self.ready, uuid4()
+        plan_uri = f"{(ready.settings.store.uri or '').rstrip('/')}/plans/{plan_id}"
+        with PlanWriter(ready.objects, plan_uri) as writer:
+            for shards in cut_shards(wanted.parts(), target_jobs=ready.settings.shard.target_jobs):
+                writer.add(shards.rows, shards.sizes)
+        plan = Plan(
+            plan_id=plan_id,
+            run_id=ready.run.run_id,
+            dataset=ready.run.dataset,
+            spec_id=ready.run.spec_id,
+            manifest_uri=ready.request.manifest,
+            manifest_fingerprint=ready.manifest_fingerprint,
+            kind=ready.request.kind,
+            shared=ready.request.shared,
+            plan_uri=plan_uri,
+            shards=len(writer.jobs),
+            jobs=sum(writer.jobs),
+        )
+        return plan, writer.jobs
+
+    def _open_run(self, *, jobs: int, message: str = "") -> None:
+        ready, rows = self.ready, self.ready.jobs.rows
+        facts = {
+            "dataset": ready.run.dataset,
+            "manifest_uri": ready.request.manifest,
+            "kind": ready.request.kind,
+            "jobs_total": rows,
+            "jobs_skipped": rows - jobs,
+            "shards_total": 0,
+            "host": ready.run.host,
+            "versions": ready.run.versions,
+            "message": message,
+        }
+        open_run(ready.database, run_id=ready.run.run_id, spec=ready.spec, facts=facts)
+
+    def _tell(self, *, jobs: int, shards: int) -> None:
+        """Record and say how much there is to do."""
+        run = self.ready.run
+        update_run(self.ready.database, run.run_id, shards_total=shards)
+        get_run_logger().info(
+            "%s: %s jobs, %s to ask in %s shards, by %s.",
+            run.dataset,
+            f"{self.ready.jobs.rows:,}",
+            f"{jobs:,}",
+            f"{shards:,}",
+            run.model,
+        )
+
+
+def end_plan(database: Engine, objects: ObjectStore, plan: Plan, *, state: str) -> None:
+    """Close a plan and clear its files away, unless another run has done so."""
+    if close_plan(database, plan.plan_id, state=state):
+        with suppress(TransientError):  # `reelabel maintain` finds what is left
+            for info in objects.list(plan.plan_uri):
+                objects.remove(info.uri)

@@ -1,0 +1,40 @@
+"""When a flow run was scheduled, and what its manifest is called that night."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from prefect.client.orchestration import get_client
+from prefect.runtime import flow_run
+
+from tasks.manifest.dates import has_dates, render_dates
+
+
+def render_scheduled(text: str, timezone: str) -> str:
+    """Fill in the date for which the present flow run was scheduled."""
+    if not has_dates(text):
+        return text
+    return render_dates(text, _first_scheduled(flow_run.id).astimezone(ZoneInfo(timezone)))
+
+
+def name_scheduled() -> str:
+    """Name the present flow run by what it works on."""
+    parameters = flow_run.parameters
+    return f"{flow_run.flow_name}-{render_scheduled(parameters['manifest'], parameters.get('timezone') or 'UTC')}"
+
+
+@lru_cache
+def _first_scheduled(flow_run_id: str | None) -> datetime:
+    """Find the instant a flow run was first scheduled for; now where it was started by hand.
+
+    Its expected start is no answer: that moves when a run is started again, maybe past midnight.
+    """
+    if flow_run_id is None:
+        return datetime.now(UTC)
+    with get_client(sync_client=True) as client:
+        states = client.read_flow_run_states(UUID(flow_run_id))
+    first = min(states, key=lambda state: state.timestamp)
+    return first.state_details.scheduled_time or first.timestamp

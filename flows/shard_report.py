@@ -1,0 +1,85 @@
+"""What one shard came to."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tasks.domain import View
+from tasks.video.verdict import count_verdicts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from flows.asking import Endings
+    from tasks.domain import JobResult, Sampling
+    from tasks.plans.extracted import ExtractedShard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReport:
+    """What one shard came to.
+
+    Attributes:
+        stage_ms: Milliseconds by stage, summed over videos and jobs.
+        prompt_tokens: Of its answers; `cached_tokens` are those of them served by the prefix cache.
+        between_s: When its extraction and its inference began and ended, in seconds of Unix time.
+        verdicts: Videos that were shown by their keyframes (`videos`), and those of them for which these may not be
+            enough, by reason.
+    """
+
+    index: int
+    labels: int
+    failures: int
+    videos_extracted: int
+    videos_cached: int
+    stage_ms: dict[str, float]
+    prompt_tokens: int
+    cached_tokens: int
+    between_s: dict[str, tuple[float, float]]
+    verdicts: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        videos = f"{self.videos_extracted} videos extracted, {self.videos_cached} from the cache"
+        seconds = ", ".join(f"{stage} {ms / 1e3:.2f}" for stage, ms in self.stage_ms.items())
+        return f"Shard {self.index}: {self.labels} labels, {self.failures} failures; {videos}; seconds: {seconds}."
+
+
+def report_on(extracted: ExtractedShard, endings: Endings, sampling: Sampling) -> ShardReport:
+    """Sum up how a shard's jobs ended, before their rows are written.
+
+    Args:
+        extracted: The shard as it was extracted.
+        endings: How its jobs ended.
+        sampling: As it was asked for.
+    """
+    videos = endings.videos
+    answers = [result.answer for result in endings.results]
+    return ShardReport(
+        index=endings.index,
+        labels=len(endings.results),
+        failures=len(endings.failures),
+        videos_extracted=sum(not video.was_cached for video in videos),
+        videos_cached=sum(video.was_cached for video in videos),
+        stage_ms={
+            "fetch": sum(video.fetch_ms for video in videos),
+            "decode": sum(video.decode_ms for video in videos),
+            "cache write": sum(video.cache_write_ms for video in videos),
+            "cache read": sum(endings.read_ms.values()),
+            "preprocess": sum(answer.preprocess_ms for answer in answers),
+            "inference": sum(answer.inference_ms for answer in answers),
+            "database": 0.0,
+        },
+        prompt_tokens=sum(answer.prompt_tokens for answer in answers),
+        cached_tokens=sum(answer.cached_tokens for answer in answers),
+        between_s={"extract": extracted.between_s, "infer": (endings.began_s, time.time())},
+        verdicts=_verdicts(endings.results, sampling),
+    )
+
+
+def _verdicts(results: Iterable[JobResult], sampling: Sampling) -> dict[str, int]:
+    """Count verdicts on what was shown by its keyframes; on each segment once, and not where any frame will do."""
+    shown = {View.of(each.job, sampling): each.verdict for each in results if each.sampler == "keyframes"}
+    return count_verdicts(verdict for view, verdict in shown.items() if view.shown != "keyframes")

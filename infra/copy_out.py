@@ -1,0 +1,56 @@
+"""Rows of a query as frames, by Postgres' COPY: millions of them without an object for each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+from pyarrow import csv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection, Select
+
+_BLOCK_BYTES = 8 * 1024**2
+
+
+def copy_out(connection: Connection, query: Select[Any], columns: dict[str, pa.DataType]) -> Iterator[pl.DataFrame]:
+    """Run a query and give its rows, some megabytes at a time.
+
+    Args:
+        connection: In a transaction.
+        query: What is asked.
+        columns: Names and types of its columns, in order.
+    """
+    psycopg: Any = connection.connection.driver_connection  # SQLAlchemy itself knows no COPY
+    compiled = query.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
+    statement = f"COPY ({compiled}) TO STDOUT (FORMAT csv)"
+    block = bytearray()
+    with psycopg.cursor() as cursor, cursor.copy(statement, compiled.params) as copy:
+        for row in copy:
+            block += row
+            if len(block) >= _BLOCK_BYTES:
+                yield _frame(block, columns)
+                block = bytearray()
+    yield _frame(block, columns)
+
+
+def _frame(block: bytearray, columns: dict[str, pa.DataType]) -> pl.DataFrame:
+    if not block:
+        empty = pl.from_arrow(pa.schema(columns.items()).empty_table())
+        assert isinstance(empty, pl.DataFrame)
+        return empty
+    table = csv.read_csv(
+        pa.BufferReader(pa.py_buffer(bytes(block))),
+        read_options=csv.ReadOptions(column_names=list(columns)),
+        parse_options=csv.ParseOptions(newlines_in_values=True),
+        # Postgres writes null as nothing, and an empty text as "".
+        convert_options=csv.ConvertOptions(
+            column_types=columns, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+        ),
+    )
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame

@@ -1,0 +1,19 @@
+#!/bin/sh
+# Reads secrets from files, for programs that take them from the environment alone: where NAME_FILE names a
+# file, NAME becomes what is in it. Then runs the command.
+set -eu
+
+for name in PREFECT_API_AUTH_STRING PREFECT_SERVER_API_AUTH_STRING PREFECT_API_DATABASE_CONNECTION_URL \
+  REELABEL_DATABASE_URL REELABEL_PREFECT_AUTH_STRING REELABEL_SERVER_API_KEY \
+  REELABEL_STORE_ACCESS_KEY_ID REELABEL_STORE_SECRET_ACCESS_KEY; do
+  eval "file=\${${name}_FILE-}"
+  [ -n "$file" ] || continue
+  if [ ! -r "$file" ]; then
+    echo "${name}_FILE names $file, which cannot be read; mount it, readable by user $(id -u)." >&2
+    exit 2
+  fi
+  export "$name=$(cat "$file")"
+  unset "${name}_FILE"
+done
+
+exec "$@"

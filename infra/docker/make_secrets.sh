@@ -1,0 +1,32 @@
+#!/bin/sh
+# Makes the passwords that compose.yaml reads, in the folder `secrets` or the one given; what stands is kept.
+# Containers read the files as a user of their own, so the folder is what keeps others out.
+set -eu
+
+folder=${1:-secrets}
+mkdir -p "$folder"
+chmod 700 "$folder"
+cd "$folder"
+
+random() { od -An -N20 -tx1 /dev/urandom | tr -d ' \n'; }
+
+once() {
+  if [ ! -e "$1" ]; then
+    printf '%s' "$2" > "$1"
+    chmod 644 "$1"
+  fi
+}
+
+once postgres_password "$(random)"
+password=$(cat postgres_password)
+once database_url "postgresql://reelabel:$password@postgres:5432/reelabel"
+once prefect_database_url "postgresql+asyncpg://reelabel:$password@postgres:5432/prefect"
+once prefect_auth "admin:$(random)"
+once s3_key_id "$(random)"
+once s3_secret_key "$(random)"
+once s3_identities.json "$(
+  cat << END
+{"identities": [{"name": "reelabel", "actions": ["Admin"],
+  "credentials": [{"accessKey": "$(cat s3_key_id)", "secretKey": "$(cat s3_secret_key)"}]}]}
+END
+)"

@@ -1,0 +1,25 @@
+"""What every section of the settings is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from pydantic.fields import ComputedFieldInfo, FieldInfo
+
+_UNITS = {"s": "seconds", "days": "days", "mib": "MiB", "px": "pixels"}
+
+
+def title_of(name: str, _field: FieldInfo | ComputedFieldInfo) -> str:
+    """Word a field's name as forms show it: `max_gap_s` is "Max gap (seconds)"."""
+    *words, last = name.split("_")
+    title = " ".join([*words, last] if not words or last not in _UNITS else [*words, f"({_UNITS[last]})"])
+    return title[:1].upper() + title[1:]
+
+
+class Section(BaseModel):
+    """Some settings that belong together; unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, field_title_generator=title_of)

@@ -1,0 +1,64 @@
+"""Rows that memory may not hold, in files of a folder, and taken up again part by part."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+import polars as pl
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+_LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
+_PART = "part"
+
+
+class Spill:
+    """Rows by part, in one file each, in the order they came; a context manager while rows are added."""
+
+    def __init__(self, folder: Path, *, parts: int) -> None:
+        """Begin with no row.
+
+        Args:
+            folder: An empty folder; whoever made it removes it.
+            parts: How many; the rows of one of them at a time must fit into memory.
+        """
+        self.parts = parts
+        self._folder = folder
+        self._files: dict[int, pa.RecordBatchStreamWriter] = {}
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Give the spill itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close the files; from now on rows can be read."""
+        self._open.close()
+
+    def add(self, frame: pl.DataFrame, part: pl.Expr) -> None:
+        """Add rows, each to the part whose number, from 0, an expression gives."""
+        if self.parts == 1:
+            self._write(0, frame)
+            return
+        numbered = frame.with_columns(part.cast(pl.UInt32).alias(_PART))
+        for (number,), rows in numbered.partition_by(_PART, include_key=False, as_dict=True).items():
+            self._write(int(number), rows)
+
+    def read(self, part: int) -> pl.DataFrame | None:
+        """Read one part's rows; None where it has none."""
+        path = self._path(part)
+        return pl.read_ipc_stream(path).rechunk() if path.exists() else None
+
+    def _write(self, part: int, frame: pl.DataFrame) -> None:
+        table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+        if part not in self._files:
+            writer = pa.ipc.new_stream(self._path(part), table.schema, options=_LZ4)
+            self._files[part] = self._open.enter_context(writer)
+        self._files[part].write_table(table)
+
+    def _path(self, part: int) -> Path:
+        return self._folder / f"{part:05}.arrows"

@@ -1,0 +1,86 @@
+"""Where metrics go: to a Prometheus endpoint by setting, and by OTLP where OpenTelemetry's variables say so."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from opentelemetry import metrics
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import MetricReader
+
+    from infra.observability_settings import MetricsSettings
+
+_LOG = logging.getLogger("reelabel")
+_OTLP_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+# Several flow runs may share a machine; each one has an endpoint of its own.
+_PORTS = 10
+_starting = threading.Lock()
+_started: list[int | None] = []
+
+
+def start_metrics(settings: MetricsSettings) -> int | None:
+    """Send this process's metrics to where the settings say, from now on; a second call changes nothing.
+
+    What was not sent yet is sent as the process ends.
+
+    Returns:
+        The port of the Prometheus endpoint; None where there is none.
+    """
+    with _starting:
+        if not _started:
+            port = _serve(settings) if settings.port is not None else None
+            readers = [*_prometheus_readers(port), *_otlp_readers()]
+            if readers:
+                _provide(readers)
+            _started.append(port)
+        return _started[0]
+
+
+def _serve(settings: MetricsSettings) -> int | None:
+    """Open the endpoint at the first free port; a run is worth more than its metrics, and goes on without."""
+    from prometheus_client import start_http_server  # noqa: PLC0415 - only where it is wanted
+
+    assert settings.port is not None
+    for port in range(settings.port, settings.port + _PORTS):
+        try:
+            start_http_server(port, settings.host)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                continue
+            _LOG.warning("No metrics at %s:%s: %s; correct metrics.host.", settings.host, port, error.strerror)
+            return None
+        return port
+    _LOG.warning("No metrics: ports %s to %s are all taken; set metrics.port.", settings.port, port)
+    return None
+
+
+def _prometheus_readers(port: int | None) -> list[MetricReader]:
+    if port is None:
+        return []
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader  # noqa: PLC0415
+
+    return [PrometheusMetricReader(scope_info_enabled=False)]
+
+
+def _otlp_readers() -> list[MetricReader]:
+    if not any(os.environ.get(name) for name in _OTLP_VARIABLES):
+        return []
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
+
+    return [PeriodicExportingMetricReader(OTLPMetricExporter())]
+
+
+def _provide(readers: list[MetricReader]) -> None:
+    from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+
+    named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "reelabel"}
+    resource = Resource.create(named | {"service.version": version("reelabel")})
+    metrics.set_meter_provider(MeterProvider(metric_readers=readers, resource=resource))

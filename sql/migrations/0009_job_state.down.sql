@@ -1,0 +1,1 @@
+DROP VIEW reelabel.job_state;

@@ -1,0 +1,3 @@
+-- Takes the comparisons away; `reelabel evaluate` makes them anew from the results.
+
+DROP TABLE reelabel.evaluation;

@@ -1,0 +1,1 @@
+ALTER TABLE reelabel.run DROP COLUMN engines;

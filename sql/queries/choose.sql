@@ -1,0 +1,45 @@
+-- Which of the jobs in the temporary table `asked` (job_id, job_digest, task, subtask) a user means, by the ids of
+-- the temporary table `named`, by how they ended under a spec, and by the user's own words, the last condition.
+-- A row for another question than the manifest's counts as none. States and named ids add up; what follows filters.
+-- Parameters: $1 dataset, $2 spec_id; take all $3; failed $4, their code $5; missing $6; labelled $7, their label $8
+-- and margin $9; run_id $10, task $11, since $12, until $13. Null is no filter.
+-- Fills the temporary table `chosen`: the job's row in the manifest, state, code.
+INSERT INTO chosen
+WITH job AS (
+    SELECT
+        asked.row, asked.job_id, coalesce(ended.state, 'missing') AS state, asked.task, asked.subtask,
+        named.job_id IS NOT NULL AS is_named,
+        label, choice_index, probabilities, margin, entropy_nats,
+        permutations, order_agreement, order_spread, same_position,
+        stage, code, message, attempts,
+        model, keyframes_in_file, frames_used, prompt_tokens, cached_tokens,
+        fetch_ms, decode_ms, cache_write_ms, cache_read_ms, preprocess_ms, inference_ms,
+        decode_method, decode_note, run_id, host, created_at
+    FROM asked
+    LEFT JOIN named ON named.job_id = asked.job_id
+    LEFT JOIN reelabel.job_state AS ended
+        ON ended.dataset = $1::text
+        AND ended.spec_id = $2::text
+        AND ended.job_id = asked.job_id
+        AND ended.job_digest = asked.job_digest
+)
+SELECT row, state, code
+FROM job
+WHERE (
+    $3::boolean
+    OR is_named
+    OR ($4::boolean AND state = 'failed' AND ($5::text IS NULL OR code = $5))
+    OR ($6::boolean AND state = 'missing')
+    OR (
+        $7::boolean AND state = 'labelled'
+        AND ($8::text IS NULL OR label = $8)
+        AND ($9::double precision IS NULL OR margin < $9)
+    )
+)
+AND ($10::uuid IS NULL OR run_id = $10 OR ($6 AND state = 'missing'))
+AND ($11::text IS NULL OR task = $11)
+AND ($12::timestamptz IS NULL OR created_at >= $12 OR ($6 AND state = 'missing'))
+AND ($13::timestamptz IS NULL OR created_at < $13 OR ($6 AND state = 'missing'))
+AND (
+{where}
+)

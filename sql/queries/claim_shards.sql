@@ -1,0 +1,23 @@
+-- Lease shards of a plan that nobody holds; no two callers get one twice. Extracted ones come first, so
+-- that what was begun is ended: they stand before planned ones in the index as in the alphabet.
+-- Parameters: plan_id, first_state and last_state (extracted or planned), claimed_for, holder, lease_s, most.
+-- Rows: shard_index, token, jobs, attempts, message.
+WITH free AS MATERIALIZED (
+    SELECT shard_index
+    FROM reelabel.shard
+    WHERE plan_id = :plan_id
+        AND state BETWEEN :first_state AND :last_state
+        AND state IN ('planned', 'extracted')
+        AND lease_until IS NULL
+    ORDER BY state, shard_index
+    LIMIT :most
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE reelabel.shard
+SET token = nextval('reelabel.fence'),
+    claimed_for = :claimed_for,
+    holder = :holder,
+    lease_until = clock_timestamp() + make_interval(secs => :lease_s)
+FROM free
+WHERE shard.plan_id = :plan_id AND shard.shard_index = free.shard_index
+RETURNING shard.shard_index, token, jobs, attempts, message

@@ -1,0 +1,34 @@
+-- What the ended shards of a plan came to, whoever worked on them.
+-- Parameters: plan_id. Rows: one, with the sums' names as its columns; stage_ms, engines_ms and verdicts are
+-- JSON objects.
+WITH ended AS (
+    SELECT holder, report FROM reelabel.shard WHERE plan_id = :plan_id AND state = 'done' AND report IS NOT NULL
+), stage AS (
+    SELECT name, sum(ms::double precision) AS ms
+    FROM ended, jsonb_each_text(report -> 'stage_ms') AS spent (name, ms)
+    GROUP BY name
+), engine AS (
+    SELECT holder, max((report ->> 'gpus')::bigint) AS gpus FROM ended WHERE report ? 'wall_ms' GROUP BY holder
+), lap AS (
+    SELECT name, sum(ms::double precision) AS ms
+    FROM ended, jsonb_each_text(report -> 'wall_ms') AS spent (name, ms)
+    GROUP BY name
+), verdict AS (
+    SELECT name, sum(videos::bigint) AS videos
+    FROM ended, jsonb_each_text(report -> 'verdicts') AS counted (name, videos)
+    GROUP BY name
+)
+SELECT
+    count(*) AS shards_done,
+    coalesce(sum((report ->> 'labels')::bigint), 0)::bigint AS jobs_labelled,
+    coalesce(sum((report ->> 'failures')::bigint), 0)::bigint AS jobs_failed,
+    coalesce(sum((report ->> 'videos_extracted')::bigint), 0)::bigint AS videos_extracted,
+    coalesce(sum((report ->> 'videos_cached')::bigint), 0)::bigint AS videos_cached,
+    coalesce(sum((report ->> 'prompt_tokens')::bigint), 0)::bigint AS prompt_tokens,
+    coalesce(sum((report ->> 'cached_tokens')::bigint), 0)::bigint AS cached_tokens,
+    (SELECT coalesce(jsonb_object_agg(name, ms), '{}') FROM stage) AS stage_ms,
+    (SELECT greatest(count(*), 1) FROM engine) AS engines,
+    (SELECT coalesce(sum(gpus), 0)::bigint FROM engine) AS gpus,
+    (SELECT coalesce(jsonb_object_agg(name, ms), '{}') FROM lap) AS engines_ms,
+    (SELECT coalesce(jsonb_object_agg(name, videos), '{}') FROM verdict) AS verdicts
+FROM ended

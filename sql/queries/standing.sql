@@ -1,0 +1,10 @@
+-- How some jobs have ended so far.
+-- Parameters: dataset, spec_id, job_ids.
+-- Rows: job_id, is_label, fence, job_digest, source_fingerprint, attempts of a failure; two of a job that has a label and a failure.
+SELECT job_id, true AS is_label, fence, job_digest, source_fingerprint, 0 AS attempts
+FROM reelabel.result
+WHERE dataset = :dataset AND spec_id = :spec_id AND job_id = ANY(CAST(:job_ids AS text []))
+UNION ALL
+SELECT job_id, false AS is_label, fence, job_digest, source_fingerprint, attempts
+FROM reelabel.failure
+WHERE dataset = :dataset AND spec_id = :spec_id AND job_id = ANY(CAST(:job_ids AS text []))

@@ -1,0 +1,53 @@
+"""One row of a job that may be asked twice: by its keyframes, and again losslessly where that answer is not sure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tasks.domain.outcome import Failure, FirstAnswer, JobResult
+
+_TIMES = ("fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms")
+_COUNTS = ("prompt_tokens", "cached_tokens", "preprocess_ms", "inference_ms")
+
+
+def is_unsure(result: JobResult, *, below: float) -> bool:
+    """Whether a job is to be asked again: what was shown losslessly already is not."""
+    return result.sampler == "keyframes" and result.answer.margin < below
+
+
+def settle(first: JobResult, second: JobResult | Failure | None, *, below: float) -> JobResult:
+    """Make one row of a job: its second answer, where there is one about the same video, else the first.
+
+    Args:
+        first: The answer by keyframes.
+        second: How the job ended when it was asked again; None where it was not.
+        below: Margin below which jobs are asked again.
+    """
+    if second is None:
+        return replace(first, first=_first(first, below))
+    if isinstance(second, JobResult) and second.source_fingerprint == first.source_fingerprint:
+        return _asked_twice(first, second, below=below)
+    why = second.message if isinstance(second, Failure) else "the video was replaced meanwhile"
+    notes = "; ".join(filter(None, (first.decode_note, f"not asked again: {why}")))
+    return replace(first, first=_first(first, below), decode_note=notes)
+
+
+def _asked_twice(first: JobResult, second: JobResult, *, below: float) -> JobResult:
+    """Make one row of two answers: the second one's label, and what both took."""
+    answer = replace(
+        second.answer,
+        **{name: getattr(first.answer, name) + getattr(second.answer, name) for name in _COUNTS},
+    )
+    return replace(
+        second,
+        answer=answer,
+        first=_first(first, below),
+        routed_by="margin",
+        frames_decoded=first.frames_decoded + second.frames_decoded,
+        bytes_fetched=first.bytes_fetched + second.bytes_fetched,
+        **{name: getattr(first, name) + getattr(second, name) for name in _TIMES},
+    )
+
+
+def _first(result: JobResult, below: float) -> FirstAnswer:
+    return FirstAnswer(label=result.label, margin=result.answer.margin, below=below)

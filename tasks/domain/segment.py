@@ -1,0 +1,35 @@
+"""The part of a video that a job is about."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Segment(NamedTuple):
+    """A part of a video, both ends included, in seconds since its first frame.
+
+    Attributes:
+        start_s: First instant; None is the video's start.
+        end_s: Last instant; None is the video's end.
+    """
+
+    start_s: float | None = None
+    end_s: float | None = None
+
+    @classmethod
+    def of(cls, start_s: float | None, end_s: float | None) -> Segment:
+        """Give the segment between two instants; the same one for no start and for one at 0."""
+        return cls(start_s or None, end_s)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole video."""
+        return self == WHOLE
+
+    def __str__(self) -> str:
+        """Write it as a media fragment (W3C, Media Fragments URI 1.0): `t=1.5,9`, `t=,9`, `t=1.5`."""
+        start, end = ("" if each is None else f"{each:g}" for each in self)
+        return f"t={start},{end}".removesuffix(",")
+
+
+WHOLE = Segment()

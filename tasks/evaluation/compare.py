@@ -1,0 +1,155 @@
+"""From every spec's labels to an evaluation, without a database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import polars as pl
+
+from tasks.calibration.fit import expected_calibration_error
+from tasks.evaluation.scores import Cost, Evaluation, GroupScore, SpecScore
+from tasks.evaluation.significance import adjust_by_holm, difference_of, share_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tasks.evaluation.scores import Difference
+
+_Score = TypeVar("_Score", SpecScore, GroupScore)
+_TASK, _SUBTASK = ["task"], ["task", "subtask"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecResults:
+    """What one way of asking said.
+
+    Attributes:
+        name: What to call it; unique among those that are compared.
+        spec_id: What its results are filed under; empty where they are not.
+        model: The model's name.
+        sampling: As `Sampling.model_dump(mode="json")` gives it.
+        labels: A row per label: `job_id`, `label`, and `probabilities` (a list, one per choice).
+        failed: Ids of the jobs that failed.
+        cost: What it took.
+    """
+
+    name: str
+    spec_id: str
+    model: str
+    sampling: dict[str, Any]
+    labels: pl.DataFrame = field(repr=False)
+    failed: Sequence[str] = field(default=(), repr=False)
+    cost: Cost = field(default_factory=Cost)
+
+
+def compare(
+    jobs: pl.DataFrame,
+    results: Sequence[SpecResults],
+    *,
+    baseline: str,
+    manifest_uri: str = "",
+    dataset: str = "",
+) -> Evaluation:
+    """Score ways of asking by known answers, each beside the baseline.
+
+    Args:
+        jobs: A row per job: `job_id`, `answer`, `task`, `subtask`; those without an answer are left out.
+        results: What each way of asking said; labels of other jobs are left out.
+        baseline: Name of one of them.
+        manifest_uri: Where the jobs come from.
+        dataset: What the results are filed under.
+
+    Raises:
+        KeyError: No result has the baseline's name.
+    """
+    known = jobs.filter(pl.col("answer").is_not_null())
+    judged = {each.name: _judge(known, each.labels) for each in results}
+    against = judged[baseline]
+    return Evaluation(
+        manifest_uri=manifest_uri,
+        dataset=dataset,
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        jobs=len(jobs),
+        known=len(known),
+        baseline=baseline,
+        specs=_adjusted(
+            [_score(each, known, judged[each.name], _base(each.name, baseline, against)) for each in results]
+        ),
+        tasks=_grouped(judged, baseline, _TASK) if known["task"].is_not_null().any() else (),
+        subtasks=_grouped(judged, baseline, _SUBTASK) if known["subtask"].is_not_null().any() else (),
+    )
+
+
+def _judge(known: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """Give each labelled job's task, subtask, whether it is right, and the probability of its label."""
+    return known.join(labels, on="job_id", maintain_order="left").select(
+        "job_id",
+        *_SUBTASK,
+        is_right=pl.col("label") == pl.col("answer"),
+        confidence=pl.col("probabilities").list.max(),
+    )
+
+
+def _base(name: str, baseline: str, against: pl.DataFrame) -> pl.DataFrame | None:
+    return None if name == baseline else against
+
+
+def _score(results: SpecResults, known: pl.DataFrame, judged: pl.DataFrame, against: pl.DataFrame | None) -> SpecScore:
+    is_right, confidences = judged["is_right"].to_numpy(), judged["confidence"].to_numpy()
+    return SpecScore(
+        name=results.name,
+        spec_id=results.spec_id,
+        model=results.model,
+        sampling=results.sampling,
+        jobs=len(known),
+        labels=len(judged),
+        failures=len(known.filter(pl.col("job_id").is_in(list(results.failed)))),
+        correct=int(is_right.sum()),
+        accuracy=share_of(int(is_right.sum()), len(judged)) if len(judged) else None,
+        calibration_error=expected_calibration_error(confidences, is_right) if len(judged) else None,
+        difference=_difference(judged, against),
+        cost=results.cost,
+    )
+
+
+def _difference(judged: pl.DataFrame, against: pl.DataFrame | None) -> Difference | None:
+    """Compare on the jobs that both have labelled."""
+    if against is None:
+        return None
+    pairs = judged.join(against, on="job_id", suffix="_baseline")
+    if pairs.is_empty():
+        return None
+    return difference_of(pairs["is_right"].to_numpy(), pairs["is_right_baseline"].to_numpy())
+
+
+def _grouped(judged: dict[str, pl.DataFrame], baseline: str, keys: list[str]) -> tuple[GroupScore, ...]:
+    scores = [score for name in judged for score in _adjusted(list(_groups(judged, name, baseline, keys)))]
+    return tuple(sorted(scores, key=lambda score: (score.task or "", score.subtask or "")))
+
+
+def _groups(judged: dict[str, pl.DataFrame], name: str, baseline: str, keys: list[str]) -> list[GroupScore]:
+    parts = judged[name].partition_by(keys, as_dict=True)
+    return [
+        GroupScore(
+            spec=name,
+            task=group[0],
+            subtask=group[1] if len(group) > 1 else None,
+            jobs=len(part),
+            correct=int(part["is_right"].sum()),
+            accuracy=share_of(int(part["is_right"].sum()), len(part)),
+            difference=_difference(part, _base(name, baseline, judged[baseline])),
+        )
+        for group, part in parts.items()
+    ]
+
+
+def _adjusted(scores: list[_Score]) -> tuple[_Score, ...]:
+    """Adjust the tests of one family."""
+    differences = [score.difference for score in scores if score.difference]
+    adjusted = iter(adjust_by_holm([difference.p_value for difference in differences]))
+    return tuple(
+        replace(score, difference=replace(score.difference, p_holm=next(adjusted))) if score.difference else score
+        for score in scores
+    )

@@ -1,0 +1,77 @@
+"""Frame files that no run can use any more: their video is gone, or has other content."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from infra.errors import ObjectError, ObjectMissingError
+from infra.uri import INLINE_SCHEME, WEB_SCHEMES, scheme_of
+from tasks.frames.collect import Room, cached_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from infra.objects import ObjectInfo, ObjectStore
+
+# The schema stands first in an Arrow file; its metadata name the source.
+_HEAD_BYTES = 64 * 1024
+_MAGIC_BYTES = 8
+_REMEMBERED = 10_000
+
+
+def remove_orphans(objects: ObjectStore, root_uri: str, *, dry_run: bool = False) -> Room:
+    """Remove frame files whose video is gone or has another fingerprint; count the others.
+
+    Reads the head of each frame file, and asks the store once per video. Videos on the web, and index
+    files, which do not name their video, are left alone.
+
+    Args:
+        objects: The store.
+        root_uri: The cache's root.
+        dry_run: Count only.
+
+    Returns:
+        What stays and what went.
+    """
+    fingerprint_of = lru_cache(_REMEMBERED)(lambda uri: _fingerprint(objects, uri))
+    kept = removed = kept_bytes = removed_bytes = 0
+    for info in cached_files(objects, root_uri):
+        if _is_orphan(objects, info, fingerprint_of):
+            removed, removed_bytes = removed + 1, removed_bytes + info.size_bytes
+            if not dry_run:
+                objects.remove(info.uri)
+        else:
+            kept, kept_bytes = kept + 1, kept_bytes + info.size_bytes
+    return Room(kept=kept, kept_bytes=kept_bytes, removed=removed, removed_bytes=removed_bytes)
+
+
+def _is_orphan(objects: ObjectStore, info: ObjectInfo, fingerprint_of: Callable[[str], str | None]) -> bool:
+    source = _source(objects, info)
+    if source is None or scheme_of(source[0]) in {*WEB_SCHEMES, INLINE_SCHEME}:
+        return False
+    uri, fingerprint = source
+    return fingerprint_of(uri) != fingerprint
+
+
+def _source(objects: ObjectStore, info: ObjectInfo) -> tuple[str, str] | None:
+    """Read a frame file's video and its fingerprint; None where it does not say, or has just gone."""
+    if not info.uri.endswith(".arrow"):
+        return None
+    try:
+        head = objects.read_range(info.uri, start=0, size=_HEAD_BYTES, fingerprint=info.fingerprint)
+        metadata = pa.ipc.read_schema(pa.py_buffer(head[_MAGIC_BYTES:])).metadata or {}
+        facts = json.loads(metadata[b"reelabel"])
+        return facts["source_uri"], facts["fingerprint"]
+    except (ObjectError, pa.ArrowException, OSError, KeyError, ValueError):
+        return None
+
+
+def _fingerprint(objects: ObjectStore, uri: str) -> str | None:
+    try:
+        return objects.stat(uri).fingerprint
+    except ObjectMissingError:
+        return None

@@ -1,0 +1,1 @@
+"""A plugin that gives vLLM our frames: any video's keyframes, and frame files as videos."""

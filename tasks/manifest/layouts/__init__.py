@@ -1,0 +1,1 @@
+"""Manifests from the files in which public benchmarks are given out, and from any CSV."""

@@ -1,0 +1,93 @@
+"""Any CSV, by a mapping from the manifest's columns to the file's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from infra.errors import ManifestError
+from tasks.manifest.layouts.source import choice_at, require_columns, strip_letters
+from tasks.manifest.schema import COLUMNS, REQUIRED
+
+if TYPE_CHECKING:
+    from tasks.manifest.layouts.source import Source
+
+_NUMBERS = ("start_s", "end_s")
+_JOINED = "+"
+
+
+def read_mapped(source: Source) -> pl.DataFrame:
+    """Read a CSV file by `source.columns`.
+
+    A manifest's column takes one of the file's, or several joined by `+`: those of `choices` each hold one
+    choice (a single column holds them all, separated by bars), others are put together with `_`. An `answer`
+    may be the choice's text, its letter, or its number from 0.
+
+    Raises:
+        ManifestError: A column is missing on either side, or a value cannot be read.
+    """
+    columns = source.columns or {}
+    unknown = sorted(columns.keys() - COLUMNS.keys())
+    if unknown:
+        raise ManifestError(f"No manifest has a column {', '.join(unknown)}; it has {', '.join(COLUMNS)}.")
+    missing = [name for name in REQUIRED if name not in columns]
+    if missing:
+        raise ManifestError(f"Say which columns of {source.path} hold {', '.join(missing)}, as in {missing[0]}=NAME.")
+    try:
+        table = pl.read_csv(source.path, infer_schema=False)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise ManifestError(f"Cannot read {source.path} as CSV: {error}") from None
+    parts = {name: theirs.split(_JOINED) for name, theirs in columns.items()}
+    require_columns(
+        source.path, table.columns, [each for names in parts.values() for each in names], layout="this mapping"
+    )
+    places = source.mapped()
+    rows = [_job(row, source, parts, places) for row in table.iter_rows(named=True)]
+    return pl.DataFrame(rows, schema={name: COLUMNS[name] for name in columns})
+
+
+def _job(
+    row: dict[str, str | None], source: Source, parts: dict[str, list[str]], places: dict[str, str]
+) -> dict[str, Any]:
+    job: dict[str, Any] = {name: _joined(row, names) for name, names in parts.items()}
+    where = f"{source.path}, {job['job_id']}"
+    video = job["video_uri"] or ""
+    job["video_uri"] = source.uri_of(places.get(video, video))
+    job["choices"] = _choices(row, parts["choices"])
+    if job.get("answer") is not None:
+        job["answer"] = _answer(job["answer"], job["choices"], where=where)
+    for name in _NUMBERS:
+        if job.get(name) is not None:
+            job[name] = _number(job[name], name, where=where)
+    return job
+
+
+def _joined(row: dict[str, str | None], names: list[str]) -> str | None:
+    texts = [text for name in names if (text := row[name])]
+    return "_".join(texts) if texts else None
+
+
+def _choices(row: dict[str, str | None], names: list[str]) -> list[str]:
+    texts = [text for name in names if (text := row[name])]
+    if len(names) == 1 and texts:
+        texts = [part.strip() for part in texts[0].split("|")]
+    return strip_letters(texts)
+
+
+def _answer(text: str, choices: list[str], *, where: str) -> str:
+    (stripped,) = strip_letters([text])
+    if text in choices or stripped in choices:
+        return text if text in choices else stripped
+    if len(text) == 1 and text.isalpha():
+        return choice_at(choices, ord(text.upper()) - ord("A"), where=where)
+    if text.isdecimal():
+        return choice_at(choices, int(text), where=where)
+    raise ManifestError(f"{where}: the answer {text!r} is no choice, no letter and no number.")
+
+
+def _number(text: str, name: str, *, where: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ManifestError(f"{where}: {name} {text!r} is not a number.") from None

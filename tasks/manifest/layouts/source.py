@@ -1,0 +1,92 @@
+"""What a benchmark's files are read from, and what all readers share."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from infra.errors import ManifestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+_LETTERED = re.compile(r"^\(?[A-Z][.):]\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A benchmark on disk.
+
+    Attributes:
+        path: Its questions: a file, or a folder of such.
+        videos: Folder or URI below which its videos stand.
+        video_map: JSON file from a video's name in the questions to its place below `videos`, where there is one.
+        columns: From a manifest's columns to those of a table, where the user named them.
+    """
+
+    path: Path
+    videos: str = ""
+    video_map: Path | None = None
+    columns: dict[str, str] | None = None
+
+    def uri_of(self, place: str) -> str:
+        """Give a video's URI by its place below `videos`."""
+        return f"{self.videos.rstrip('/')}/{place}" if self.videos else place
+
+    def mapped(self) -> dict[str, str]:
+        """Read the map of videos; empty where there is none.
+
+        Raises:
+            ManifestError: It is no JSON object of texts.
+        """
+        if self.video_map is None:
+            return {}
+        found = read_json(self.video_map)
+        if not isinstance(found, dict) or not all(isinstance(place, str) for place in found.values()):
+            raise ManifestError(f"{self.video_map} must hold a JSON object from a video's name to its place.")
+        return found
+
+
+def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
+    """Read a JSON file.
+
+    Raises:
+        ManifestError: It cannot be read.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise ManifestError(f"Cannot read {path} as JSON: {error}.") from None
+
+
+def require_columns(path: Path, found: Iterable[str], wanted: Iterable[str], *, layout: str) -> None:
+    """Refuse a file that is not of a layout.
+
+    Raises:
+        ManifestError: Columns are missing; they are named.
+    """
+    names = list(found)
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        held = ", ".join(names) or "nothing"
+        raise ManifestError(f"{path} lacks {', '.join(missing)}, so it is no file of {layout}; it holds {held}.")
+
+
+def strip_letters(choices: Sequence[str]) -> list[str]:
+    """Take `A. `, `(B) ` and the like off choices, where all bear one."""
+    are_lettered = all(_LETTERED.match(choice) for choice in choices)
+    return [_LETTERED.sub("", choice) if are_lettered else choice for choice in choices]
+
+
+def choice_at(choices: Sequence[str], number: int, *, where: str) -> str:
+    """Give the answer by its position.
+
+    Raises:
+        ManifestError: There is no such choice.
+    """
+    if not 0 <= number < len(choices):
+        raise ManifestError(f"{where}: answer {number} is none of its {len(choices)} choices, counted from 0.")
+    return choices[number]

@@ -1,0 +1,114 @@
+"""A manifest's Parquet files, read some thousand rows at a time."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pyarrow as pa
+from pyarrow import parquet
+
+from infra.ahead import one_ahead
+from infra.errors import ManifestError, ManifestMissingError, ObjectMissingError
+from infra.temporary import temporary_folder
+from tasks.manifest.match import matching_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from infra.objects import ObjectStore
+
+_BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestFiles:
+    """The rows of a manifest as they stand.
+
+    Attributes:
+        uri: As the user named it.
+        rows: How many.
+        empty: No row, every column that one of the files has, of a type that holds what all of them have.
+        paths: Local files by URI, in the manifest's order.
+    """
+
+    uri: str
+    rows: int
+    empty: pl.DataFrame
+    paths: dict[str, Path]
+
+    def batches(self) -> Iterator[pl.DataFrame]:
+        """Read the rows in their order, all batches with the same columns.
+
+        Raises:
+            ManifestError: A file is damaged.
+        """
+        for uri, path in self.paths.items():
+            with _opened(uri, path) as file, _reading(uri):
+                for batch in one_ahead(file.iter_batches(_BATCH_ROWS)):
+                    yield pl.concat([self.empty, _frame(batch)], how="diagonal_relaxed")
+
+
+@contextmanager
+def open_manifest(uri: str, objects: ObjectStore) -> Iterator[ManifestFiles]:
+    """Open a manifest; remote files are copied to a temporary folder meanwhile.
+
+    Args:
+        uri: Parquet file, or glob of such, local or `s3://`.
+        objects: Where `s3://` leads.
+
+    Raises:
+        ManifestError: Nothing stands there, or it is not Parquet, or its files differ in type.
+    """
+    with temporary_folder("manifest") as folder:
+        paths: dict[str, Path] = {}
+        rows, columns = 0, []
+        for number, part in enumerate(matching_files(uri, objects)):
+            paths[part] = _local(part, objects, folder / f"{number}.parquet")
+            with _opened(part, paths[part]) as file:
+                rows += file.metadata.num_rows
+                columns.append(_frame(file.schema_arrow.empty_table()))
+        try:
+            empty = pl.concat(columns, how="diagonal_relaxed")
+        except pl.exceptions.PolarsError as error:
+            raise ManifestError(f"The files of {uri} differ in their columns' types: {error}.") from None
+        yield ManifestFiles(uri=uri, rows=rows, empty=empty, paths=paths)
+
+
+def _local(uri: str, objects: ObjectStore, copy: Path) -> Path:
+    path = objects.local_path(uri)
+    try:
+        if path is None:
+            objects.download(uri, copy)
+            return copy
+        objects.stat(uri)
+    except ObjectMissingError:
+        raise ManifestMissingError(
+            f"There is no manifest file at {uri}; for all files of a folder, write folder/*.parquet."
+        ) from None
+    return path
+
+
+@contextmanager
+def _opened(uri: str, path: Path) -> Iterator[parquet.ParquetFile]:
+    with ExitStack() as stack:
+        with _reading(uri):
+            file = stack.enter_context(parquet.ParquetFile(path))
+        yield file
+
+
+@contextmanager
+def _reading(uri: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError):
+        raise ManifestError(f"{uri} is not a Parquet file; `reelabel manifest import` makes one from CSV.") from None
+
+
+def _frame(rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(rows)
+    assert isinstance(frame, pl.DataFrame)
+    return frame

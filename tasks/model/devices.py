@@ -1,0 +1,77 @@
+"""Which GPUs each engine takes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import Literal
+
+from infra.errors import ConfigurationError
+from infra.wording import counted
+
+_TIMEOUT_S = 60
+
+
+def visible_gpus() -> list[str]:
+    """Name the GPUs that a process of ours may use, as `CUDA_VISIBLE_DEVICES` does; empty without any."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [name.strip() for name in chosen.split(",") if name.strip()]
+    return [index for [index] in _ask_driver("index")]
+
+
+def gpu_memory_bytes() -> tuple[int, int]:
+    """Give free and total bytes of the GPU that has the least free memory; zeros where they cannot be told."""
+    visible = visible_gpus()
+    known = _ask_driver("index", "uuid", "memory.free", "memory.total")
+    seen = [
+        (int(free), int(total))
+        for index, uuid, free, total in known
+        if {index, uuid} & set(visible) and (free + total).isdecimal()
+    ]
+    free_mib, total_mib = min(seen, default=(0, 0))
+    return free_mib * 1024**2, total_mib * 1024**2
+
+
+def _ask_driver(*fields: str) -> list[list[str]]:
+    """Ask the driver, since CUDA, once started in this process, could not be left to the engines."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return []
+    query = [command, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    found = subprocess.run(query, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603
+    rows = found.stdout.splitlines() if found.returncode == 0 else []
+    return [[value.strip() for value in row.split(",")] for row in rows]
+
+
+def share_gpus(
+    gpus: list[str],
+    *,
+    engines: int | Literal["auto"],
+    tensor_parallel_size: int,
+) -> list[tuple[str, ...]]:
+    """Deal GPUs out to engines.
+
+    Args:
+        gpus: The visible ones; empty on a CPU.
+        engines: How many engines; `auto` is as many as the GPUs allow, on a CPU one.
+        tensor_parallel_size: GPUs of one engine.
+
+    Returns:
+        One group per engine; empty groups on a CPU, and for a single engine, which sees them all.
+
+    Raises:
+        ConfigurationError: There are too few GPUs.
+    """
+    count = max(1, len(gpus) // tensor_parallel_size) if engines == "auto" else engines
+    if gpus and count * tensor_parallel_size > len(gpus):
+        raise ConfigurationError(
+            f"{counted(count, 'engine')} of {counted(tensor_parallel_size, 'GPU')} each need "
+            f"{count * tensor_parallel_size}, but {len(gpus)} can be seen; lower model.engines or "
+            "model.tensor_parallel_size, or name more in CUDA_VISIBLE_DEVICES.",
+        )
+    if count == 1:
+        return [()]
+    starts = range(0, count * tensor_parallel_size, tensor_parallel_size)
+    return [tuple(gpus[start : start + tensor_parallel_size]) for start in starts]

@@ -1,0 +1,126 @@
+"""The engine's process at work: batches come in, workers render them, the engine answers without a pause."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from functools import partial
+from itertools import groupby
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from infra.errors import JobError
+from tasks.model.inputs import render_video
+from tasks.model.questions import EngineTimes, Refusal, Replies, Ticket
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
+    from multiprocessing.connection import Connection
+
+    from tasks.model.engine import Engine
+    from tasks.model.inputs import EngineReady
+    from tasks.model.questions import Reply
+
+    _Rendered = tuple[list[Ticket], list[EngineReady | Refusal]]
+
+
+def serve(connection: Connection, engine: Engine, renderers: Executor) -> None:
+    """Say that the engine is ready, and answer batches until the connection closes.
+
+    Raises:
+        Exception: Whatever broke the engine or a worker; neither can be trusted after it.
+    """
+    reception = _Reception(connection, renderers)
+    reception.start()  # before anybody knows: a thread that finds no memory to start with would be waited for in vain
+    connection.send(engine.describe())
+    while True:
+        waited_ms = 0.0
+        if engine.is_idle:
+            waited_ms = reception.wait()
+        began = time.perf_counter()
+        try:
+            replies = [reply for rendered in reception.take() for reply in _feed(engine, *rendered)]
+        except EOFError:
+            return
+        if not engine.is_idle:
+            replies += engine.step()
+        busy_ms = (time.perf_counter() - began) * 1e3
+        connection.send(Replies(replies=replies, times=EngineTimes(busy_ms=busy_ms, waited_ms=waited_ms)))
+
+
+class _Reception(threading.Thread):
+    """Receives batches and has them rendered, whatever the engine is at."""
+
+    def __init__(self, connection: Connection, renderers: Executor) -> None:
+        super().__init__(daemon=True)
+        self._connection = connection
+        self._renderers = renderers
+        self._inbox: SimpleQueue[_Rendered | BaseException] = SimpleQueue()
+        self._next: _Rendered | BaseException | None = None
+        self._received = self._taken = 0  # videos; each counted by one thread
+
+    def run(self) -> None:
+        try:
+            while True:
+                number, batch = self._connection.recv()
+                for video_id, group in groupby(enumerate(batch.questions), key=lambda each: each[1].video_id):
+                    places, questions = zip(*group, strict=True)
+                    tickets = [Ticket(batch=number, place=place) for place in places]
+                    self._received += 1
+                    rendering = self._renderers.submit(render_video, batch.frame_files[video_id], questions)
+                    rendering.add_done_callback(partial(self._put, tickets))
+        except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise
+            self._inbox.put(error)
+
+    def _put(self, tickets: list[Ticket], rendering: Future[bytes]) -> None:
+        try:
+            # Unpickled here, off the engine's thread.
+            self._inbox.put((tickets, pickle.loads(rendering.result())))  # noqa: S301 - from our own worker
+        except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise; here it would be lost
+            self._inbox.put(error)
+
+    def wait(self) -> float:
+        """Wait until something can be taken; gives the milliseconds in which something was being rendered."""
+        began, was_rendering = time.perf_counter(), self._received > self._taken
+        self._next = self._inbox.get()
+        return (time.perf_counter() - began) * 1e3 if was_rendering else 0.0
+
+    def take(self) -> list[_Rendered]:
+        """Take what is ready, by video.
+
+        Raises:
+            EOFError: The connection is closed.
+            Exception: A worker broke.
+        """
+        ready: list[_Rendered] = []
+        item = self._next
+        self._next = None
+        while True:
+            if isinstance(item, BaseException):
+                raise item
+            if item is not None:
+                self._taken += 1
+                ready.append(item)
+            try:
+                item = self._inbox.get_nowait()
+            except Empty:
+                return ready
+
+
+def _feed(
+    engine: Engine,
+    tickets: list[Ticket],
+    questions: list[EngineReady | Refusal],
+) -> list[tuple[Ticket, Reply]]:
+    """Hand a video's questions to the engine; gives those that it refuses."""
+    refused: list[tuple[Ticket, Reply]] = []
+    for ticket, question in zip(tickets, questions, strict=True):
+        if isinstance(question, Refusal):
+            refused.append((ticket, question))
+            continue
+        try:
+            engine.feed(ticket, question)
+        except JobError as error:
+            refused.append((ticket, Refusal.of(error)))
+    return refused

@@ -1,0 +1,25 @@
+"""What `reelabel doctor` looks at of a server: is it there, and does it answer about a video."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infra.errors import ReelabelError
+from infra.health import Check
+from tasks.model.ambiguity import read_encoder
+from tasks.model.identity import read_model_card
+from tasks.model.server.asker import ServerAsker
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+
+
+def check_server(settings: Settings) -> Check:
+    """Ask the server about a grey video, as a run would."""
+    name, revision = settings.model.name, settings.model.revision
+    try:
+        encode = read_encoder(read_model_card(name, revision=revision)) if name else None
+        with ServerAsker(settings.server, encode=encode) as asker:
+            return Check(name="server", ok=True, detail=asker.wait_ready().tuning)
+    except ReelabelError as error:
+        return Check(name="server", ok=False, detail=error.code, advice=error.message)

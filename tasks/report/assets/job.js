@@ -1,0 +1,188 @@
+// Any job of the page by its id. Whatever comes from a manifest becomes text, never markup.
+
+const jobs = new Map(data.jobs.map((job) => [job.job_id, job]));
+const jobHolder = document.getElementById("shown-job");
+const jobInput = document.getElementById("job-id");
+const TIMES = {
+  fetch_ms: "fetch", decode_ms: "decode", cache_write_ms: "cache write", cache_read_ms: "cache read",
+  preprocess_ms: "preprocess", inference_ms: "inference",
+};
+
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+function timeOf(s) {
+  return `${s.toFixed(2)} s`;
+}
+
+function showJob(id) {
+  const job = jobs.get(id);
+  if (!job) {
+    const command = `reelabel report ${data.run_id.slice(0, 8)} --job ${/^[\w./:@-]+$/.test(id) ? id : quoted(id)}`;
+    jobHolder.replaceChildren(
+      element("h3", {}, id),
+      element("p", {}, `This page does not hold that job. If the run has it, this makes a page that does: `, element("code", {}, command)),
+    );
+    return;
+  }
+  jobHolder.replaceChildren(...describe(job).filter((part) => part !== null));
+  drawTrack(job);
+}
+
+function quoted(id) {
+  return `'${id.replaceAll("'", `'\\''`)}'`;
+}
+
+function describe(job) {
+  const { facts } = job;
+  const strip = data.strips[job.strip];
+  return [
+    element("h3", {}, job.job_id),
+    element("p", { class: "outcome" }, facts.label ?? facts.code),
+    outcomeNote(job),
+    job.choices ? probabilities(job) : null,
+    element("h4", {}, "Frames the model saw"),
+    ...(strip ? stripParts(job, strip) : [element("p", { class: "note" }, job.no_strip)]),
+    element("h4", {}, "Asked"),
+    job.system_prompt ? element("pre", { tabindex: "0", "aria-label": "System prompt" }, job.system_prompt) : null,
+    job.question
+      ? element("pre", { tabindex: "0", "aria-label": "Question" }, job.question)
+      : element("p", { class: "note" }, "The manifest does not have this question any more."),
+    job.video ? element("p", { class: "note" }, element("code", {}, job.video), segmentOf(job)) : null,
+    element("h4", {}, "Time"),
+    timings(facts),
+  ];
+}
+
+function segmentOf(job) {
+  if (job.start_s === null && job.end_s === null) return "";
+  return `, from ${timeOf(job.start_s ?? 0)} to ${job.end_s === null ? "its end" : timeOf(job.end_s)}`;
+}
+
+function outcomeNote(job) {
+  const { facts } = job;
+  const parts = [facts.message];
+  if (facts.margin !== undefined) parts.push(`margin ${facts.margin.toFixed(3)}`);
+  if (facts.answer !== undefined) parts.push(facts.answer === facts.label ? "which is right" : `the answer is ${facts.answer}`);
+  if (job.before !== null) parts.push(`before it was ${job.before}`);
+  if (facts.task) parts.push([facts.task, facts.subtask].filter(Boolean).join(", "));
+  parts.push(`here for: ${job.reasons.join(", ")}`);
+  return element("p", { class: "note" }, parts.filter(Boolean).join(" · "));
+}
+
+function probabilities(job) {
+  const rows = job.choices.map(([text, share]) => {
+    const bar = element("i");
+    bar.style.width = `${share * 100}%`;
+    const isChosen = text === job.facts.label;
+    return element(
+      "div", { class: isChosen ? "row chosen" : "row" },
+      element("dt", {}, text),
+      element("dd", { class: "track", "aria-hidden": "true" }, bar),
+      element("dd", { class: "share" }, share.toFixed(3)),
+    );
+  });
+  return element("dl", { class: "bars" }, ...rows);
+}
+
+function stripParts(job, strip) {
+  const repeats = new Map(countRepeats(strip.picks));
+  const items = strip.frames.map((frame, at) => {
+    const times = repeats.get(at) ?? 0;
+    const name = `Frame at ${timeOf(frame.time_s)}, shown ${times === 1 ? "once" : `${times} times`}`;
+    return element(
+      "li", {},
+      frame.image ? element("img", { src: frame.image, alt: name, loading: "lazy" }) : element("i", { class: "none" }),
+      element("span", {}, timeOf(frame.time_s), times > 1 ? element("b", {}, `×${times}`) : null),
+    );
+  });
+  const inFile = `${whole(strip.keyframes_in_file)} keyframe${strip.keyframes_in_file === 1 ? "" : "s"}`;
+  const summary = `${whole(strip.picks.length)} shown, ${whole(strip.frames.length)} distinct, of ${strip.width_px}×${strip.height_px} pixels; the file has ${inFile} in ${timeOf(strip.duration_s)}.`;
+  const verdict = job.facts.verdict ? `Its keyframes may not be enough: ${job.facts.verdict.replaceAll("_", " ").replaceAll(",", ", ")}.` : "";
+  const replayButton = element("button", { type: "button", id: "replay-this" }, "Replay its picks");
+  replayButton.addEventListener("click", () => replayJob(job, strip));
+  return [
+    element("ul", { class: "strip" }, ...items),
+    element("div", { class: "track", id: "track" }),
+    element("p", { class: "note" }, [summary, verdict, strip.note].filter(Boolean).join(" ")),
+    strip.total_frames || strip.fps ? replayButton : null,
+  ].filter(Boolean);
+}
+
+function framesBy(facts) {
+  const decoded = facts.frames_decoded === undefined ? "" : `, ${whole(facts.frames_decoded)} decoded`;
+  return `${facts.sampler ?? "frames"} by ${facts.decode_method || "the cache"}${decoded}`;
+}
+
+function timings(facts) {
+  const rows = Object.entries(TIMES).filter(([key]) => facts[key] !== undefined);
+  if (!rows.length) return element("p", { class: "note" }, `Failed in ${facts.stage}.`);
+  const text = rows.map(([key, name]) => `${name} ${facts[key].toFixed(1)} ms`).join(" · ");
+  const tokens = `${whole(facts.prompt_tokens)} prompt tokens, ${whole(facts.cached_tokens)} of them cached`;
+  return element("p", { class: "note" }, [text, tokens, framesBy(facts), `shard ${facts.shard_index}`].join(" · "));
+}
+
+// The file from its first to its last instant: keyframes as ticks, shown frames as dots that grow with their repeats.
+function drawTrack(job) {
+  const holder = document.getElementById("track");
+  const strip = data.strips[job.strip];
+  if (!holder || !strip) return;
+  const shown = countRepeats(strip.picks).map(([at, times]) => ({ ...strip.frames[at], times }));
+  const keyframes = strip.keyframe_times_s ?? strip.frames.filter((frame) => frame.is_keyframe).map((frame) => frame.time_s);
+  const endS = Math.max(strip.duration_s, d3.max(shown, (frame) => frame.time_s));
+  const known = strip.keyframe_times_s ? "its keyframes" : "keyframes as far as they were decoded";
+  const label = `Timeline of the file, ${timeOf(endS)}: ${keyframes.length} ${known}, ${shown.length} frames shown.`;
+  drawWhenSized(holder, (width) => trackPlot(width, { keyframes, shown, endS }), label);
+}
+
+function trackPlot(width, { keyframes, shown, endS }) {
+  return Plot.plot({
+    width,
+    height: 64,
+    marginLeft: 10,
+    marginRight: 14,
+    marginTop: 12,
+    marginBottom: 24,
+    x: { domain: [0, endS || 1], label: null, tickFormat: seconds, ticks: width / 90 },
+    y: { axis: null, domain: [-1, 1] },
+    r: { range: [0, 8], domain: [0, Math.max(8, d3.max(shown, (frame) => frame.times))] },
+    marks: [
+      Plot.ruleY([0], { stroke: LINE, strokeWidth: 2 }),
+      Plot.tickX(keyframes, { x: (s) => s, stroke: "var(--ink)", strokeOpacity: 0.7, insetTop: 4, insetBottom: 4 }),
+      Plot.dot(shown, { x: "time_s", y: 0, r: "times", fill: ACCENT }),
+      Plot.text(shown.filter((frame) => frame.times > 1), {
+        x: "time_s", y: 1, dy: -4, text: (frame) => `×${frame.times}`, fill: ACCENT, fontWeight: 600,
+      }),
+    ],
+  });
+}
+
+function openJob(id, { focus = true } = {}) {
+  jobInput.value = id;
+  showJob(id);
+  if (focus) document.getElementById("job").scrollIntoView();
+}
+
+document.getElementById("search").addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (jobInput.value.trim()) showJob(jobInput.value.trim());
+});
+for (const link of document.querySelectorAll("[data-job]")) {
+  link.addEventListener("click", (event) => {
+    event.preventDefault();
+    openJob(link.dataset.job);
+  });
+}
+
+// One button for each reason to look at a job; pressed again, it goes on to the next of them.
+const byReason = d3.group(data.jobs.flatMap((job) => job.reasons.map((reason) => ({ reason, id: job.job_id }))), (each) => each.reason);
+for (const [reason, found] of byReason) {
+  let at = 0;
+  const button = element("button", { type: "button" }, `${reason} (${whole(found.length)})`);
+  button.addEventListener("click", () => openJob(found[at++ % found.length].id, { focus: false }));
+  document.getElementById("reasons").append(button);
+}

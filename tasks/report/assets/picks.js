@@ -1,0 +1,200 @@
+// Which frames are shown: the arithmetic of tasks/video/sample.py and tasks/video/samplers, number for number.
+// A test compares every function here with the Python code's, over thousands of clips.
+
+const TEMPORAL_PATCH = 2; // frames that Qwen's and GLM's models merge into one
+const LANES = 8;
+const UNROLLED = 2 * LANES;
+const TIMES_A_SECOND = 2;
+const MOST_FRAMES = 768;
+
+// NumPy's linspace: steps are multiplied, and the last number is exact.
+function linspace(first, last, count) {
+  const step = (last - first) / (count - 1);
+  return Array.from({ length: count }, (_, at) => (at && at === count - 1 ? last : at ? first + at * step : first));
+}
+
+function roundHalfToEven(value) {
+  const floor = Math.floor(value);
+  const rest = value - floor;
+  return rest > 0.5 || (rest === 0.5 && floor % 2) ? floor + 1 : floor;
+}
+
+function floorToEven(count) {
+  return Math.floor(count / TEMPORAL_PATCH) * TEMPORAL_PATCH;
+}
+
+function pickEvenly(available, wanted) {
+  const picks = Array.from({ length: wanted }, (_, at) => at);
+  if (available < wanted) return picks.map((at) => Math.floor((at * available) / wanted));
+  if (wanted === 1) return [Math.floor(available / 2)];
+  const gaps = wanted - 1;
+  return picks.map((at) => Math.floor((2 * at * (available - 1) + gaps) / (2 * gaps)));
+}
+
+function sampleKeyframes(clip) {
+  return pickEvenly(clip.keyframes.length, clip.numFrames).map((at) => clip.keyframes[at]);
+}
+
+function sampleUniformly(clip) {
+  return linspace(0, clip.totalFrames - 1, Math.min(clip.numFrames, clip.totalFrames)).map(Math.floor);
+}
+
+// torch.arange(0, total, total / count).int() on a CPU, rounding for rounding.
+function arangeAsTorch(total, count) {
+  const step = total / count;
+  const length = Math.ceil(total / step);
+  const inVectors = Math.floor(length / UNROLLED) * UNROLLED;
+  return Array.from({ length }, (_, at) => {
+    const lane = at % LANES;
+    const exact = at < inVectors ? Math.fround(step * (at - lane)) + lane * step : step * at;
+    return Math.trunc(Math.fround(exact));
+  });
+}
+
+function sampleQwen2(clip) {
+  const wanted = (clip.totalFrames / clip.fps) * TIMES_A_SECOND;
+  const most = floorToEven(Math.min(MOST_FRAMES, clip.totalFrames));
+  const count = floorToEven(Math.min(Math.max(wanted, 4), most));
+  if (!count) return [];
+  return arangeAsTorch(clip.totalFrames, count).map((at) => Math.min(at, clip.totalFrames - 1));
+}
+
+function sampleQwen3(clip) {
+  const wanted = Math.trunc((clip.totalFrames / clip.fps) * TIMES_A_SECOND);
+  const count = Math.min(Math.max(wanted, 4), MOST_FRAMES, clip.totalFrames);
+  return linspace(0, clip.totalFrames - 1, count).map(roundHalfToEven);
+}
+
+function sampleOpenPangu(clip) {
+  const last = clip.totalFrames - 1;
+  let lastS = last / clip.fps;
+  let count = clip.numFrames;
+  const paced = Math.trunc(lastS * TIMES_A_SECOND) + 1;
+  if (count >= paced) {
+    count = paced;
+    lastS = Math.min(lastS, (count - 1) / TIMES_A_SECOND);
+  }
+  return linspace(0, lastS, count).map((s) => Math.min(roundHalfToEven(s * clip.fps), last));
+}
+
+// The frame nearest to each instant; of two as near, the earlier.
+function sampleByTime(clip) {
+  const times = Array.from({ length: clip.totalFrames }, (_, at) => at / clip.fps);
+  const lastS = times.at(-1);
+  const paced = Math.floor(lastS * TIMES_A_SECOND + 1e-6) + 1;
+  const instants =
+    paced <= MOST_FRAMES
+      ? Array.from({ length: paced }, (_, at) => at / TIMES_A_SECOND)
+      : linspace(0, lastS, MOST_FRAMES);
+  return instants.map((instant) => {
+    const after = Math.min(d3.bisectLeft(times, instant), clip.totalFrames - 1);
+    const before = Math.max(after - 1, 0);
+    return instant - times[before] <= times[after] - instant ? before : after;
+  });
+}
+
+function unique(positions) {
+  return [...new Set(positions)];
+}
+
+function sampleDynamically(clip) {
+  const last = clip.totalFrames - 1;
+  const lengthS = clip.totalFrames / clip.fps;
+  const firstFrom = (positions) => unique(positions.map((position) => Math.min(Math.ceil(position), last)));
+  if (lengthS <= 300) {
+    return firstFrom(Array.from({ length: Math.floor(lengthS * TIMES_A_SECOND) }, (_, at) => (at * clip.fps) / TIMES_A_SECOND));
+  }
+  if (clip.totalFrames <= 600) return d3.range(clip.totalFrames);
+  return firstFrom(linspace(0, lengthS, 600).map((s) => s * clip.fps));
+}
+
+// At each whole step the first frame at or after it that is not taken yet.
+function walk(clip, stepS, endS) {
+  const most = Math.min(clip.totalFrames, Math.trunc(endS / stepS) + 2);
+  const frameS = 1 / clip.fps;
+  const taken = [];
+  let dueS = 0;
+  for (let turn = 0, at = 0; turn < most && (turn === 0 || dueS < endS); turn += 1, dueS += stepS, at += 1) {
+    while (at < clip.totalFrames && at * frameS < dueS) at += 1;
+    if (at >= clip.totalFrames) break;
+    taken.push(at);
+  }
+  return taken;
+}
+
+function sampleGlm46(clip) {
+  const lengthS = Math.min(clip.totalFrames / clip.fps, 2400);
+  const pairs = lengthS <= 30 ? 3 : lengthS <= 300 ? 1 : 0.5;
+  const count = Math.min(Math.trunc(lengthS * pairs * TEMPORAL_PATCH), 640);
+  let positions = walk(clip, 1 / (TEMPORAL_PATCH * pairs), Math.trunc(lengthS));
+  if (clip.totalFrames < count || positions.length > count) {
+    positions = linspace(0, clip.totalFrames - 1, count).map(Math.floor);
+  } else if (positions.length < count) {
+    positions = linspace(positions[0], positions.at(-1), count).map(Math.floor);
+  }
+  positions = unique(positions);
+  return positions.length % TEMPORAL_PATCH ? [...positions, positions.at(-1)] : positions;
+}
+
+function sampleMolmo2(clip) {
+  const last = clip.totalFrames - 1;
+  if (clip.totalFrames < 3) return d3.range(clip.totalFrames);
+  if (clip.totalFrames / clip.fps > (clip.numFrames - 1) / TIMES_A_SECOND) {
+    return linspace(0, last, Math.min(clip.numFrames, clip.totalFrames)).map(Math.floor);
+  }
+  const step = clip.fps / TIMES_A_SECOND;
+  const spaced = Array.from({ length: Math.ceil(last / step) }, (_, at) => at * step);
+  if (roundHalfToEven(spaced.at(-1)) !== last) spaced.push(last);
+  return spaced.length <= clip.numFrames ? spaced.map(roundHalfToEven) : [];
+}
+
+const FAITHFUL = {
+  qwen2_vl: sampleQwen2,
+  qwen3_vl: sampleQwen3,
+  glm46v: sampleGlm46,
+  dynamic: sampleDynamically,
+  molmo2: sampleMolmo2,
+  openpangu: sampleOpenPangu,
+  fps: sampleByTime,
+};
+
+// First and last frame of each run that is decoded whole; of tasks/video/spans.py.
+function spansToDecode(positions, keyframes) {
+  const spans = [];
+  for (const position of new Set(positions)) {
+    const start = keyframes[d3.bisectRight(keyframes, position) - 1];
+    const run = spans.at(-1);
+    if (run && start <= run[1] + 1) run[1] = position;
+    else spans.push([start, position]);
+  }
+  return spans;
+}
+
+function spansOfKeyframes(positions) {
+  return [...new Set(positions)].map((position) => [position, position]);
+}
+
+function countFrames(spans) {
+  return d3.sum(spans, ([first, last]) => last - first + 1);
+}
+
+// Each distinct frame, and how often it is shown.
+function countRepeats(positions) {
+  return d3.rollups(positions, (same) => same.length, (position) => position);
+}
+
+// Keyframes where a fixed GOP puts them.
+function placeKeyframes(totalFrames, gop) {
+  return d3.range(0, totalFrames, gop);
+}
+
+window.reelabelPicks = {
+  FAITHFUL,
+  countFrames,
+  countRepeats,
+  pickEvenly,
+  placeKeyframes,
+  sampleKeyframes,
+  sampleUniformly,
+  spansToDecode,
+};

@@ -1,0 +1,116 @@
+// What each way of sampling would show of a clip, by the arithmetic of picks.js.
+
+const sliders = Object.fromEntries(
+  ["length", "fps", "gop", "keyframes", "frames", "faithful"].map((id) => [id, document.getElementById(id)]),
+);
+const replayRows = document.getElementById("replay-rows");
+const MOST_TICKS = 400;
+// Of a job: where its keyframes really are, until a slider makes another clip of it.
+let given = null;
+
+function readClip() {
+  const fps = Number(sliders.fps.value);
+  const totalFrames = given?.totalFrames ?? Math.max(1, Math.round(Number(sliders.length.value) * fps));
+  return {
+    fps,
+    totalFrames,
+    numFrames: Number(sliders.frames.value),
+    keyframes: given?.keyframes ?? placeKeyframes(totalFrames, Number(sliders.gop.value)),
+  };
+}
+
+function replay() {
+  const clip = readClip();
+  sliders.keyframes.value = clip.keyframes.length;
+  for (const [id, text] of Object.entries({
+    length: `${+(clip.totalFrames / clip.fps).toFixed(1)} s`,
+    fps: `${+clip.fps.toFixed(2)}`,
+    gop: given ? "as in the file" : `${whole(Number(sliders.gop.value))}`,
+    keyframes: whole(clip.keyframes.length),
+    frames: whole(clip.numFrames),
+  })) document.getElementById(`${id}-out`).textContent = text;
+  const faithful = sliders.faithful.value;
+  replayRows.replaceChildren(
+    replayedRow("Keyframes", "keyframes", clip, sampleKeyframes(clip)),
+    replayedRow("Uniform", "uniform", clip, sampleUniformly(clip)),
+    replayedRow(`Faithful: ${faithful}`, "faithful", clip, FAITHFUL[faithful](clip)),
+  );
+}
+
+function replayedRow(title, id, clip, positions) {
+  const spans = id === "keyframes" ? spansOfKeyframes(positions) : spansToDecode(positions, clip.keyframes);
+  const repeats = countRepeats(positions);
+  const decoded = countFrames(spans);
+  const numbers = element("p", { class: "numbers", id: `numbers-${id}` });
+  for (const [count, noun] of [[positions.length, "shown"], [repeats.length, "distinct"], [decoded, "decoded"]]) {
+    numbers.append(element("b", { "data-count": noun }, whole(count)), ` ${noun}${noun === "decoded" ? ` of ${whole(clip.totalFrames)}` : ", "}`);
+  }
+  const track = element("div", { class: "track" });
+  const row = element("div", { class: "replayed", id: `replay-${id}` }, element("h3", {}, title), numbers, track, repeatsNote(repeats, clip));
+  queueMicrotask(() => place(track, replayPlot(track.clientWidth || 600, clip, spans, repeats), `${title}: ${numbers.textContent}.`));
+  return row;
+}
+
+function repeatsNote(repeats, clip) {
+  if (!repeats.length) return element("p", { class: "repeats" }, "Such a sampler takes no frame of so short a clip.");
+  const listed = repeats.slice(0, 24).map(([position, times]) => `${(position / clip.fps).toFixed(2)} s${times > 1 ? ` ×${times}` : ""}`);
+  return element("p", { class: "repeats" }, listed.join(", ") + (repeats.length > 24 ? `, and ${whole(repeats.length - 24)} more` : ""));
+}
+
+function replayPlot(width, clip, spans, repeats) {
+  const at = (position) => position / clip.fps;
+  const step = Math.ceil(clip.keyframes.length / MOST_TICKS);
+  const shown = repeats.map(([position, times]) => ({ s: at(position), times }));
+  return Plot.plot({
+    width,
+    height: 46,
+    marginLeft: 10,
+    marginRight: 14,
+    marginTop: 4,
+    marginBottom: 22,
+    x: { domain: [0, at(clip.totalFrames)], label: null, tickFormat: seconds, ticks: width / 90 },
+    y: { axis: null, domain: [-1, 1] },
+    r: { range: [0, 8], domain: [0, Math.max(8, d3.max(shown, (frame) => frame.times) ?? 1)] },
+    marks: [
+      Plot.ruleY([0], { stroke: LINE, strokeWidth: 2 }),
+      Plot.rect(spans, { x1: (span) => at(span[0]), x2: (span) => at(span[1] + 1), y1: -0.55, y2: 0.55, fill: MUTED, fillOpacity: 0.6 }),
+      Plot.tickX(clip.keyframes.filter((_, number) => number % step === 0), { x: at, stroke: "var(--ink)", strokeOpacity: 0.7 }),
+      Plot.dot(shown, { x: "s", y: 0, r: "times", fill: ACCENT }),
+    ],
+  });
+}
+
+// Frames of the file: by its count, or by its length where the container does not tell.
+function replayJob(job, strip) {
+  const fps = strip.fps || (strip.total_frames / strip.duration_s);
+  const totalFrames = Math.max(1, strip.total_frames ?? Math.round(strip.duration_s * fps));
+  sliders.fps.value = fps;
+  sliders.length.value = totalFrames / fps;
+  sliders.frames.value = data.num_frames;
+  const keyframes = strip.keyframe_times_s
+    ?.map((s) => Math.round((s - strip.keyframe_times_s[0]) * fps))
+    .filter((position) => position < totalFrames);
+  given = keyframes ? { totalFrames, keyframes } : null;
+  sliders.gop.value = Math.ceil(totalFrames / Math.max(1, strip.keyframes_in_file));
+  document.getElementById("replay-of").textContent = `The clip of ${job.job_id}, ${timeOf(strip.duration_s)} long.`;
+  replay();
+  document.getElementById("replay").scrollIntoView();
+}
+
+function moveSlider(event) {
+  given = null;
+  document.getElementById("replay-of").textContent = "Which frames would each way of sampling show of a clip like this?";
+  const totalFrames = Math.max(1, Math.round(Number(sliders.length.value) * Number(sliders.fps.value)));
+  if (event.target === sliders.keyframes) sliders.gop.value = Math.ceil(totalFrames / Number(sliders.keyframes.value));
+  replay();
+}
+
+for (const slider of Object.values(sliders)) slider.addEventListener("input", moveSlider);
+document.getElementById("replay-form").addEventListener("submit", (event) => event.preventDefault());
+sliders.length.value = 30;
+sliders.fps.value = 30;
+sliders.gop.value = 250;
+sliders.frames.value = data.num_frames;
+sliders.faithful.value = data.faithful;
+replay();
+addEventListener("resize", replay);

@@ -1,0 +1,31 @@
+// The theme is the system's until the switch is used; then it stays as chosen, where the browser remembers.
+
+const themeSwitch = document.getElementById("theme");
+
+function systemTheme() {
+  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+}
+
+function showTheme() {
+  const isDark = (document.documentElement.dataset.theme ?? systemTheme()) === "dark";
+  themeSwitch.setAttribute("aria-pressed", String(isDark));
+}
+
+function remembered(act) {
+  try {
+    return act(localStorage);
+  } catch {
+    return null; // a page opened from a file may have no storage
+  }
+}
+
+const chosenTheme = remembered((storage) => storage.getItem("reelabel-theme"));
+if (chosenTheme) document.documentElement.dataset.theme = chosenTheme;
+themeSwitch.addEventListener("click", () => {
+  const theme = themeSwitch.getAttribute("aria-pressed") === "true" ? "light" : "dark";
+  document.documentElement.dataset.theme = theme;
+  remembered((storage) => storage.setItem("reelabel-theme", theme));
+  showTheme();
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
+showTheme();

@@ -1,0 +1,91 @@
+"""Which jobs of a run a page shows one by one: those worth a look first, then a sample."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Text, cast, func, literal, select
+
+from tasks.results.tables import FAILURE, RESULT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sqlalchemy import ColumnElement, Connection, Select
+
+    from tasks.report.key import Key
+
+MOST_JOBS = 300
+_EACH = 40
+_PER_CODE = 8
+_SEED = 1
+# What a job's row tells of its time, video and answer together.
+SPENT_MS: ColumnElement[float] = (
+    RESULT.c.fetch_ms
+    + RESULT.c.decode_ms
+    + RESULT.c.cache_write_ms
+    + RESULT.c.cache_read_ms
+    + RESULT.c.preprocess_ms
+    + RESULT.c.inference_ms
+)
+
+
+def choose_jobs(
+    connection: Connection, key: Key, *, named: Sequence[str], changed: Iterable[str]
+) -> dict[str, list[str]]:
+    """Choose up to MOST_JOBS jobs, the same ones for the same rows.
+
+    Args:
+        connection: The database.
+        key: Whose jobs.
+        named: Ids that were asked for.
+        changed: Ids of jobs that have another label than before.
+
+    Returns:
+        By job id, why it was chosen; in the order in which frames are worth their room.
+    """
+    chosen: dict[str, list[str]] = {}
+    groups: list[tuple[str, Iterable[str]]] = [
+        ("asked for", named),
+        ("failed", _ids(connection, _failed(key))),
+        ("changed label", list(changed)[:_EACH]),
+        ("wrong", _ids(connection, _wrong(key))),
+        ("low margin", _ids(connection, _labels(key).order_by(RESULT.c.margin, RESULT.c.job_id).limit(_EACH))),
+        ("slow", _ids(connection, _labels(key).order_by(SPENT_MS.desc(), RESULT.c.job_id).limit(_EACH // 2))),
+        ("sample", _ids(connection, _sample(key))),
+    ]
+    for reason, job_ids in groups:
+        for job_id in job_ids:
+            if job_id in chosen or len(chosen) < MOST_JOBS:
+                chosen.setdefault(job_id, []).append(reason)
+    return {
+        job_id: reasons[:-1] if len(reasons) > 1 and reasons[-1] == "sample" else reasons
+        for job_id, reasons in chosen.items()
+    }
+
+
+def _ids(connection: Connection, query: Select[tuple[str]]) -> list[str]:
+    return list(connection.execute(query).scalars())
+
+
+def _labels(key: Key) -> Select[tuple[str]]:
+    return select(RESULT.c.job_id).where(key.of(RESULT))
+
+
+def _failed(key: Key) -> Select[tuple[str]]:
+    rank = func.row_number().over(partition_by=FAILURE.c.code, order_by=FAILURE.c.job_id).label("rank")
+    ranked = select(FAILURE.c.job_id, rank).where(key.of(FAILURE)).subquery()
+    return (
+        select(ranked.c.job_id).where(ranked.c.rank <= _PER_CODE).order_by(ranked.c.rank, ranked.c.job_id).limit(_EACH)
+    )
+
+
+def _wrong(key: Key) -> Select[tuple[str]]:
+    is_wrong = RESULT.c.label != RESULT.c.answer
+    return _labels(key).where(is_wrong).order_by(RESULT.c.margin.desc(), RESULT.c.job_id).limit(_EACH)
+
+
+def _sample(key: Key) -> Select[tuple[str]]:
+    """Draw by a seeded hash of the ids: no job is likelier than another, and the same are drawn again."""
+    order = func.hashtextextended(cast(RESULT.c.job_id, Text), literal(_SEED))
+    return _labels(key).order_by(order, RESULT.c.job_id).limit(MOST_JOBS)

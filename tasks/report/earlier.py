@@ -1,0 +1,141 @@
+"""A run beside the earlier ones of its manifest: their figures, and which labels another way of asking changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, select
+
+from tasks.report.key import Key
+from tasks.results.runs import RUN_STATE
+from tasks.results.tables import RESULT, RUN, SPEC
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from sqlalchemy import Connection, RowMapping
+
+_MOST_RUNS = 6
+_MOST_MOVES = 8
+_MOST_EXAMPLES = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFigures:
+    """One run of the manifest."""
+
+    run_id: UUID
+    kind: str
+    state: str
+    spec_id: str
+    started_at: datetime
+    asked: int
+    failed: int
+    jobs_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Jobs whose label was one thing and is another."""
+
+    before: str
+    after: str
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Labels beside those of the latest earlier run that asked the same questions in another way.
+
+    Attributes:
+        differences: What differs in the way of asking: its name, before, and now.
+        compared: Jobs that both have labelled, asked the same question.
+        changed: Those of them whose label differs.
+        gained: Those of them that were wrong and are right, where the answer is known.
+        lost: Those of them that were right and are wrong.
+        job_ids: Some of the changed jobs, the surest first, with the label before.
+    """
+
+    run: RunFigures
+    differences: tuple[tuple[str, Any, Any], ...]
+    compared: int
+    changed: int
+    gained: int
+    lost: int
+    moves: tuple[Move, ...]
+    job_ids: tuple[tuple[str, str], ...]
+
+
+def earlier_runs(connection: Connection, run: RowMapping) -> tuple[RunFigures, ...]:
+    """Read the latest runs of a manifest into one dataset up to this one, the latest first."""
+    query = (
+        select(
+            *(RUN.c[name] for name in ("run_id", "kind", "spec_id", "started_at", "jobs_per_s")),
+            RUN_STATE,
+            (RUN.c.jobs_labelled + RUN.c.jobs_failed).label("asked"),
+            RUN.c.jobs_failed.label("failed"),
+        )
+        .where(
+            RUN.c.manifest_uri == run["manifest_uri"],
+            RUN.c.dataset == run["dataset"],
+            RUN.c.started_at <= run["started_at"],
+        )
+        .order_by(RUN.c.started_at.desc())
+    )
+    newest = connection.execute(query.limit(_MOST_RUNS)).mappings().all()
+    other = connection.execute(query.where(RUN.c.spec_id != run["spec_id"]).limit(1)).mappings().all()
+    found = {row["run_id"]: RunFigures(**row) for row in (*newest, *other)}
+    return tuple(found.values())
+
+
+def find_changes(connection: Connection, key: Key, runs: tuple[RunFigures, ...]) -> Changes | None:
+    """Compare with the latest earlier run by another spec; None where there is none.
+
+    By one spec a job has one label, so that runs of the same spec have nothing to compare.
+    """
+    other = next((run for run in runs if run.spec_id != key.spec_id), None)
+    if other is None:
+        return None
+    then, now = RESULT.alias("before"), RESULT.alias("after")
+    both = (then.c.job_id == now.c.job_id) & (then.c.job_digest == now.c.job_digest)
+    mine, theirs = key.of(now), Key(dataset=key.dataset, spec_id=other.spec_id).of(then)
+    is_changed = now.c.label != then.c.label
+    counts = select(
+        func.count().label("compared"),
+        func.count().filter(is_changed).label("changed"),
+        func.count().filter(is_changed, now.c.label == now.c.answer).label("gained"),
+        func.count().filter(is_changed, then.c.label == now.c.answer).label("lost"),
+    )
+    jobs = func.count().label("jobs")
+    moves = select(then.c.label.label("before"), now.c.label.label("after"), jobs).group_by(then.c.label, now.c.label)
+    some = select(now.c.job_id, then.c.label).order_by(now.c.margin.desc(), now.c.job_id).limit(_MOST_EXAMPLES)
+    counts, moves, some = (
+        query.select_from(now.join(then, both)).where(mine, theirs) for query in (counts, moves, some)
+    )
+    order = (jobs.desc(), then.c.label, now.c.label)
+    moved = connection.execute(moves.where(is_changed).order_by(*order).limit(_MOST_MOVES)).mappings()
+    return Changes(
+        run=other,
+        differences=_differences(connection, other.spec_id, key.spec_id),
+        moves=tuple(Move(**row) for row in moved),
+        job_ids=tuple((row.job_id, row.label) for row in connection.execute(some.where(is_changed))),
+        **connection.execute(counts).mappings().one(),
+    )
+
+
+def _differences(connection: Connection, before: str, after: str) -> tuple[tuple[str, Any, Any], ...]:
+    query = select(SPEC.c.spec_id, SPEC.c.body).where(SPEC.c.spec_id.in_([before, after]))
+    bodies = {row.spec_id: _flat(row.body) for row in connection.execute(query)}
+    one, other = bodies.get(before, {}), bodies.get(after, {})
+    names = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+    return tuple((name, one.get(name), other.get(name)) for name in names)
+
+
+def _flat(body: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in body.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat

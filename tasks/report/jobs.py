@@ -1,0 +1,255 @@
+"""The jobs that a page shows one by one: how each ended, what it was asked, and which frames it saw."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from sqlalchemy import select
+
+from infra.errors import FrameFileError, ManifestError, ObjectError
+from infra.uri import show_uri
+from tasks.domain.passes import taken
+from tasks.domain.segment import Segment
+from tasks.frames.key import frame_key
+from tasks.manifest.digests import jobs_of
+from tasks.manifest.table import open_jobs
+from tasks.model.prompt import question_of
+from tasks.report.strip import make_strip
+from tasks.results.tables import FAILURE, RESULT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sqlalchemy import Connection, RowMapping
+
+    from infra.objects import ObjectStore
+    from tasks.domain import Job, RunSpec
+    from tasks.frames.cache import FrameCache
+    from tasks.report.key import Key
+    from tasks.report.strip import Strip
+
+_READS_AT_ONCE = 8
+_MOST_CHARACTERS = 4_000
+_MOST_CHOICES = 26
+_TIMES = ("fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms", "preprocess_ms", "inference_ms")
+_COUNTS = ("prompt_tokens", "cached_tokens", "frames_used", "frames_decoded", "shard_index")
+_TEXTS = (
+    "label",
+    "answer",
+    "code",
+    "stage",
+    "message",
+    "task",
+    "subtask",
+    "decode_method",
+    "decode_note",
+    "sampler",
+    "verdict",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownJob:
+    """One job.
+
+    Attributes:
+        reasons: Why it is shown.
+        facts: Columns of its row, those that are empty left out.
+        choices: Each with its probability; None where it failed, or the manifest does not tell its choices.
+        before: Its label by the way of asking that it is compared with, where that differs.
+        question: What the model was asked; None where the manifest asks something else by now.
+        video: The video's URI, without what may be secret in it.
+        strip: Number of the video's frames in `ShownJobs.strips`; None where they are not shown.
+        no_strip: Why not; empty otherwise.
+    """
+
+    job_id: str
+    reasons: tuple[str, ...]
+    facts: dict[str, Any]
+    choices: tuple[tuple[str, float], ...] | None
+    before: str | None
+    question: str | None
+    system_prompt: str | None
+    video: str | None
+    start_s: float | None
+    end_s: float | None
+    strip: int | None
+    no_strip: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownJobs:
+    """Jobs in the order in which their frames are worth their room, and the frames of their videos, each once."""
+
+    jobs: tuple[ShownJob, ...]
+    strips: tuple[Strip, ...]
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What tells of jobs besides their rows.
+
+    Attributes:
+        manifest_uri: Where they were asked.
+        spec: How they were asked; None where another version of Reelabel asked.
+        objects: Where the manifest stands.
+        cache: Where the frames stand.
+    """
+
+    manifest_uri: str
+    spec: RunSpec | None
+    objects: ObjectStore
+    cache: FrameCache
+
+
+def read_shown(
+    connection: Connection,
+    key: Key,
+    sources: Sources,
+    *,
+    reasons: Mapping[str, Sequence[str]],
+    before: Mapping[str, str],
+    most_videos: int,
+) -> ShownJobs:
+    """Read everything that a page shows of some jobs.
+
+    Args:
+        connection: The database.
+        key: Whose jobs.
+        sources: What else tells of them.
+        reasons: By job id, why it is shown; ids without a row are left out.
+        before: Labels of those of them that were labelled otherwise.
+        most_videos: Videos whose frames are read.
+    """
+    rows = _rows(connection, key, list(reasons))
+    asked, note = _asked(sources, rows)
+    found = [
+        _shown(row, tuple(reasons[job_id]), before.get(job_id), asked.get(job_id), sources.spec)
+        for job_id in reasons
+        if (row := rows.get(job_id))
+    ]
+    places = {job_id: _place(asked.get(job_id), row, sources.spec) for job_id, row in rows.items()}
+    return _with_strips(found, places, sources.cache, most_videos=most_videos, note=note)
+
+
+def _rows(connection: Connection, key: Key, job_ids: list[str]) -> dict[str, RowMapping]:
+    queries = (select(table).where(key.of(table), table.c.job_id.in_(job_ids)) for table in (FAILURE, RESULT))
+    return {row["job_id"]: row for query in queries for row in connection.execute(query).mappings()}
+
+
+def _asked(sources: Sources, rows: Mapping[str, RowMapping]) -> tuple[dict[str, Job], str]:
+    """Read jobs as the manifest has them now, those left out that ask something else by now."""
+    if not rows:
+        return {}, ""
+    try:
+        only = pl.Series("job_id", list(rows), dtype=pl.String)
+        with open_jobs(sources.manifest_uri, sources.objects, only=only) as table:
+            jobs = [job for part in table.parts() for job in jobs_of(part)]
+    except (ManifestError, ObjectError) as error:
+        return {}, f"Questions and frames are missing here: {error.message}"
+    return {job.job_id: job for job in jobs if job.digest == rows[job.job_id]["job_digest"]}, ""
+
+
+def _shown(
+    row: RowMapping, reasons: tuple[str, ...], before: str | None, job: Job | None, spec: RunSpec | None
+) -> ShownJob:
+    names = (
+        *_TEXTS,
+        *_TIMES,
+        *_COUNTS,
+        "margin",
+        "entropy_nats",
+        "order_agreement",
+        "attempts",
+        "longest_gap_s",
+        "keyframe_cover",
+    )
+    question = question_of(job, spec) if job and spec else None
+    probabilities = row.get("probabilities")
+    choices = zip(map(_cut, job.choices), probabilities, strict=False) if job and probabilities else None
+    return ShownJob(
+        job_id=row["job_id"],
+        reasons=reasons,
+        facts={name: _cut(row[name]) for name in names if row.get(name) not in (None, "")},
+        choices=tuple(choices)[:_MOST_CHOICES] if choices else None,
+        before=before,
+        question=_cut(question.text) if question else _cut(job.prompt) if job else None,
+        system_prompt=_cut(question.system_prompt) if question else None,
+        video=show_uri(job.video_uri) if job else None,
+        start_s=job.start_s if job else None,
+        end_s=job.end_s if job else None,
+        strip=None,
+        no_strip="The manifest asks something else by this id now." if not job else "",
+    )
+
+
+def _with_strips(
+    found: Sequence[ShownJob],
+    places: Mapping[str, str | None],
+    cache: FrameCache,
+    *,
+    most_videos: int,
+    note: str,
+) -> ShownJobs:
+    """Read the frames of the first jobs' videos."""
+    wanted = list(dict.fromkeys(place for job in found if (place := places[job.job_id])))[:most_videos]
+    with ThreadPoolExecutor(_READS_AT_ONCE) as readers:
+        read = dict(zip(wanted, readers.map(partial(_strip, cache), wanted), strict=True))
+    strips = {place: strip for place, strip in read.items() if strip}
+    number_of = {place: number for number, place in enumerate(strips)}
+
+    def fill(job: ShownJob) -> ShownJob:
+        place = places[job.job_id]
+        if place in number_of:
+            return replace(job, strip=number_of[place])
+        return replace(job, no_strip=job.no_strip or _why_not(place, place in read))
+
+    return ShownJobs(jobs=tuple(map(fill, found)), strips=tuple(strips.values()), note=note)
+
+
+def _place(job: Job | None, row: RowMapping, spec: RunSpec | None) -> str | None:
+    """Name a job's frame file; None where it has none, or no one knows."""
+    if not job or not spec or row["source_fingerprint"] is None:
+        return None
+    sampling = taken(spec.sampling, row.get("sampler") or spec.sampling.sampler)
+    segment = Segment.of(job.start_s, job.end_s)
+    return frame_key(
+        source_uri=job.video_uri, fingerprint=row["source_fingerprint"], sampling=sampling, segment=segment
+    )
+
+
+def _strip(cache: FrameCache, key: str) -> Strip | None:
+    try:
+        file = cache.find(key)
+        return make_strip(file) if file else None
+    except FrameFileError:
+        return None
+
+
+def _why_not(place: str | None, was_read: bool) -> str:  # noqa: FBT001 - of two
+    if place is None:
+        return "No frames were taken."
+    return "Its frames are no longer in the cache." if was_read else "Its frames did not fit into this page."
+
+
+def _cut(value: Any) -> Any:  # noqa: ANN401 - a column's value
+    """Shorten a text that is no reading."""
+    if not isinstance(value, str) or len(value) <= _MOST_CHARACTERS:
+        return value
+    return f"{value[:_MOST_CHARACTERS]}... ({len(value):,} characters)"
+
+
+def drop_strips(shown: ShownJobs, kept: int) -> ShownJobs:
+    """Leave out the frames of all videos but the first ones."""
+    why = _why_not("", was_read=False)
+    return replace(shown, strips=shown.strips[:kept], jobs=tuple(_without(shown.jobs, kept, why)))
+
+
+def _without(jobs: Iterable[ShownJob], kept: int, why: str) -> Iterable[ShownJob]:
+    for job in jobs:
+        yield replace(job, strip=None, no_strip=why) if job.strip is not None and job.strip >= kept else job

@@ -1,0 +1,197 @@
+"""From a report to one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import asdict, replace
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from infra.wording import counted
+from tasks.report.faithful import FAITHFUL_SAMPLERS
+from tasks.report.jobs import drop_strips
+from tasks.video.verdict_words import READ_MORE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from tasks.evaluation.scores import Share
+    from tasks.report.report import Report
+    from tasks.report.trade import Trade
+
+MOST_BYTES = 3_000_000
+_SECTIONS = (
+    ("glance", "Run"),
+    ("time", "Time"),
+    ("labels", "Labels"),
+    ("failures", "Failures"),
+    ("changes", "Changes"),
+    ("trade", "Trade"),
+    ("job", "Job"),
+    ("replay", "Replay"),
+)
+_OWN = ("theme.js", "picks.js", "charts.js", "job.js", "replay.js")
+_MINUTE_S, _HOUR_S = 60, 3600
+_WORTH_DRAWING = 0.005
+
+
+def render(report: Report) -> str:
+    """Write a report as a page of less than MOST_BYTES.
+
+    Frames of the last videos are left out until it fits. Nothing in it can run but our own scripts, whose
+    hashes its policy names, and nothing can leave it.
+    """
+    page = _render(report)
+    while len(page.encode()) >= MOST_BYTES and report.shown.strips:
+        kept = len(report.shown.strips) * 3 // 4
+        report = replace(report, shown=drop_strips(report.shown, kept))
+        page = _render(report)
+    return page
+
+
+def _render(report: Report) -> str:
+    glance = report.glance
+    parts = ", ".join(f"{name} {_duration(ms / 1e3)}" for name, ms in glance.parts)
+    labels = ", ".join(f"{each.label or 'all others'} {each.jobs:,}" for each in report.label_counts)
+    return (
+        _environment()
+        .from_string(_read("assets", "page.html.jinja"))
+        .render(
+            report=report,
+            data=_data(report),
+            sections=[section for section in _SECTIONS if section[0] != "trade" or report.trade],
+            style=Markup(_read("assets", "style.css")),  # noqa: S704 - our own files
+            scripts=[Markup(script) for script in _scripts()],  # noqa: S704
+            policy=_policy(),
+            parts_label=f"Seconds by part: {parts}.",
+            labels_label=f"Jobs by label: {labels}.",
+            short_id=str(glance.run_id)[:8],
+            shown_note=_shown_note(report),
+            job_link=_job_link({job.job_id for job in report.shown.jobs}),
+            read_more=READ_MORE,
+            faithful_samplers=FAITHFUL_SAMPLERS,
+            version=version("reelabel"),
+        )
+    )
+
+
+def _shown_note(report: Report) -> str:
+    jobs, shown = report.labels + report.failures, len(report.shown.jobs)
+    with_frames = sum(job.strip is not None for job in report.shown.jobs)
+    if shown == jobs:
+        return f"All {counted(jobs, 'job')} are in this page, {with_frames:,} with their frames."
+    return (
+        f"{shown:,} of {counted(jobs, 'job')} are in this page, {with_frames:,} with their frames: those that failed, "
+        "changed, are wrong, unsure or slow come first, then a sample drawn with a seed."
+    )
+
+
+def _data(report: Report) -> dict[str, Any]:
+    """Give what the page's scripts need, as JSON values."""
+    return {
+        "run_id": str(report.glance.run_id),
+        "parts": _parts(report),
+        "timeline": _dicts(report.timeline.drawn) if report.timeline else [],
+        "label_counts": _dicts(report.label_counts),
+        "margins": _dicts(report.margins),
+        "reliability": _dicts(report.reliability),
+        "known": report.known,
+        "jobs": _dicts(report.shown.jobs),
+        "strips": _dicts(report.shown.strips),
+        "num_frames": report.sampling.get("num_frames", 16),
+        "faithful": report.faithful,
+        "trade": _trade(report.trade) if report.trade else None,
+    }
+
+
+def _trade(trade: Trade) -> dict[str, Any]:
+    evaluation = trade.evaluation
+    return {
+        "specs": [
+            asdict(spec.accuracy)
+            | {"name": spec.name, "jobs_per_s": spec.cost.jobs_per_s, "is_baseline": spec.name == evaluation.baseline}
+            for spec in evaluation.specs
+            if spec.accuracy and spec.cost.jobs_per_s
+        ],
+        "deltas": [asdict(group.difference) | {"title": group.title} for group in trade.drawn if group.difference],
+    }
+
+
+def _parts(report: Report) -> list[dict[str, Any]]:
+    """Give what the time went into, what took next to none as one."""
+    parts = report.glance.parts
+    least_ms = _WORTH_DRAWING * sum(ms for _, ms in parts)
+    drawn = [(name, ms) for name, ms in parts if ms >= least_ms]
+    rest_ms = sum(ms for _, ms in parts if ms < least_ms)
+    return [{"name": name, "ms": ms} for name, ms in [*drawn, *([("all others", rest_ms)] if rest_ms else [])]]
+
+
+def _dicts(rows: Iterable[Any]) -> list[dict[str, Any]]:
+    return [asdict(row) for row in rows]
+
+
+def _job_link(shown: set[str]) -> Any:  # noqa: ANN401 - a function of the template
+    """Make what links to a job that is in the page, and only names another."""
+    link = Markup('<a href="#job" data-job="{0}">{0}</a>')
+    return lambda job_id: link.format(job_id) if job_id in shown else job_id
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {
+        "count": lambda number: f"{number:,}",
+        "counted": counted,
+        "percent": lambda share: f"{share:.1%}",
+        "duration": _duration,
+        "ms": lambda ms: f"{ms:,.1f}",
+        "moment": _moment,
+        "points": lambda share: f"{share * 100:+.1f}",
+        "interval": _interval,
+        "interval_points": lambda found: f"{found.low * 100:+.1f} to {found.high * 100:+.1f}",
+        "value": lambda value: "none" if value is None else str(value),
+    }
+    return environment
+
+
+@cache
+def _scripts() -> tuple[str, ...]:
+    own = "\n".join(_read("assets", name) for name in _OWN)
+    return _read("vendor", "d3.min.js"), _read("vendor", "plot.umd.min.js"), f'"use strict";\n{{\n{own}\n}}'
+
+
+@cache
+def _policy() -> str:
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in _scripts())
+    scripts = " ".join(f"'sha256-{digest}'" for digest in digests)
+    # Charts set styles of their own; scripts run by their hash alone.
+    loads = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {scripts}"
+    return f"{loads}; form-action 'none'; base-uri 'none'"
+
+
+@cache
+def _read(folder: str, name: str) -> str:
+    return (files("tasks.report") / folder / name).read_text(encoding="utf-8").strip()
+
+
+def _duration(seconds: float) -> str:
+    if seconds < _MINUTE_S:
+        return f"{seconds:.1f} s"
+    if seconds < _HOUR_S:
+        return f"{seconds / _MINUTE_S:.1f} min"
+    return f"{seconds / _HOUR_S:.1f} h"
+
+
+def _interval(share: Share) -> str:
+    return f"{share.low:.1%} to {share.high:.1%}"
+
+
+def _moment(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"

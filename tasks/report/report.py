@@ -1,0 +1,177 @@
+"""All that a page says of a run, gathered from the database, the manifest and the cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from sqlalchemy import func, select
+
+from infra.database import database_errors
+from infra.errors import ConfigurationError
+from infra.uri import show_uri
+from infra.wording import counted
+from tasks.frames.cache import FrameCache
+from tasks.report.choose import choose_jobs
+from tasks.report.counts import (
+    calibration_error,
+    count_labels,
+    count_margins,
+    measure_reliability,
+    score_tasks,
+)
+from tasks.report.doubts import find_doubts
+from tasks.report.earlier import earlier_runs, find_changes
+from tasks.report.failures import group_failures
+from tasks.report.faithful import faithful_sampler
+from tasks.report.glance import look
+from tasks.report.jobs import Sources, read_shown
+from tasks.report.key import Key
+from tasks.report.slowest import find_slowest
+from tasks.report.timeline import read_timeline
+from tasks.report.trade import trade_of
+from tasks.results.evaluations import last_evaluation
+from tasks.results.runs import read_spec
+from tasks.results.tables import FAILURE, RESULT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection, Engine, RowMapping
+
+    from infra.objects import ObjectStore
+    from tasks.domain import RunSpec
+    from tasks.report.counts import LabelCount, MarginBin, Reliability, TaskAccuracy
+    from tasks.report.earlier import Changes, RunFigures
+    from tasks.report.failures import FailureGroup
+    from tasks.report.glance import Glance
+    from tasks.report.jobs import ShownJobs
+    from tasks.report.slowest import SlowJob
+    from tasks.report.timeline import Timeline
+    from tasks.report.trade import Trade
+
+_MOST_VIDEOS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One run, and the labels and failures that stand for its dataset and spec.
+
+    Attributes:
+        labels: Labels that stand, of this run and of others by the same spec.
+        failures: Failures that stand.
+        sampling: Which frames were asked for, by the option's name.
+        faithful: The sampler that the model was trained with, as far as its name tells.
+        runs: The manifest's latest runs, this one first.
+        changes: Beside another way of asking; None where there was none.
+        trade: The dataset's latest evaluation; None where there was none.
+    """
+
+    glance: Glance
+    labels: int
+    failures: int
+    sampling: dict[str, object]
+    faithful: str
+    label_counts: tuple[LabelCount, ...]
+    margins: tuple[MarginBin, ...]
+    reliability: tuple[Reliability, ...]
+    tasks: tuple[TaskAccuracy, ...]
+    failure_groups: tuple[FailureGroup, ...]
+    doubts: tuple[str, ...]
+    slowest: tuple[SlowJob, ...]
+    timeline: Timeline | None
+    runs: tuple[RunFigures, ...]
+    changes: Changes | None
+    trade: Trade | None
+    shown: ShownJobs
+    made_at: datetime
+
+    @property
+    def known(self) -> int:
+        """Labels whose right answer is known."""
+        return sum(task.known for task in self.tasks)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of them that are right; None where no answer is known."""
+        return sum(task.right for task in self.tasks) / self.known if self.known else None
+
+    @property
+    def calibration_error(self) -> float | None:
+        """How far confidence and accuracy are apart; None where no answer is known."""
+        return calibration_error(self.reliability)
+
+
+def gather(
+    engine: Engine, objects: ObjectStore, run: RowMapping, *, store_uri: str, job_ids: Sequence[str] = ()
+) -> Report:
+    """Gather a page.
+
+    Args:
+        engine: The database.
+        objects: Where the manifest and the frames stand.
+        run: The run's row.
+        store_uri: The cache's root.
+        job_ids: Jobs that are shown whatever else is.
+
+    Raises:
+        ConfigurationError: A job that was asked for has no row.
+        TransientError: A service went away.
+    """
+    key = Key(dataset=run["dataset"], spec_id=run["spec_id"])
+    spec = _spec(engine, key.spec_id)
+    evaluation = last_evaluation(engine, dataset=key.dataset)
+    with database_errors(), engine.connect() as connection:
+        runs = earlier_runs(connection, run)
+        changes = find_changes(connection, key, runs)
+        before = dict(changes.job_ids) if changes else {}
+        shown = read_shown(
+            connection,
+            key,
+            Sources(manifest_uri=run["manifest_uri"], spec=spec, objects=objects, cache=FrameCache(objects, store_uri)),
+            reasons=choose_jobs(connection, key, named=job_ids, changed=before),
+            before=before,
+            most_videos=_MOST_VIDEOS,
+        )
+        _require(job_ids, shown, key)
+        return Report(
+            glance=look(run, model=spec.model.name if spec else ""),
+            labels=_count(connection, select(func.count()).select_from(RESULT).where(key.of(RESULT))),
+            failures=_count(connection, select(func.count()).select_from(FAILURE).where(key.of(FAILURE))),
+            sampling=spec.sampling.model_dump(exclude_none=True) if spec else {},
+            faithful=faithful_sampler(spec.model.name if spec else ""),
+            label_counts=count_labels(connection, key),
+            margins=count_margins(connection, key),
+            reliability=measure_reliability(connection, key),
+            tasks=score_tasks(connection, key),
+            failure_groups=group_failures(connection, key),
+            doubts=find_doubts(connection, key, run),
+            slowest=find_slowest(connection, key, run["run_id"]),
+            timeline=read_timeline(connection, key, run),
+            runs=runs,
+            changes=changes,
+            trade=trade_of(evaluation, key.spec_id) if evaluation else None,
+            shown=shown,
+            made_at=datetime.now(UTC),
+        )
+
+
+def _spec(engine: Engine, spec_id: str) -> RunSpec | None:
+    try:
+        return read_spec(engine, spec_id)
+    except ConfigurationError:  # asked by another version
+        return None
+
+
+def _count(connection: Connection, query: object) -> int:
+    return int(connection.execute(query).scalar_one())  # type: ignore[call-overload]
+
+
+def _require(job_ids: Sequence[str], shown: ShownJobs, key: Key) -> None:
+    missing = sorted(set(job_ids) - {job.job_id for job in shown.jobs})
+    if missing:
+        raise ConfigurationError(
+            f"{counted(len(missing), 'job')} without a label or failure in dataset {key.dataset}, such as "
+            f"{show_uri(missing[0])}; `reelabel audit --list FILE` lists those that have none."
+        )

@@ -1,0 +1,125 @@
+"""One video's frames, small: as its frame file holds them, with their true times."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+from infra.errors import FrameFileError
+from tasks.video.keyframes import UNKNOWN_POSITION
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from tasks.frames.file import FrameFile
+
+_LONG_SIDE_PX = 144
+_QUALITY = 60
+_MOST_KEYFRAMES = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One frame that the model saw.
+
+    Attributes:
+        time_s: When it is shown, in seconds.
+        position: Its number in the full linear decode; None where unknown.
+        image: A WebP picture as a data URI; None where it is left out.
+    """
+
+    time_s: float
+    position: int | None
+    is_keyframe: bool
+    image: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """What the model saw of a video.
+
+    Attributes:
+        picks: Indices into `frames`, as shown, with repeats.
+        keyframe_times_s: When every keyframe of the file is shown; None where only those among `frames` are known.
+        width_px: Size of the frames as the model saw them.
+        note: Why there are no pictures, or what is wrong with the file; empty otherwise.
+    """
+
+    frames: tuple[Frame, ...]
+    picks: tuple[int, ...]
+    keyframe_times_s: tuple[float, ...] | None
+    keyframes_in_file: int
+    duration_s: float
+    fps: float
+    total_frames: int | None
+    width_px: int
+    height_px: int
+    note: str
+
+
+def make_strip(file: FrameFile) -> Strip:
+    """Describe a frame file, and draw its frames small.
+
+    Raises:
+        FrameFileError: It is damaged.
+    """
+    try:
+        images, note = file.images, file.reason
+    except FrameFileError as error:
+        if file.encoding != "packets":
+            raise
+        images, note = None, f"No pictures here: {error.message}"
+    aspect = float(file.facts.get("pixel_aspect", 1.0)) or 1.0
+    columns = zip(file.time_s.tolist(), file.frame_index.tolist(), file.is_keyframe.tolist(), strict=True)
+    return Strip(
+        frames=tuple(
+            Frame(
+                time_s=round(time_s, 4),
+                position=None if position == UNKNOWN_POSITION else position,
+                is_keyframe=is_keyframe,
+                image=None if images is None else thumbnail(images[row], pixel_aspect=aspect),
+            )
+            for row, (time_s, position, is_keyframe) in enumerate(columns)
+        ),
+        picks=tuple(file.picks.tolist()),
+        keyframe_times_s=_keyframe_times_s(file),
+        keyframes_in_file=file.keyframes_in_file,
+        duration_s=file.duration_s,
+        fps=file.fps,
+        total_frames=file.total_frames,
+        width_px=file.shape[2],
+        height_px=file.shape[1],
+        note=note,
+    )
+
+
+def thumbnail(pixels: npt.NDArray[np.uint8], *, pixel_aspect: float = 1.0) -> str:
+    """Draw one frame small, as players show it.
+
+    Args:
+        pixels: RGB; shape (H, W, 3), uint8.
+        pixel_aspect: Width of a pixel over its height.
+
+    Returns:
+        WebP as a data URI.
+    """
+    height, width = pixels.shape[0], pixels.shape[1] * pixel_aspect
+    scale = min(1.0, _LONG_SIDE_PX / max(height, width))
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    written = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).resize(size, Image.Resampling.LANCZOS).save(
+        written, "WEBP", quality=_QUALITY, method=4
+    )
+    return "data:image/webp;base64," + base64.b64encode(written.getvalue()).decode()
+
+
+def _keyframe_times_s(file: FrameFile) -> tuple[float, ...] | None:
+    times_ms = file.keyframe_ms
+    if times_ms is None or len(times_ms) > _MOST_KEYFRAMES:
+        return None
+    return tuple((times_ms / 1e3).tolist())

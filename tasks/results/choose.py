@@ -1,0 +1,176 @@
+"""Choosing jobs by their ids and by how they ended, in the database."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import psycopg
+import pyarrow as pa
+from sqlalchemy import Column, Integer, MetaData, Table, Text, func, select, text
+
+from infra.copy_out import copy_out
+from infra.errors import ConfigurationError, DatabaseUnavailableError
+from sql.queries import read_query
+from tasks.manifest.schema import ROW
+from tasks.results.stage import copy_in, staged_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from uuid import UUID
+
+    from sqlalchemy import Connection, Engine
+
+    from tasks.manifest.table import JobTable
+    from tasks.results.selection import Selection
+
+_NAMED = Table(
+    "named",
+    MetaData(),
+    Column("job_id", Text, primary_key=True),
+    prefixes=["TEMPORARY"],
+    postgresql_on_commit="DROP",
+)
+_CHOSEN = Table(
+    "chosen",
+    MetaData(),
+    Column(ROW, Integer, nullable=False),
+    *(Column(name, Text) for name in ("state", "code")),
+    prefixes=["TEMPORARY"],
+    postgresql_on_commit="DROP",
+)
+_BEFORE, _, _AFTER = read_query("choose").partition("{where}")
+_UNKNOWN = text("SELECT job_id FROM named EXCEPT SELECT job_id FROM asked ORDER BY job_id")
+_EVERY_JOB = "true"
+_CAN_WRITE = text(
+    "SELECT EXISTS (SELECT FROM pg_roles WHERE pg_has_role(oid, 'MEMBER') "
+    "AND has_table_privilege(oid, 'reelabel.result', 'INSERT, UPDATE, DELETE'))"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenJobs:
+    """What a selection came to.
+
+    Attributes:
+        jobs: Those of the manifest's that were chosen.
+        reasons: How many of them ended how: by `missing`, `labelled`, or the code of their failure.
+        unknown: Ids that were named and are not in the manifest, in order.
+    """
+
+    jobs: JobTable
+    reasons: dict[str, int]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Whose rows tell how jobs ended.
+
+    Attributes:
+        dataset: Where the jobs' ids are unique.
+        spec_id: The way of asking.
+        run_id: Only what this run wrote; None is any.
+    """
+
+    dataset: str
+    spec_id: str
+    run_id: UUID | None = None
+
+
+def choose_jobs(
+    reader: Engine,
+    selection: Selection,
+    *,
+    scope: Scope,
+    jobs: JobTable,
+    named: Sequence[str] = (),
+    timeout_s: float = 60,
+) -> ChosenJobs:
+    """Choose among a manifest's jobs, in one snapshot.
+
+    Args:
+        reader: The database, by a login that can only read: what the user wrote is run as it stands.
+        selection: What the user said.
+        scope: Whose rows tell how jobs ended.
+        jobs: Those of which to choose.
+        named: Jobs that the user named by id; doubled ones count once.
+        timeout_s: Seconds that choosing may take, once the jobs are there.
+
+    Raises:
+        ConfigurationError: Postgres refuses the user's SQL, or it takes too long, or the login can write.
+        DatabaseUnavailableError: Postgres did not answer.
+    """
+    with staged_jobs(reader, jobs.parts()) as connection:
+        if selection.where:
+            _require_reader(connection)
+        _NAMED.create(connection)
+        _CHOSEN.create(connection)
+        copy_in(connection, _NAMED, [pl.DataFrame({"job_id": named}, schema={"job_id": pl.String}).unique()])
+        connection.execute(text("SET TRANSACTION READ ONLY"))
+        unknown = tuple(connection.execute(_UNKNOWN).scalars())
+        connection.execute(text("SELECT set_config('statement_timeout', :ms, true)"), {"ms": str(int(timeout_s * 1e3))})
+        _fill_chosen(connection, selection, scope, takes_all=not (named or selection.names_states))
+        rows = np.zeros(jobs.rows, np.bool_)
+        for frame in copy_out(connection, select(_CHOSEN.c.row), {ROW: pa.uint32()}):
+            rows[frame[ROW].to_numpy()] = True
+        return ChosenJobs(jobs=jobs.chosen(rows), reasons=_reasons(connection), unknown=unknown)
+
+
+def _reasons(connection: Connection) -> dict[str, int]:
+    """Count what was chosen, the most frequent reason first."""
+    reason, count = func.coalesce(_CHOSEN.c.code, _CHOSEN.c.state), func.count()
+    rows = connection.execute(select(reason, count).group_by(reason).order_by(count.desc(), reason))
+    return dict(rows.tuples().all())
+
+
+def _require_reader(connection: Connection) -> None:
+    """Run a user's SQL by nobody who could write: a function that it calls may change its own transaction."""
+    if connection.execute(_CAN_WRITE).scalar_one():
+        raise ConfigurationError(
+            "--where is run by a login that can read and nothing else, but this one can write; set database.reader_url "
+            "to a login of the role reelabel_reader, which `reelabel database roles` makes."
+        )
+
+
+def _fill_chosen(connection: Connection, selection: Selection, scope: Scope, *, takes_all: bool) -> None:
+    where = selection.where or _EVERY_JOB
+    values = (
+        *(scope.dataset, scope.spec_id, takes_all),
+        *(selection.by_failure, selection.code, selection.missing),
+        *(selection.by_label, selection.label, selection.margin_below),
+        *(scope.run_id, selection.task, selection.since, selection.until),
+    )
+    driver: Any = connection.connection.driver_connection
+    # Parameters of the server's own: the user's text is sent as it stands, percent signs and all, and Postgres
+    # takes one statement only.
+    with _explained(where), psycopg.RawCursor(driver) as cursor:
+        cursor.execute(f"{_BEFORE}{where}{_AFTER}", values)
+
+
+@contextmanager
+def _explained(where: str) -> Iterator[None]:
+    """Say what Postgres holds against the user's SQL, and where in it."""
+    try:
+        yield
+    except psycopg.errors.QueryCanceled:
+        raise ConfigurationError(
+            "Choosing the jobs took too long; simplify --where, or raise database.where_timeout_s."
+        ) from None
+    except psycopg.OperationalError as error:
+        raise DatabaseUnavailableError(f"Postgres failed: {' '.join(str(error).split())} Try again.") from error
+    except psycopg.Error as error:
+        if where == _EVERY_JOB:
+            raise
+        raise ConfigurationError(f"Postgres cannot run --where: {_fault(error, where)}.") from None
+
+
+def _fault(error: psycopg.Error, where: str) -> str:
+    said = " ".join((error.diag.message_primary or str(error)).split())
+    position = int(error.diag.statement_position or 0) - len(_BEFORE)
+    if not 0 < position <= len(where):
+        return f"{said}, in {where}"
+    return f"{said}, at character {position}: {where[position - 1 :]}"

@@ -1,0 +1,129 @@
+"""What an evaluation reads, and where it is kept."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import polars as pl
+from sqlalchemy import func, insert, select
+
+from infra.database import database_errors
+from tasks.domain import RunCost
+from tasks.evaluation.scores import Cost, Evaluation
+from tasks.results.read import read_failures, read_results
+from tasks.results.tables import EVALUATION, RUN
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from sqlalchemy import Engine
+
+    from tasks.domain import RunSpec
+    from tasks.evaluation.compare import SpecResults
+
+_VIEW = ["video_uri", "start_s", "end_s"]
+_PAID = ("frames_decoded", "bytes_fetched", "fetch_ms", "decode_ms")
+
+
+def read_answers(engine: Engine, spec: RunSpec, *, name: str, dataset: str, jobs: pl.DataFrame) -> SpecResults:
+    """Read how a manifest's jobs ended under a spec, and what that took.
+
+    Args:
+        engine: The database.
+        spec: The way of asking.
+        name: What to call it.
+        dataset: Where its results are.
+        jobs: The manifest's: `job_id`, `job_digest`, `video_uri`, `start_s`, `end_s`. Results of what a job asked
+            before it was changed are left out.
+
+    Raises:
+        DatabaseUnavailableError: Postgres did not answer.
+    """
+    # Who only looks at an evaluation does without SciPy, which takes long to import.
+    from tasks.evaluation.compare import SpecResults  # noqa: PLC0415
+
+    key = {"dataset": dataset, "spec_id": spec.spec_id}
+    asked = jobs.select("job_id", "job_digest", *_VIEW)
+    labels = read_results(engine, **key).join(asked, on=["job_id", "job_digest"], maintain_order="left")
+    failures = read_failures(engine, **key).join(asked, on=["job_id", "job_digest"], maintain_order="left")
+    return SpecResults(
+        name=name,
+        spec_id=spec.spec_id,
+        model=spec.model.name,
+        sampling=spec.sampling.model_dump(mode="json"),
+        labels=labels.select("job_id", "label", "probabilities"),
+        failed=failures["job_id"].to_list(),
+        cost=_cost_of(engine, labels),
+    )
+
+
+def save_evaluation(engine: Engine, evaluation: Evaluation) -> UUID:
+    """Keep an evaluation; gives its id.
+
+    Raises:
+        DatabaseUnavailableError: Nothing was kept.
+    """
+    evaluation_id = uuid4()
+    row = {
+        "evaluation_id": evaluation_id,
+        "dataset": evaluation.dataset,
+        "manifest_uri": evaluation.manifest_uri,
+        "body": json.loads(evaluation.to_json()),
+        "created_at": func.now(),
+    }
+    with database_errors(), engine.begin() as connection:
+        connection.execute(insert(EVALUATION).values(**row))
+    return evaluation_id
+
+
+def last_evaluation(engine: Engine, *, dataset: str) -> Evaluation | None:
+    """Read the newest evaluation of a dataset; None where there is none.
+
+    Raises:
+        DatabaseUnavailableError: Postgres did not answer.
+    """
+    newest = EVALUATION.c.created_at.desc()
+    query = select(EVALUATION.c.body).where(EVALUATION.c.dataset == dataset).order_by(newest).limit(1)
+    with database_errors(), engine.connect() as connection:
+        body = connection.execute(query).scalar_one_or_none()
+    return None if body is None else Evaluation.from_json(json.dumps(body))
+
+
+def _cost_of(engine: Engine, labels: pl.DataFrame) -> Cost:
+    """Sum what labels took: a video once, whatever is asked about it, and the runs that wrote them."""
+    if labels.is_empty():
+        return Cost()
+    # Jobs on one video may be shown it by several samplers; each of these was paid for once.
+    # Sorted, so that sums of the same rows round alike.
+    passes = labels.group_by(*_VIEW, "sampler").agg(pl.col(*_PAID).max()).sort(*_VIEW, "sampler")
+    videos = passes.group_by(_VIEW, maintain_order=True).agg(pl.col("fetch_ms", "decode_ms").sum())
+    cached = videos.filter((pl.col("fetch_ms") == 0) & (pl.col("decode_ms") == 0))
+    runs = _runs(engine, labels["run_id"].unique().to_list())
+    wall_s = sum(run.loaded_ms for run in runs) / 1e3
+    return Cost(
+        wall_s=wall_s or None,
+        jobs_per_s=sum(run.jobs for run in runs) / wall_s if wall_s else None,
+        videos=len(videos),
+        videos_cached=len(cached),
+        frames_decoded=_sum(passes["frames_decoded"]),
+        decode_s=float(videos["decode_ms"].sum()) / 1e3,
+        bytes_read=_sum(passes["bytes_fetched"]),
+        engine_s=float(labels["inference_ms"].sum()) / 1e3,
+    )
+
+
+def _sum(counts: pl.Series) -> int | None:
+    """Sum what was counted; None where some rows are from before it was."""
+    return None if counts.null_count() else int(counts.sum())
+
+
+def _runs(engine: Engine, run_ids: list[str]) -> list[RunCost]:
+    query = select(RUN).where(RUN.c.run_id.in_(run_ids), RUN.c.wall_ms.is_not(None))
+    with database_errors(), engine.connect() as connection:
+        rows = connection.execute(query).mappings().all()
+    same = ("wall_ms", "engines", "gpus", "prompt_tokens", "cached_tokens")
+    return [
+        RunCost(jobs=row["jobs_labelled"] + row["jobs_failed"], **{name: row[name] for name in same}) for row in rows
+    ]

@@ -1,0 +1,131 @@
+"""Margins below which jobs are asked again, one per spec, in a table of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import insert
+
+from infra.database import database_errors
+from infra.errors import ConfigurationError
+from tasks.domain.spec import FITTED
+from tasks.results.stage import ASKED, staged_jobs
+from tasks.results.tables import RESULT, ROUTE, SPEC
+from tasks.routing.sample import AskedTwice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from sqlalchemy import Engine, Row
+
+    from tasks.domain import Job, RunSpec
+    from tasks.routing.fit import RouteFit
+
+_TIMES = ("decode_ms", "preprocess_ms", "inference_ms")
+_READ = ("job_id", "spec_id", "label", "margin", "sampler", "frames_decoded", *_TIMES)
+
+
+def ask_again_below(engine: Engine, spec: RunSpec) -> float | None:
+    """Give the margin below which a spec's jobs are asked again; None where none is.
+
+    Raises:
+        ConfigurationError: It is to be a fitted one, and was never fitted.
+        DatabaseUnavailableError: Postgres did not answer.
+    """
+    cascade = spec.sampling.cascade
+    if cascade != FITTED:
+        return cascade
+    with database_errors(), engine.connect() as connection:
+        query = select(ROUTE.c.ask_again_below).where(ROUTE.c.spec_id == spec.spec_id)
+        below: float | None = connection.execute(query).scalar_one_or_none()
+    if below is None:
+        raise ConfigurationError(
+            "No margin was fitted for this way of asking; fit one by `reelabel route fit MANIFEST` with the same "
+            "options, or name it, such as --cascade 0.5."
+        )
+    return below
+
+
+def asked_twice(engine: Engine, *, dataset: str, first: RunSpec, lossless: RunSpec, jobs: Sequence[Job]) -> AskedTwice:
+    """Read how those of a manifest's jobs whose answer it knows were answered both ways.
+
+    Raises:
+        DatabaseUnavailableError: Postgres did not answer.
+    """
+    known = {job.job_id: job for job in jobs if job.answer is not None}
+    same_job = (RESULT.c.job_id == ASKED.c.job_id) & (RESULT.c.job_digest == ASKED.c.job_digest)
+    query = (
+        select(*(RESULT.c[name] for name in _READ))
+        .join(ASKED, same_job)
+        .where(RESULT.c.dataset == dataset, RESULT.c.spec_id.in_([first.spec_id, lossless.spec_id]))
+    )
+    rows: dict[str, dict[str, Row[Any]]] = {first.spec_id: {}, lossless.spec_id: {}}
+    with staged_jobs(engine, list(known.values())) as connection:
+        for row in connection.execute(query):
+            rows[row.spec_id][row.job_id] = row
+    firsts, seconds = rows[first.spec_id], rows[lossless.spec_id]
+    both = sorted(firsts.keys() & seconds.keys())
+    return _columns([(known[job_id], firsts[job_id], seconds[job_id]) for job_id in both])
+
+
+def save_route(
+    engine: Engine, fit: RouteFit, *, specs: tuple[RunSpec, RunSpec, RunSpec], dataset: str, manifest_uri: str
+) -> None:
+    """Keep a fitted margin with what it was fitted on; replaces the one before.
+
+    Args:
+        engine: The database.
+        fit: The margin.
+        specs: The cascade for which it holds, and the two ways between which it decides.
+        dataset: Where the answers are.
+        manifest_uri: Where their jobs are.
+
+    Raises:
+        DatabaseUnavailableError: Nothing was changed.
+    """
+    cascade, first, lossless = specs
+    row = {
+        "ask_again_below": fit.below,
+        "dataset": dataset,
+        "manifest_uri": manifest_uri,
+        "first_spec_id": first.spec_id,
+        "lossless_spec_id": lossless.spec_id,
+        "jobs": fit.jobs,
+        "target": fit.target,
+        "accuracy": fit.held_out.accuracy,
+        "first_accuracy": fit.first.accuracy,
+        "lossless_accuracy": fit.lossless.accuracy,
+        "asked_again": fit.held_out.asked_again,
+        "frames_decoded": fit.held_out.frames_decoded,
+        "first_frames": fit.first.frames_decoded,
+        "lossless_frames": fit.lossless.frames_decoded,
+        "created_at": func.now(),
+    }
+    with database_errors(), engine.begin() as connection:
+        body = cascade.model_dump(mode="json")
+        connection.execute(insert(SPEC).values(spec_id=cascade.spec_id, body=body).on_conflict_do_nothing())
+        statement = insert(ROUTE).values(spec_id=cascade.spec_id, **row)
+        connection.execute(statement.on_conflict_do_update(index_elements=["spec_id"], set_=row))
+
+
+def _columns(rows: Sequence[tuple[Job, Row[Any], Row[Any]]]) -> AskedTwice:
+    firsts, seconds = [first for _, first, _ in rows], [second for _, _, second in rows]
+    return AskedTwice(
+        videos=np.array([job.video_uri for job, _, _ in rows], np.str_),
+        tasks=np.array([job.task or "" for job, _, _ in rows], np.str_),
+        subtasks=np.array([job.subtask or "" for job, _, _ in rows], np.str_),
+        margins=np.array([row.margin if row.sampler == "keyframes" else np.inf for row in firsts], np.float64),
+        first_right=np.array([first.label == job.answer for job, first, _ in rows], np.bool_),
+        second_right=np.array([second.label == job.answer for job, _, second in rows], np.bool_),
+        first_frames=np.array([row.frames_decoded or 0 for row in firsts], np.int64),
+        second_frames=np.array([row.frames_decoded or 0 for row in seconds], np.int64),
+        first_s=np.array([_seconds(row) for row in firsts], np.float64),
+        second_s=np.array([_seconds(row) for row in seconds], np.float64),
+    )
+
+
+def _seconds(row: Row[Any]) -> float:
+    return float(sum(getattr(row, name) for name in _TIMES)) / 1e3

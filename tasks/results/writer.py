@@ -1,0 +1,88 @@
+"""Writing shards as they end: those that end while others are written go together into the next transaction."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from infra.errors import DatabaseUnavailableError
+from tasks.results.write import EndedShard, RunKey, write_shards
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Engine
+
+    from tasks.domain import Failure, JobResult
+    from tasks.plans.lease import Lease
+
+# Each is locked until the transaction ends, and all writers' locks share a table of some thousand places.
+_MOST_JOBS = 400
+_Waiting = tuple[EndedShard, "Future[None]"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardWriter:
+    """Writes shards of one plan, from any number of threads; a transaction of several costs little more than of one.
+
+    Nobody waits for a group to fill: who finds nobody writing writes what has gathered.
+
+    Attributes:
+        engine: The database.
+        run: What the rows carry.
+    """
+
+    engine: Engine
+    run: RunKey
+    _gathered: deque[_Waiting] = field(default_factory=deque, init=False, repr=False)
+    _turn: Lock = field(default_factory=Lock, init=False, repr=False)
+
+    def write(
+        self,
+        results: Sequence[JobResult],
+        failures: Sequence[Failure],
+        *,
+        lease: Lease | None = None,
+        report: dict[str, Any] | None = None,
+    ) -> None:
+        """Write how a shard's jobs ended, and end it; see `write_shards`.
+
+        Raises:
+            LeaseLostError: Another worker has the shard; nothing of it was written.
+            DatabaseUnavailableError: Nothing of it was written.
+        """
+        done = Future[None]()
+        self._gathered.append((EndedShard(results=results, failures=failures, lease=lease, report=report), done))
+        with self._turn:
+            while not done.done():
+                self._write(self._take())
+        done.result()
+
+    def _take(self) -> list[_Waiting]:
+        """Take shards in the order they came: one, and others as far as they fit."""
+        group: list[_Waiting] = []
+        while self._gathered and (not group or sum(map(_jobs, [*group, self._gathered[0]])) <= _MOST_JOBS):
+            group.append(self._gathered.popleft())
+        return group
+
+    def _write(self, group: list[_Waiting]) -> None:
+        try:
+            write_shards(self.engine, run=self.run, shards=[shard for shard, _ in group])
+        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+            if len(group) > 1 and isinstance(error, Exception) and not isinstance(error, DatabaseUnavailableError):
+                for each in group:  # the fault may be one shard's alone
+                    self._write([each])
+            else:
+                for _, done in group:
+                    done.set_exception(error)
+        else:
+            for _, done in group:
+                done.set_result(None)
+
+
+def _jobs(waiting: _Waiting) -> int:
+    shard, _ = waiting
+    return len(shard.results) + len(shard.failures)

@@ -1,0 +1,47 @@
+"""Which frames of a video lie in a segment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from tasks.domain.segment import Segment
+
+# A time that only rounding puts outside is inside; frames are much further apart.
+_ROUNDED_S = 1e-4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """Frames of a segment.
+
+    Attributes:
+        numbers: Which of the frames; shape (M,), M >= 1, int64.
+        is_outside: Whether none lies in the segment, so that the last one before it stands for it.
+    """
+
+    numbers: npt.NDArray[np.int64]
+    is_outside: bool
+
+
+def cut(times_s: npt.NDArray[np.float64], segment: Segment, *, first_s: float) -> Cut:
+    """Find the frames of a segment.
+
+    Args:
+        times_s: When frames are shown, in any order; shape (N,), N >= 1.
+        segment: Counted from the video's first frame.
+        first_s: When that is shown, by the same clock as `times_s`.
+    """
+    start_s = first_s + (segment.start_s or 0.0) - _ROUNDED_S
+    end_s = np.inf if segment.end_s is None else first_s + segment.end_s + _ROUNDED_S
+    inside = np.flatnonzero((times_s >= start_s) & (times_s <= end_s))
+    if inside.size:
+        return Cut(inside, is_outside=False)
+    earlier = np.where(times_s < start_s, times_s, -np.inf)
+    last = earlier.argmax() if np.isfinite(earlier).any() else times_s.argmin()
+    return Cut(np.array([last], np.int64), is_outside=True)

@@ -1,0 +1,60 @@
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from benchmarks.pipeline.busy import CoresBusy
+from benchmarks.pipeline.cores import Cores, EngineBinding, descendants
+
+PARENT = (
+    "import subprocess, sys, time\n"
+    "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+    "print('ready', flush=True)\n"
+    "time.sleep(60)\n"
+)
+
+
+@pytest.fixture
+def cores():
+    """The two sides, one core of this machine's each; the same one where there is but one."""
+    available = sorted(os.sched_getaffinity(0))
+    return Cores(engine=frozenset(available[:1]), host=frozenset(available[-1:]))
+
+
+@pytest.fixture
+def parent():
+    process = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, start_new_session=True)
+    process.stdout.readline()
+    yield process
+    for pid in descendants(process.pid):
+        os.kill(pid, 9)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_an_engine_keeps_to_its_cores_and_what_it_starts_to_the_hosts(parent, cores):
+    with EngineBinding(parent.pid, cores):
+        [child] = descendants(parent.pid)
+
+        assert os.sched_getaffinity(parent.pid) == cores.engine
+        assert os.sched_getaffinity(child) == cores.host
+
+
+def test_nothing_is_bound_without_cores(parent):
+    before = os.sched_getaffinity(parent.pid)
+
+    with EngineBinding(parent.pid, Cores()):
+        assert os.sched_getaffinity(parent.pid) == before
+
+
+def test_busy_shares_are_those_of_the_interval(cores):
+    with CoresBusy(cores) as busy:
+        began_s = time.time()
+        time.sleep(1)
+        share = busy.engine(began_s, time.time())
+
+    assert 0 <= share <= 1
+    assert busy.engine(began_s - 10, began_s - 9) is None

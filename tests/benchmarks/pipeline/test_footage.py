@@ -1,0 +1,27 @@
+from pathlib import Path
+
+from benchmarks.media.footage import make_footage
+from tasks.domain import Sampling
+from tasks.video.extract import extract_keyframes
+from tasks.video.limits import Limits
+
+
+def test_clips_of_one_minute_differ_and_are_as_long_as_they_should_be(tmp_path):
+    paths = make_footage(tmp_path, count=12, width_px=240, height_px=240)
+
+    shown = [extract_keyframes(path, sampling=Sampling(num_frames=16), limits=Limits()) for path in paths]
+
+    assert len({frames.images.tobytes() for frames in shown}) == 12
+    assert all(30 <= frames.duration_s <= 45 for frames in shown)
+    assert {(frames.method, frames.reason) for frames in shown} == {("index", "")}
+
+
+def test_clips_are_made_once(tmp_path):
+    first = make_footage(tmp_path, count=2, width_px=240, height_px=240)
+    before = [path.stat().st_mtime_ns for path in first]
+
+    again = make_footage(tmp_path, count=3, width_px=240, height_px=240)
+
+    assert again[:2] == first
+    assert [path.stat().st_mtime_ns for path in again[:2]] == before
+    assert not list(Path(again[0].parent).glob("*.part*"))

@@ -1,0 +1,95 @@
+"""The benchmark's clips have the keyframes they are said to have, and its answers are balanced."""
+
+import av
+import polars as pl
+import pytest
+
+from benchmarks.trade.clips import CLIPS, fit_clips, kept_trade, make_trade
+from benchmarks.trade.mix import KEYFRAMES, MOTION, SCENE, block, mix
+from tasks.demo.scenes import SCENE_QUESTIONS
+
+CELLS = pl.DataFrame(
+    [(cell.task, cell.subtask, cell.answer, cell.keyframes) for cell in mix(CLIPS)],
+    schema=["task", "subtask", "answer", "keyframes"],
+    orient="row",
+)
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return make_trade(tmp_path_factory.mktemp("trade"), clips=len(block()))
+
+
+def keyframes_in(uri):
+    with av.open(uri) as container:
+        return sum(frame.key_frame for frame in container.decode(video=0))
+
+
+def test_the_default_asks_over_a_thousand_questions():
+    assert CELLS.height == CLIPS >= 1_000
+    assert CLIPS % len(block()) == 0
+
+
+@pytest.mark.parametrize("keyframes", KEYFRAMES)
+def test_a_fifth_of_the_clips_has_each_number_of_keyframes_half_of_them_about_motion(keyframes):
+    counts = dict(CELLS.filter(keyframes=keyframes).group_by("task").len().iter_rows())
+
+    assert counts == {SCENE: CLIPS // 10, MOTION: CLIPS // 10}
+
+
+def test_every_choice_is_right_as_often_as_the_others_so_that_chance_is_a_quarter():
+    counts = CELLS.group_by("subtask", "keyframes", "answer").len()
+
+    assert counts.group_by("subtask", "keyframes").agg(pl.col("len").n_unique(), choices=pl.len()).select(
+        (pl.col("len") == 1).all(), (pl.col("choices") == 4).all()
+    ).row(0) == (True, True)
+    assert set(counts["subtask"]) == set(SCENE_QUESTIONS)
+
+
+def test_every_clip_has_the_keyframes_and_frames_it_is_said_to_have(manifest):
+    for uri, keyframes, frames in manifest.select("video_uri", "keyframes", "frames").iter_rows():
+        assert keyframes_in(uri) == keyframes
+        with av.open(uri) as container:
+            assert container.streams.video[0].frames == frames
+
+
+def test_every_job_asks_about_a_clip_of_its_own(manifest):
+    assert manifest["video_uri"].n_unique() == manifest["job_id"].n_unique() == manifest.height
+    assert manifest.select(pl.col("answer").is_in(pl.col("choices")).all()).item()
+
+
+def test_one_seed_makes_one_benchmark(tmp_path):
+    first, second, other = (
+        make_trade(tmp_path / name, clips=8, seed=seed, uri_prefix="s3://x")
+        for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    )
+
+    assert first.equals(second)
+    assert not first.equals(other)
+    for path in (tmp_path / "a").glob("*.mp4"):
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_kept_clips_are_made_once_and_anew_where_others_are_asked_for(tmp_path):
+    first = kept_trade(tmp_path, clips=4, seed=3)
+    clip = tmp_path / "seed-3" / "trade-0000.mp4"
+    clip.write_bytes(b"as it was left")
+
+    assert kept_trade(tmp_path, clips=4, seed=3).equals(first)
+    assert clip.read_bytes() == b"as it was left"
+    assert kept_trade(tmp_path, clips=5, seed=3).height == 5
+    assert clip.read_bytes() != b"as it was left"
+
+
+def test_kept_clips_may_be_moved(tmp_path):
+    kept_trade(tmp_path / "here", clips=2, seed=3)
+    (tmp_path / "here").rename(tmp_path / "there")
+
+    uris = kept_trade(tmp_path / "there", clips=2, seed=3)["video_uri"]
+
+    assert uris.to_list() == [f"{tmp_path}/there/seed-3/trade-000{number}.mp4" for number in range(2)]
+
+
+@pytest.mark.parametrize(("clips", "other"), [(160, 160), (320, 160), (CLIPS, 640)])
+def test_routing_learns_from_half_as_many_other_clips_balanced_in_full(clips, other):
+    assert fit_clips(clips) == other

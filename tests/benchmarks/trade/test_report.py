@@ -1,0 +1,156 @@
+"""The report tells what keyframes cost, where, and what asking again gives back."""
+
+import io
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import polars as pl
+import pytest
+from rich.console import Console
+
+from benchmarks.trade.asking import ANSWER_SCHEMA, Answers
+from benchmarks.trade.fitting import learn
+from benchmarks.trade.mix import MOTION, SCENE, mix
+from benchmarks.trade.picture import draw
+from benchmarks.trade.report import Trade
+from benchmarks.trade.tables import (
+    accuracy_table,
+    cost_table,
+    curve_table,
+    margin_table,
+    still_table,
+    threshold_table,
+)
+from benchmarks.trade.ways import AUTO, FAITHFUL, KEYFRAMES, cascade_of, specs_of
+from tasks.demo.scenes import SCENE_QUESTIONS
+from tasks.domain import ModelIdentity
+
+FRAMES, LENGTH_S = 80, 8
+
+
+@pytest.fixture(scope="module")
+def manifest():
+    cells = mix(320)
+    return pl.DataFrame(
+        {
+            "job_id": [str(number) for number in range(len(cells))],
+            "video_uri": [f"{number}.mp4" for number in range(len(cells))],
+            "answer": [cell.answer for cell in cells],
+            "task": [cell.task for cell in cells],
+            "subtask": [cell.subtask for cell in cells],
+            "keyframes": [cell.keyframes for cell in cells],
+        }
+    )
+
+
+def answers(manifest, *, sampler, is_blind):
+    """Answer rightly and surely; where blind, by the first choice and without being sure."""
+    rows = [
+        {
+            "job_id": row["job_id"],
+            "label": SCENE_QUESTIONS[row["subtask"]][1][0] if is_blind(row) else row["answer"],
+            "probabilities": [0.25] * 4 if is_blind(row) else [0.97, 0.01, 0.01, 0.01],
+            "margin": 0.05 if is_blind(row) else 0.96,
+            "sampler": sampler,
+            "frames_decoded": row["keyframes"] if sampler == "keyframes" else FRAMES,
+            "decode_s": 0.01,
+            "engine_s": 0.02,
+            "keyframe_ms": [number * LENGTH_S * 1000 // row["keyframes"] for number in range(row["keyframes"])],
+            "duration_s": float(LENGTH_S),
+        }
+        for row in manifest.iter_rows(named=True)
+    ]
+    return Answers(rows=pl.DataFrame(rows, schema=ANSWER_SCHEMA), wall_s=8.0)
+
+
+def is_blind(row):
+    return row["task"] == MOTION and row["keyframes"] == 1
+
+
+def answer(manifest, spec):
+    """Answer as a model does that sees everything losslessly, and scenes by keyframes."""
+    if spec.sampling.sampler == "qwen2_vl":
+        return answers(manifest, sampler="qwen2_vl", is_blind=lambda _: False)
+    return answers(manifest, sampler="keyframes", is_blind=is_blind)
+
+
+@pytest.fixture(scope="module")
+def trade(manifest):
+    model = ModelIdentity(name="m", fingerprint="f", dtype="float32")
+    fitted = learn(manifest, model, lambda _, spec: answer(manifest, spec), seed=7)
+    specs = specs_of(model) | fitted.specs_of(model)
+    return Trade.of(manifest, {name: answer(manifest, spec) for name, spec in specs.items()}, specs, fitted)
+
+
+def printed(table):
+    console = Console(width=160, file=io.StringIO())
+    console.print(table)
+    return console.file.getvalue()
+
+
+def test_clips_of_one_keyframe_are_at_chance_about_motion_alone(trade):
+    assert trade.accuracy(KEYFRAMES, 1, task=MOTION) == pytest.approx(0.25)
+    assert trade.accuracy(KEYFRAMES, 1, task=SCENE) == trade.accuracy(KEYFRAMES, 2, task=MOTION) == 1.0
+
+
+def test_frames_are_counted_by_task(trade):
+    assert trade.frames_decoded(FAITHFUL) == 320 * FRAMES
+    assert trade.frames_decoded(KEYFRAMES, SCENE) == 32 * (1 + 2 + 4 + 8 + 16)
+
+
+def test_what_routing_goes_by_is_learnt(trade):
+    route = trade.fitted.routes[KEYFRAMES]
+
+    assert trade.fitted.still.tasks == (SCENE,)
+    assert 0.05 < route.below < 0.96
+    assert route.held_out.accuracy >= 0.99
+    assert route.held_out.asked_again == pytest.approx(0.1, abs=0.02)
+
+
+def test_ways_go_by_what_was_learnt(trade):
+    specs = trade.fitted.specs_of(ModelIdentity(name="m"))
+
+    assert specs[AUTO].sampling.still_tasks == (SCENE,)
+    assert specs[f"{KEYFRAMES}, cascade"].sampling.cascade == trade.fitted.routes[KEYFRAMES].below
+    assert specs[f"{AUTO}, cascade"].sampling.cascade == trade.fitted.routes[AUTO].below
+
+
+def test_each_threshold_is_tried_on_questions_about_motion(trade):
+    tried = {each.name: each for each in trade.fitted.tried}
+
+    everything, one, many = (
+        tried["all by faithful"],
+        tried["none: clips of one keyframe alone"],
+        tried["min_keyframes 8"],
+    )
+    assert (everything.by_keyframes, everything.frames_decoded) == (0.0, 160 * FRAMES)
+    assert (one.by_keyframes, many.by_keyframes) == (0.8, pytest.approx(0.4))
+    assert one.frames_decoded == 32 * (FRAMES + 2 + 4 + 8 + 16) < many.frames_decoded < everything.frames_decoded
+    assert everything.accuracy == one.accuracy == 1.0  # only clips of one keyframe leave this model blind
+
+
+def test_a_fitted_margin_makes_a_spec_that_can_be_run():
+    spec = specs_of(ModelIdentity(name="m", fingerprint="f", dtype="float32"))[KEYFRAMES]
+
+    sampling = cascade_of(spec, float(np.nextafter(1.0, 2))).sampling
+
+    assert (sampling.sampler, sampling.cascade, sampling.lossless) == (KEYFRAMES, 1.0, "qwen2_vl")
+
+
+def test_the_tables_name_every_subtask_way_and_threshold(trade):
+    by_way = printed(accuracy_table(trade, KEYFRAMES)) + printed(cost_table(trade)) + printed(curve_table(trade, AUTO))
+    learnt = [printed(table(trade.fitted)) for table in (still_table, threshold_table, margin_table)]
+
+    assert all(word in by_way for word in (*SCENE_QUESTIONS, KEYFRAMES, FAITHFUL, AUTO, "0.25"))
+    assert all("320 other clips, seed 7" in each for each in learnt)
+    assert "not surely" in learnt[0]
+    assert "the usual: min_keyframes 4" in learnt[1]
+
+
+def test_the_picture_shows_every_way_with_its_interval_and_every_cascade_as_a_line(trade):
+    picture = ET.fromstring(draw(trade))
+    text = "".join(picture.itertext())
+
+    assert all(spec.name in text for spec in trade.evaluation.specs)
+    assert len(list(picture.iter("{http://www.w3.org/2000/svg}circle"))) == 2 * len(trade.evaluation.specs)
+    assert len(list(picture.iter("{http://www.w3.org/2000/svg}polyline"))) == 2 * len(trade.curves)

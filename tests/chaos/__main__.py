@@ -1,0 +1,70 @@
+"""`make chaos`: trials, and a table of what struck how often; exit 1 where anything is wrong."""
+
+import argparse
+import random
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from tempfile import mkdtemp
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.chaos.record import keep, recorded
+from tests.chaos.suite import run_suite
+
+_CONSOLE = Console()
+
+
+def main():
+    """Run the suite as its options say."""
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # so that nothing is left running
+    options = _options()
+    folder = Path(mkdtemp(prefix="reelabel-chaos-"))
+    _CONSOLE.print(f"Seed {options.seed}; logs are in {folder}.")
+    wanted = {name: getattr(options, name) for name in ("trials", "seed", "engine", "clips")}
+    outcomes = []
+    for outcome in run_suite(folder, **wanted) if options.trials else ():
+        outcomes.append(outcome)
+        _CONSOLE.print(_line(outcome), style="red" if outcome.wrong else "", soft_wrap=True)
+        if options.record:
+            keep(options.record, outcome, engine=options.engine, seed=options.seed)
+    if options.record:
+        outcomes = recorded(options.record, engine=options.engine)
+    _CONSOLE.print(_table(outcomes))
+    wrong = sum(bool(outcome.wrong) for outcome in outcomes)
+    _CONSOLE.print(f"{len(outcomes)} trials, {wrong} of them wrong; engine {options.engine}.")
+    return 1 if wrong or not outcomes else 0
+
+
+def _options():
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--trials", type=int, default=5, help="how many runs are broken; 0 prints the record")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="what strikes when")
+    parser.add_argument("--engine", choices=["openai", "vllm"], default="openai", help="a warm one, or a run's own")
+    parser.add_argument("--clips", type=int, default=100, help="of three jobs each")
+    parser.add_argument("--record", type=Path, help="file to which outcomes are added; the table is of all in it")
+    return parser.parse_args()
+
+
+def _line(outcome):
+    fate = "; ".join(outcome.wrong) or "whole"
+    where = "by a worker" if outcome.by_worker else "by the command"
+    struck = ", ".join(f"{count}x {name}" if count > 1 else name for name, count in outcome.struck.items())
+    return (
+        f"Trial {outcome.number} ({where}): {fate}; {struck or 'nothing struck'}; {outcome.tries} tries, "
+        f"{outcome.retried_failures} failures asked again, {outcome.seconds:.0f} s."
+    )
+
+
+def _table(outcomes):
+    struck = sum((outcome.struck for outcome in outcomes), Counter())
+    table = Table("fault", "struck", "in trials")
+    for name, count in struck.most_common():
+        table.add_row(name, str(count), str(sum(name in outcome.struck for outcome in outcomes)))
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

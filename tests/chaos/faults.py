@@ -1,0 +1,151 @@
+"""What is broken, each by a name of its own."""
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+
+from infra.embedded import ServiceName
+from tests.chaos.world import kill
+
+_SPELL_S = (1.0, 5.0)
+_FORWARD_LEASES = """
+UPDATE reelabel.shard SET lease_until = clock_timestamp() - interval '1 second' WHERE lease_until > clock_timestamp()
+"""
+_FLOW_COMMANDS = ("prefect.flow_engine", "prefect.engine", "flow-run execute")  # as Prefect's workers run a flow
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One kind of fault.
+
+    Attributes:
+        strike: Called with the world, the run's process id and a random generator; gives whether it struck: a
+            process that was not there cannot be killed.
+        needs: What a world must have: `engine` (of its own), `worker` (runs the flow), `disk`.
+    """
+
+    name: str
+    strike: object = field(repr=False)
+    needs: str = ""
+
+
+def _processes(pid):
+    """List a process and all below it, with their command lines."""
+    with suppress(OSError):
+        yield pid, Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            for child in (thread / "children").read_text().split():
+                yield from _processes(int(child))
+
+
+def _below(roots, *words):
+    """List the processes of some trees whose command lines hold one of some words."""
+    trees = [_processes(root) for root in roots if root is not None]
+    return [pid for tree in trees for pid, command in tree if any(word in command for word in words)]
+
+
+def _kill_one(pids, rng):
+    return bool(pids) and kill(rng.choice(pids))
+
+
+def _kill_flow(world, pid, rng):
+    below = _below([world.pid(ServiceName.WORKER)], *_FLOW_COMMANDS)
+    return _kill_one(below or [pid], rng)
+
+
+def _kill_decoder(world, pid, rng):
+    return _kill_one(_below([pid, world.pid(ServiceName.WORKER)], "spawn_main"), rng)
+
+
+def _kill_engine(world, pid, rng):
+    return _kill_one(_below([pid, world.pid(ServiceName.WORKER)], "tasks.model.child"), rng)
+
+
+def _kill_worker(world, _pid, _rng):
+    struck = [kill(each) for each in _below([world.pid(ServiceName.WORKER)], "")]
+    return any(struck)
+
+
+def _kill_service(name):
+    def strike(world, _pid, _rng):
+        pid = world.pid(name)
+        return pid is not None and kill(pid)
+
+    return strike
+
+
+def _kill_several(world, pid, rng):
+    struck = [fault.strike(world, pid, rng) for fault in rng.sample(_KILLS, 3)]
+    return sum(struck) > 1
+
+
+def _slow_store(world, _pid, rng):
+    with world.store.slow(rng.uniform(0.05, 0.5)):
+        time.sleep(rng.uniform(*_SPELL_S))
+    return True
+
+
+def _failing_store(status):
+    def strike(world, _pid, rng):
+        with world.store.answering(status):
+            time.sleep(rng.uniform(*_SPELL_S))
+        return True
+
+    return strike
+
+
+def _cut_bodies(world, _pid, rng):
+    world.store.cut(rng.randint(1, 5))
+    time.sleep(rng.uniform(*_SPELL_S))
+    struck, world.store.cuts_left = world.store.cuts_left < 1, 0
+    return struck
+
+
+def _fill_disk(world, _pid, rng):
+    filler = world.disk / "filler"
+    try:
+        with suppress(OSError), filler.open("wb") as file:
+            while True:
+                os.write(file.fileno(), bytes(1 << 20))
+        time.sleep(rng.uniform(*_SPELL_S))
+    finally:
+        filler.unlink()
+    return True
+
+
+def _cut_database(world, _pid, rng):
+    with world.database.shut():
+        time.sleep(rng.uniform(0, 2))
+    return True
+
+
+def _forward_leases(world, _pid, _rng):
+    with suppress(psycopg.Error), world.connection() as connection:
+        return connection.execute(_FORWARD_LEASES).rowcount > 0
+    return False
+
+
+_KILLS = [
+    Fault("flow killed", _kill_flow),
+    Fault("extraction child killed", _kill_decoder),
+    Fault("Prefect server killed", _kill_service(ServiceName.PREFECT)),
+    Fault("Postgres killed", _kill_service(ServiceName.POSTGRES)),
+    Fault("S3 server killed", _kill_service(ServiceName.S3)),
+]
+FAULTS = (
+    *_KILLS,
+    Fault("engine killed", _kill_engine, needs="engine"),
+    Fault("worker and its children killed", _kill_worker, needs="worker"),
+    Fault("several killed at once", _kill_several),
+    Fault("S3 slow", _slow_store),
+    Fault("S3 answers 500", _failing_store(500)),
+    Fault("S3 answers 503", _failing_store(503)),
+    Fault("S3 bodies cut in half", _cut_bodies),
+    Fault("disk under the cache full", _fill_disk, needs="disk"),
+    Fault("database connections cut", _cut_database),
+    Fault("clock moved forward on leases", _forward_leases),
+)

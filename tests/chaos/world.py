@@ -1,0 +1,194 @@
+"""Everything that a run stands on, each part apart, so that each can be broken apart."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import httpx
+import psycopg
+from pydantic import SecretStr
+from sqlalchemy.engine import make_url
+
+from infra.embedded import ServiceName, export, start, stop
+from infra.embedded.home import Home
+from infra.login import login_headers
+from infra.objects import ObjectStore
+from infra.settings import Settings
+from tasks.demo.clips import make_demo
+from tests.chaos.gate import Gate
+from tests.vllm_server import KEY, serve_tiny_model
+
+_SERVERS = frozenset({ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT})
+_WATCH_S = 0.5
+_STORE_MIB = 256
+_SHARD_JOBS = 50
+_LEASE_S = 15
+
+
+class World:
+    """Postgres and S3 behind gates, a Prefect server, a worker, a model's server; what dies is started again.
+
+    Attributes:
+        database: The gate before Postgres.
+        store: The gate before S3.
+        settings: Of runs: they go through the gates.
+        disk: Where S3 keeps its data, a disk of its own; None where none could be mounted.
+    """
+
+    def __init__(self, folder, *, model_url):
+        """Start everything.
+
+        Args:
+            folder: An empty one.
+            model_url: Of a server that has the tiny model; None has runs load it themselves.
+        """
+        self._folder = folder
+        self._own = Settings(home=folder / "home")
+        self._ended = threading.Event()
+        self._stack = ExitStack()
+        self._started = []
+        self.disk = self._mount(folder / "home" / "s3" / "data")
+        started = start(self._own, wanted=_SERVERS)
+        self.database, self.store, self._prefect = (
+            Gate(partial(self._port, name)) for name in (ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT)
+        )
+        self.settings = self._gated(started, model_url)
+        self._revive()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def close(self):
+        """End everything, what still runs of a suite that was interrupted too."""
+        self._ended.set()
+        for process in self._started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        stop(self._own.home)
+        self.database.close()
+        self.store.close()
+        self._prefect.close()
+        self._stack.close()
+
+    def _gated(self, started, model_url):
+        url = make_url(started.database.url.get_secret_value()).set(port=self.database.port)
+        database = started.database.model_copy(update={"url": SecretStr(url.render_as_string(hide_password=False))})
+        store = started.store.model_copy(
+            update={"endpoint_url": f"http://127.0.0.1:{self.store.port}", "read_timeout_s": 5, "max_attempts": 3}
+        )
+        prefect = started.prefect.model_copy(update={"api_url": f"http://127.0.0.1:{self._prefect.port}/api"})
+        gated = {"prefect": prefect, "database": database, "store": store, "home": self._folder / "runs"}
+        gated["shard"] = started.shard.model_copy(update={"target_jobs": _SHARD_JOBS})
+        gated["model"] = started.model.model_copy(update={"dtype": "float32"})
+        if model_url:
+            gated["model"] = gated["model"].model_copy(update={"engine": "openai"})
+            gated["server"] = started.server.model_copy(update={"url": model_url, "api_key": SecretStr(KEY)})
+        return started.model_copy(update=gated)
+
+    def environment(self, **changes):
+        """Give the environment of a run; `changes` are settings by variable."""
+        return os.environ | export(self.settings) | changes
+
+    def pid(self, name):
+        """Give a service's process id; None where it has none."""
+        record = Home(self._own.home).record(name)
+        return record.process.pid if record and record.process.is_alive() else None
+
+    @contextmanager
+    def connection(self):
+        """Open the database, past its gate."""
+        url = make_url(self.settings.database.url.get_secret_value())
+        direct = url.set(drivername="postgresql", port=self._port(ServiceName.POSTGRES))
+        with psycopg.connect(direct.render_as_string(hide_password=False), autocommit=True) as connection:
+            yield connection
+
+    def upload(self, clips, seed):
+        """Put clips and their manifest onto the store; gives the manifest's URI and its rows."""
+        root = f"{self.settings.store.uri}/clips"
+        folder = self._folder / "clips"
+        jobs = make_demo(folder, seed=seed, clips=clips, uri_prefix=root)
+        objects = ObjectStore(self.settings.store)
+        for path in sorted(folder.iterdir()):
+            objects.replace(f"{root}/{path.name}", path.read_bytes())
+        return f"{root}/manifest.parquet", jobs
+
+    def start_run(self, arguments, log, **changes):
+        """Start a command of ours in a process group of its own."""
+        command = [sys.executable, "-P", "-m", "flows.cli", *arguments]
+        return self.start(command, log, **changes)
+
+    def start(self, command, log, **changes):
+        """Start a command in a process group of its own."""
+        process = subprocess.Popen(
+            command,
+            env=self.environment(**changes),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=Path(__file__).parents[2],
+        )
+        self._started.append(process)
+        return process
+
+    def cancel_flow_runs(self):
+        """Have Prefect forget runs whose processes are gone, as the automation of `reelabel deploy` does."""
+        url = f"{self.settings.prefect.api_url}/flow_runs"
+        login = login_headers(self.settings.prefect.auth_string)
+        wanted = {"flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "SCHEDULED"]}}}}
+        with suppress(httpx.HTTPError):
+            for run in httpx.post(f"{url}/filter", json=wanted, headers=login).json():
+                crashed = {"state": {"type": "CRASHED", "message": "Lost."}, "force": True}
+                httpx.post(f"{url}/{run['id']}/set_state", json=crashed, headers=login)
+
+    def is_whole(self):
+        """Tell whether every service lives."""
+        return all(self.pid(name) for name in ServiceName)
+
+    def _port(self, name):
+        return Home(self._own.home).record(name).port
+
+    def _mount(self, path):
+        path.mkdir(parents=True)
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={_STORE_MIB}m", "tmpfs", str(path)], capture_output=True, check=False
+        )
+        if mounted.returncode:
+            return None
+        self._stack.callback(subprocess.run, ["umount", "--lazy", str(path)], check=True)
+        return path
+
+    def _watch(self):
+        """Start again what has died, as a supervisor of services does."""
+        while not self._ended.wait(_WATCH_S):
+            if not self.is_whole():
+                with suppress(Exception):
+                    self._revive()
+
+    def _revive(self):
+        start(self._own, wanted=frozenset(ServiceName))
+
+
+def kill(pid):
+    """Kill a process outright; whether it was there."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@contextmanager
+def opened(folder, *, engine):
+    """Have a world with a model's server kept warm, or with none."""
+    with ExitStack() as stack:
+        model_url = None
+        if engine == "openai":
+            (folder / "vllm").mkdir()
+            model_url = stack.enter_context(serve_tiny_model(folder / "vllm"))
+        world = World(folder, model_url=model_url)
+        stack.callback(world.close)
+        yield world

@@ -1,0 +1,47 @@
+import pytest
+
+from flows.asker import make_asker, read_card
+from flows.engine_config import engine_config
+from flows.spec import make_spec
+from infra.errors import ConfigurationError
+from infra.settings import Settings
+from tasks.model.fleet import EngineFleet
+from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.recovery import RecoveringEngine
+from tasks.model.server.asker import ServerAsker
+
+SERVER = {"model": {"engine": "openai", "name": str(TINY_MODEL)}, "server": {"url": "http://127.0.0.1:9/v1"}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "engines"),
+    [
+        pytest.param({}, RecoveringEngine, 1, id="one engine"),
+        pytest.param({"model": {"engines": 2}}, EngineFleet, 2, id="several"),
+        pytest.param(SERVER, ServerAsker, 1, id="a server"),
+    ],
+)
+def test_the_settings_choose_what_answers(tmp_path, monkeypatch, settings, kind, engines):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    asker = make_asker(read_model_card(None), Settings(home=tmp_path, **settings))
+
+    assert (type(asker), asker.engines) == (kind, engines)
+
+
+def test_a_run_may_not_ask_a_server_for_another_model_than_it_has():
+    settings = Settings(**SERVER)
+
+    assert read_card(None, settings).identity.name == TINY_MODEL.name
+    with pytest.raises(ConfigurationError, match="has its own model, not Qwen/Qwen2-VL-2B"):
+        read_card("Qwen/Qwen2-VL-2B", settings)
+
+
+def test_an_engine_makes_room_for_the_frames_that_the_run_asks_for(tmp_path):
+    card, settings = read_model_card(None), Settings(home=tmp_path)
+    spec = make_spec(card, settings, num_frames=64)
+
+    config = engine_config(card, settings, sampling=spec.sampling)
+
+    assert (config.num_frames, config.max_pixels) == (64, spec.sampling.max_pixels)
+    assert engine_config(card, settings).num_frames == settings.sampling.num_frames == 16

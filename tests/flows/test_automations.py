@@ -1,0 +1,85 @@
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from uuid import uuid4
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.states import Failed, Running
+
+from flows.automations import set_automations
+from flows.classify import classify
+from flows.names import TAG
+from flows.progress import Progress
+from flows.pulse import alive
+from infra.database import connect
+from infra.upkeep_settings import NotifySettings
+
+
+@pytest.fixture
+def told():
+    """Address of a web server, and what was posted to it."""
+    posted = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/hook?token=secret-token", posted
+        server.shutdown()
+
+
+@pytest.fixture
+def client(prefect_api):  # noqa: ARG001 - which it talks to
+    with get_client(sync_client=True) as client:
+        yield client
+
+
+@pytest.fixture
+def engine(prefect_services):
+    engine = connect(prefect_services.database)
+    yield engine
+    engine.dispose()
+
+
+def wait_for(posted, text):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if any(text in line for line in posted):
+            return True
+        time.sleep(0.1)
+    raise AssertionError(posted)
+
+
+def test_trouble_is_told_once_to_the_address_that_was_set(client, told, engine, prefect_services):
+    url, posted = told
+    notify = NotifySettings(webhook_url=url, failure_jobs=10, failure_rate=0.5, stall_s=1)
+    set_automations(client, prefect_services.model_copy(update={"notify": notify}))
+    run_id, progress = uuid4(), Progress(processes=1)
+
+    with alive(engine, run_id, progress, notify, beat_s=0.1):
+        progress.jobs_labelled = 4
+        progress.jobs_failed = 5
+        time.sleep(0.5)
+        progress.jobs_failed = 6
+        wait_for(posted, "6 of 10 jobs failed (60%)")
+        wait_for(posted, "no job has ended for 1 s; 10 jobs had ended by then")
+    failed = client.create_flow_run(classify, name="my night", parameters={"manifest": "x"}, tags=[TAG])
+    client.set_flow_run_state(failed.id, Running(), force=True)
+    client.set_flow_run_state(failed.id, Failed(message="No such bucket."), force=True)
+
+    wait_for(posted, "my night Failed: No such bucket.")
+    assert len([line for line in posted if str(run_id) in line]) == 2
+    set_automations(client, prefect_services)
+    names = {automation.name for automation in client.read_automations()}
+    assert names == {"reelabel: end lost runs", "reelabel: start lost runs again"}
+    block = client.read_block_document_by_name("reelabel", "custom-webhook", include_secrets=False)
+    assert "secret-token" not in str(block.data)

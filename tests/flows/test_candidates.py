@@ -1,0 +1,68 @@
+import shutil
+
+import pytest
+
+from flows.candidates import describe, lay_out, read_way
+from infra.errors import ConfigurationError
+from infra.settings import Settings
+from tasks.model.identity import TINY_MODEL
+
+
+def names(*samplers, **options):
+    candidates, baseline = lay_out(samplers, [], Settings(), **options)
+    return [candidate.name for candidate in candidates], baseline
+
+
+def test_the_faithful_sampler_and_sixteen_uniform_frames_stand_beside():
+    # The tiny model was trained with 16 uniform frames: both are one way.
+    assert names("keyframes", "keyframes:4") == (["keyframes:16", "keyframes:4", "uniform:16"], "uniform:16")
+
+
+def test_ways_may_stand_alone_and_are_compared_with_the_first_or_any():
+    assert names("keyframes", "num_frames:8", only=True) == (["keyframes:16", "num_frames:8"], "keyframes:16")
+    assert names("keyframes", only=True, baseline="uniform:8") == (["keyframes:16", "uniform:8"], "uniform:8")
+
+
+@pytest.mark.parametrize("way", ["uniform:8,fps=4.0", "qwen3_vl,fps=1.5,max_frames=32", "molmo2:8", "fps,fps=4.0"])
+def test_a_way_is_written_as_it_is_read(way):
+    choice, frames = read_way(way)
+    (candidate, *_), _ = lay_out([way], [], Settings())
+
+    assert candidate.name == way
+    assert describe(candidate.spec.sampling) == way
+    assert candidate.num_frames == frames
+    assert candidate.sampling == choice
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ("", "names no sampler"),
+        ("uniform:many", "names no sampler"),
+        ("uniform,4", "names no sampler"),
+        ("keyframe", "sampler keyframe: Input should be 'keyframes'"),
+        ("uniform,fps=fast", "fps fast"),
+        ("keyframes,fps=4", "takes no fps"),
+    ],
+)
+def test_what_cannot_be_read_is_explained(way, message):
+    with pytest.raises(ConfigurationError, match=message):
+        lay_out([way], [], Settings())
+
+
+def test_one_way_alone_is_nothing_to_compare():
+    with pytest.raises(ConfigurationError, match="only one way of asking, uniform:16"):
+        lay_out(["uniform:16"], [], Settings())
+
+
+def test_the_same_way_by_two_models_is_told_apart(tmp_path):
+    other = shutil.copytree(TINY_MODEL, tmp_path / "other")
+    candidates, baseline = lay_out(["keyframes"], [str(TINY_MODEL), str(other)], Settings())
+
+    assert baseline == "uniform:16 @ reelabel-tiny"
+    assert [candidate.name for candidate in candidates] == [
+        "keyframes:16 @ reelabel-tiny",
+        "uniform:16 @ reelabel-tiny",
+        "keyframes:16 @ other",
+        "uniform:16 @ other",
+    ]

@@ -1,0 +1,110 @@
+"""A database of another version is named, with what to do, by whatever meets it."""
+
+import pytest
+import sqlalchemy
+
+from flows.backfill import backfill
+from flows.classify import classify
+from flows.commands.show import print_audit, print_results
+from flows.commands.status import show_status
+from flows.extract import extract
+from flows.infer import infer
+from flows.maintain import keep_in_bounds
+from infra.database import connect
+from infra.embedded import export
+from infra.errors import ConfigurationError
+from infra.settings import StoreSettings, load_settings
+from sql.migrate import downgrade, head
+from tasks.demo.clips import make_demo
+from tasks.results.schema import check_schema, prepare_database
+
+# Each stops at the database: before a model is loaded, and before Prefect is asked for anything.
+STARTS = {
+    "classify": classify.fn,
+    "backfill": lambda manifest: backfill.fn(manifest, job_ids=["a"]),
+    "maintain": lambda _: list(keep_in_bounds(load_settings(), dry_run=True)),
+}
+READS = {
+    "audit": lambda _: print_audit("last", as_json=False, listing=None),
+    "results": lambda _: print_results("last", form="table", with_calibrated=False),
+    "extract": lambda _: extract.fn(),
+    "infer": lambda _: infer.fn(),
+}
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("versions")
+    make_demo(folder, seed=1, clips=1).write_parquet(folder / "m.parquet")
+    return str(folder / "m.parquet")
+
+
+@pytest.fixture
+def settings(services, database, tmp_path, monkeypatch):
+    """Settings of a database and a store of our own, which the environment holds, too."""
+    store = StoreSettings(uri=tmp_path.as_uri())
+    settings = services.model_copy(update={"database": database, "store": store, "home": tmp_path / "home"})
+    for name, value in export(settings).items():
+        monkeypatch.setenv(name, value)
+    return settings
+
+
+@pytest.fixture
+def behind(settings, database_url):
+    """A database that only an older version has seen, and a login that may not change that."""
+    downgrade(database_url, "-1")
+    return settings
+
+
+@pytest.fixture
+def ahead(settings, database_url):
+    """A database that a newer version has upgraded."""
+    engine = sqlalchemy.create_engine(sqlalchemy.make_url(database_url).set(drivername="postgresql+psycopg"))
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text("UPDATE reelabel_version SET version_num = '9999'"))
+    engine.dispose()
+    return settings
+
+
+@pytest.mark.parametrize("use", [*STARTS.values(), *READS.values()], ids=[*STARTS, *READS])
+def test_a_database_one_version_ahead_is_left_to_the_newer_version(ahead, manifest, use):  # noqa: ARG001
+    with pytest.raises(ConfigurationError, match=f"schema 9999, which is newer than this version.s {head()}; update"):
+        use(manifest)
+
+
+@pytest.mark.parametrize("use", READS.values(), ids=list(READS))
+def test_what_only_reads_says_how_a_database_one_version_behind_is_upgraded(behind, manifest, use):  # noqa: ARG001
+    with pytest.raises(
+        ConfigurationError, match=f"this version needs schema {head()}; run `reelabel database upgrade`"
+    ):
+        use(manifest)
+
+
+@pytest.mark.parametrize("use", STARTS.values(), ids=list(STARTS))
+def test_what_may_not_upgrade_a_database_one_version_behind_says_who_may(behind, manifest, use, monkeypatch):
+    monkeypatch.setenv("REELABEL_DATABASE_OWNER_URL", behind.database.url.get_secret_value())
+
+    with pytest.raises(ConfigurationError, match=r"its login may not change that; set database\.owner_url"):
+        use(manifest)
+
+
+def test_a_login_that_may_upgrades_a_database_one_version_behind(behind):
+    prepare_database(behind.database)
+
+    engine = connect(behind.database)
+    check_schema(engine)
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [("behind", "run `reelabel database upgrade`"), ("ahead", "schema 9999, which is newer")],
+)
+def test_status_shows_services_and_says_what_is_wrong_with_the_database(request, capsys, state, said):
+    request.getfixturevalue(state)
+
+    show_status(load_settings(), watch=False)
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert said in shown
+    assert "postgres" in shown

@@ -1,0 +1,116 @@
+import json
+import os
+
+import polars as pl
+import pytest
+from sqlalchemy import func, select
+
+from infra.database import connect
+from infra.embedded import export
+from infra.objects import ObjectStore
+from tasks.demo.clips import make_demo
+from tasks.evaluation.scores import Evaluation
+from tasks.model.identity import TINY_MODEL
+from tasks.results.evaluations import last_evaluation
+from tasks.results.tables import RUN
+from tests.flows.test_classify import reelabel
+from tests.vllm_server import KEY
+
+
+@pytest.fixture(scope="module")
+def environment(prefect_services, vllm_server):
+    """One server answers all ways, so that no engine is started."""
+    server = {"MODEL_ENGINE": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": vllm_server, "SERVER_API_KEY": KEY}
+    named = {f"REELABEL_{name}": str(value) for name, value in server.items()}
+    return os.environ | export(prefect_services) | named | {"COLUMNS": "220", "REELABEL_MODEL_DTYPE": "float32"}
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    """Twelve clips; one job knows no answer, one has no video, and one is about a part of its video."""
+    folder = tmp_path_factory.mktemp("known")
+    jobs = make_demo(folder, seed=5, clips=12)
+    jobs = jobs.with_columns(
+        answer=pl.when(pl.col("job_id") == jobs["job_id"][3]).then(None).otherwise("answer"),
+        video_uri=pl.when(pl.col("job_id") == jobs["job_id"][6]).then(pl.lit("/gone.mp4")).otherwise("video_uri"),
+        start_s=pl.when(pl.col("job_id") == jobs["job_id"][9]).then(0.5),
+    )
+    jobs.write_parquet(folder / "known.parquet")
+    return str(folder / "known.parquet")
+
+
+@pytest.fixture(scope="module")
+def evaluated(environment, manifest, tmp_path_factory):
+    """What the command prints, and the evaluation that it writes."""
+    path = tmp_path_factory.mktemp("out") / "evaluation.json"
+    run = reelabel(environment, "evaluate", manifest, "--dataset", "known", "--json", str(path))
+    assert path.exists(), run.stderr + run.stdout
+    return run, Evaluation.from_json(path.read_text())
+
+
+def test_ways_of_asking_are_compared_on_the_known_answers(evaluated):
+    run, evaluation = evaluated
+
+    keyframes, faithful = evaluation.specs
+    assert (evaluation.jobs, evaluation.known, evaluation.baseline) == (36, 35, "uniform:16")
+    assert [keyframes.name, faithful.name] == ["keyframes:16", "uniform:16"]
+    assert (faithful.labels, faithful.failures) == (34, 1)
+    assert faithful.accuracy.value > 0.9
+    assert keyframes.difference.jobs == 34
+    assert {group.task for group in evaluation.tasks} == {"colour", "direction", "shape"}
+    assert run.returncode == 1  # finished, with a failure
+
+
+def test_every_way_says_what_it_took(evaluated):
+    _, evaluation = evaluated
+
+    for spec in evaluation.specs:
+        assert spec.cost.videos == 13  # of one, a part stands by itself
+        assert spec.cost.videos_cached == 0
+        assert spec.cost.bytes_read > spec.cost.frames_decoded > 0
+        assert spec.cost.jobs_per_s * spec.cost.wall_s == pytest.approx(36)
+        assert min(spec.cost.decode_s, spec.cost.engine_s, spec.cost.frames_decoded) > 0
+
+
+def test_a_table_names_the_best_and_the_worst(evaluated):
+    run, _ = evaluated
+
+    assert "known: 35 known answers, compared with uniform:16" in run.stdout
+    assert "keyframes:16: worst at " in run.stdout
+    assert run.stdout.count("direction") >= 1
+
+
+def test_an_evaluation_is_kept_and_what_was_answered_is_not_asked_again(
+    evaluated, environment, manifest, prefect_services
+):
+    _, evaluation = evaluated
+    engine = connect(prefect_services.database)
+    try:
+        assert last_evaluation(engine, dataset="known") == evaluation
+        assert last_evaluation(engine, dataset="unknown") is None
+        again = reelabel(environment, "evaluate", manifest, "--dataset", "known", "--json", "-")
+        with engine.connect() as connection:
+            asked = select(func.max(RUN.c.jobs_labelled)).where(RUN.c.dataset == "known", RUN.c.jobs_skipped > 0)
+            assert connection.execute(asked).scalar_one() == 0
+    finally:
+        engine.dispose()
+
+    repeated = Evaluation.from_json(again.stdout)
+    figures, before = (
+        {(spec["name"], name): value for spec in json.loads(each.to_json())["specs"] for name, value in spec.items()}
+        for each in (repeated, evaluation)
+    )
+    assert {name: (value, before[name]) for name, value in figures.items() if value != before[name]} == {}
+    assert json.loads(repeated.to_json()) | {"created_at": ""} == json.loads(evaluation.to_json()) | {"created_at": ""}
+
+
+def test_a_manifest_without_answers_is_refused(environment, manifest, tmp_path, prefect_services):
+    objects = ObjectStore(prefect_services.store)
+    pl.read_parquet(objects.read(manifest)).with_columns(answer=pl.lit(None, dtype=pl.String)).write_parquet(
+        tmp_path / "unknown.parquet"
+    )
+
+    run = reelabel(environment, "evaluate", str(tmp_path / "unknown.parquet"))
+
+    assert run.returncode == 2
+    assert "knows no answer, so nothing can be evaluated" in run.stderr

@@ -1,0 +1,52 @@
+import os
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.deployments import run_deployment
+from prefect.states import Completed
+
+from flows.classify import classify
+from flows.deploy import deploy_flows
+from flows.maintain import keep_in_bounds
+from flows.names import TAG
+from infra.embedded import export
+from infra.upkeep_settings import KeepSettings
+from tests.flows.test_classify import reelabel
+
+
+@pytest.fixture
+def client(prefect_api):  # noqa: ARG001 - which it talks to
+    with get_client(sync_client=True) as client:
+        yield client
+
+
+def test_it_says_what_would_go_and_takes_it(client, prefect_services):
+    ours, strangers = (
+        client.create_flow_run(classify, parameters={"manifest": "x"}, tags=tags, state=Completed())
+        for tags in ([TAG], ["other"])
+    )
+    everything = KeepSettings(frames_days=1e-9, results_days=1e-9, specs=1, flow_runs_days=1e-9, plans_days=1e-9)
+    settings = prefect_services.model_copy(update={"keep": everything})
+
+    would = list(keep_in_bounds(settings, dry_run=True))
+    assert client.read_flow_run(ours.id)
+    went = list(keep_in_bounds(settings, dry_run=False))
+
+    assert [line.split()[0] for line in would] == ["Would"] * 8
+    assert [line.split()[0] for line in went] == ["Closed", *["Removed"] * 7]
+    known = {run.id for run in client.read_flow_runs()}
+    assert ours.id not in known
+    assert strangers.id in known
+
+
+def test_the_deployment_and_the_command_say_the_same(client, prefect_services):  # noqa: ARG001 - where it deploys
+    deploy_flows(prefect_services)
+    environment = os.environ | export(prefect_services) | {"COLUMNS": "160"}
+
+    ended = run_deployment("maintain/daily", parameters={"dry_run": True}, poll_interval=1)
+    shown = reelabel(environment, "maintain", "--dry-run")
+
+    assert ended.state.is_completed()
+    lines = shown.stdout.splitlines()
+    assert ended.state.message == " ".join(lines), shown.stderr
+    assert lines[1] == "Would remove 0 plans and 0 plan files."

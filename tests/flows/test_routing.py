@@ -1,0 +1,135 @@
+"""Runs that warn of keyframes, choose between samplers by video and by job, and ask again where an answer is unsure."""
+
+import json
+import os
+import subprocess
+import sys
+
+import httpx
+import numpy as np
+import pytest
+from sqlalchemy import select
+
+from infra.database import connect
+from infra.embedded import export
+from infra.login import login_headers
+from infra.objects import ObjectStore
+from tasks.demo.clips import Encoding, clip_jobs, draw_clip, make_demo, write_clip, write_manifest
+from tasks.demo.shapes import QUESTIONS
+from tasks.model.identity import TINY_MODEL
+from tasks.results.tables import RESULT, ROUTE, RUN
+from tests.vllm_server import KEY
+
+CLIPS, LONE = 36, 4
+
+
+@pytest.fixture(scope="module")
+def manifests(tmp_path_factory, prefect_services):
+    """A manifest of forty clips, four of which hold one keyframe; and one of two of each kind."""
+    folder = tmp_path_factory.mktemp("routes")
+    root = f"{prefect_services.store.uri}/routes"
+    rows = make_demo(folder, seed=11, clips=CLIPS, uri_prefix=root).rows(named=True)
+    rng = np.random.default_rng(12)
+    for number in range(LONE):
+        shape, frames = draw_clip(rng)
+        name = f"lone-{number}.mp4"
+        write_clip(folder / name, frames, Encoding(container="mp4", codec="libx264", gop=500))
+        rows += clip_jobs(f"{root}/{name}", {task: shape.truth(task) for task in QUESTIONS}, subtask="mp4")
+    write_manifest(folder / "manifest.parquet", rows)
+    write_manifest(folder / "few.parquet", rows[:6] + rows[-6:])
+    objects = ObjectStore(prefect_services.store)
+    for path in folder.iterdir():
+        objects.replace(f"{root}/{path.name}", path.read_bytes())
+    return {name: f"{root}/{name}.parquet" for name in ("manifest", "few")}
+
+
+@pytest.fixture(scope="module")
+def reelabel(prefect_services, vllm_server):
+    settings = {"MODEL_ENGINE": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": vllm_server, "SERVER_API_KEY": KEY}
+    named = {f"REELABEL_{name}": str(value) for name, value in settings.items()}
+    environment = os.environ | export(prefect_services) | named | {"COLUMNS": "200"}
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "flows.cli", *arguments, "--dataset", "routes"]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def read(prefect_services):
+    engine = connect(prefect_services.database)
+
+    def read(table, **where):
+        query = select(table).where(*(table.c[name] == value for name, value in where.items()))
+        with engine.connect() as connection:
+            return connection.execute(query).mappings().all()
+
+    yield read
+    engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def plain_run(reelabel, manifests):
+    return reelabel("classify", manifests["manifest"])
+
+
+def test_a_run_warns_of_clips_whose_answers_may_be_guesses(plain_run, read, prefect_services):
+    warning = "4 of 40 clips show one keyframe: their answers about what happens later are guesses"
+
+    prefect = prefect_services.prefect
+    url = f"{prefect.api_url}/artifacts/reelabel-how-to-read/latest"
+    published = httpx.get(url, headers=login_headers(prefect.auth_string)).json()["data"]
+    for said in (plain_run.stdout, published):
+        assert warning in said, plain_run.stderr
+        assert "docs/routing.md" in said
+    [run] = read(RUN, dataset="routes")
+    assert (run["verdicts"]["videos"], run["verdicts"]["one_keyframe"]) == (CLIPS + LONE, LONE)
+
+
+@pytest.mark.usefixtures("plain_run")
+def test_a_margin_must_be_fitted_before_a_run_goes_by_it(reelabel, manifests, read):
+    refused = reelabel("classify", manifests["few"], "--cascade", "fitted")
+
+    assert refused.returncode == 2
+    assert "No margin was fitted for this way of asking" in refused.stderr
+    assert len(read(RUN, dataset="routes")) == 1
+
+
+@pytest.mark.usefixtures("plain_run")
+def test_a_margin_is_fitted_on_answers_that_are_asked_for_where_they_are_missing(reelabel, manifests, read):
+    fitted = reelabel("route", "fit", manifests["manifest"], "--within", "5", "--json")
+
+    assert fitted.returncode == 0, fitted.stderr
+    facts = json.loads(fitted.stdout)
+    [route] = read(ROUTE, dataset="routes")
+    assert (facts["jobs"], facts["below"]) == (route["jobs"], route["ask_again_below"])
+    assert route["jobs"] == 3 * (CLIPS + LONE)
+    assert {need["name"] for need in facts["still"]["needs"]} >= set(QUESTIONS)
+    lossless = read(RESULT, spec_id=route["lossless_spec_id"])
+    assert {row["sampler"] for row in lossless} == {"uniform"}
+    by_video = {row["source_fingerprint"]: row["frames_decoded"] for row in lossless}
+    assert route["lossless_frames"] == sum(by_video.values()) > route["first_frames"]
+
+
+@pytest.mark.usefixtures("plain_run")
+def test_jobs_go_their_ways_by_tag_by_video_and_by_margin(reelabel, manifests, read):
+    tags = ["--motion-tasks", "direction", "--still-tasks", "colour"]
+    options = ["--sampler", "auto", *tags, "--cascade", "1", "--lossless", "num_frames"]
+
+    run = reelabel("classify", manifests["few"], *options)
+
+    assert "Reconciled: 12 jobs = 12 labels + 0 failures." in run.stdout, run.stderr
+    last = max(read(RUN, dataset="routes"), key=lambda row: row["started_at"])
+    rows = {row["job_id"]: row for row in read(RESULT, run_id=last["run_id"])}
+    assert len(rows) == 12
+    for job_id, row in rows.items():
+        assert row["sampler"] == "num_frames"
+        assert row["first_margin"] is not None
+        is_lone, is_still = job_id.startswith("lone"), job_id.endswith("colour")
+        by_verdict = "verdict" if is_lone and not is_still else "margin"
+        assert row["routed_by"] == ("task" if job_id.endswith("direction") else by_verdict)
+        assert (row["verdict"] == "") == (not is_lone)
+    twice = [row for row in rows.values() if row["routed_by"] == "margin"]
+    assert all(row["frames_decoded"] > row["keyframes_in_file"] for row in twice)
+    assert all(row["first_margin"] < 1 == row["ask_again_below"] for row in twice)

@@ -1,0 +1,107 @@
+"""What becomes of shards that cannot be worked on."""
+
+import pytest
+from prefect.logging import disable_run_logger
+
+from flows.taking import MOST_ATTEMPTS, ShardSource
+from infra.errors import PlanLostError, StoreUnavailableError
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings
+from tasks.manifest.digests import columns_of
+from tasks.manifest.plan_file import PlanWriter
+from tasks.plans.keeper import LeaseKeeper
+from tasks.plans.lease import Work, claim, finish_alone
+from tasks.plans.plan import is_drained, open_plans, state_of
+from tests.plans.conftest import engine, make_plan, run
+from tests.results.rows import job
+
+__all__ = ["engine", "make_plan", "run"]
+
+
+@pytest.fixture
+def source_of(engine):
+    """Make a source of a plan's shards that ends when nothing is to be taken."""
+    objects = ObjectStore(StoreSettings())
+    with disable_run_logger(), LeaseKeeper(engine, holder="here", lease_s=600) as keeper:
+
+        def source_of(plan, work=Work.BOTH, **options):
+            return ShardSource(
+                keeper=keeper,
+                objects=objects,
+                database=engine,
+                work=work,
+                plans=lambda: [plan],
+                has_ended=lambda _: is_drained(engine, plan.plan_id),
+                **options,
+            )
+
+        yield source_of
+
+
+@pytest.fixture
+def planned(make_plan, tmp_path):
+    """A plan with its files."""
+
+    def planned(shards):
+        plan = make_plan(shards=shards, plan_uri=f"file://{tmp_path}/p")
+        with PlanWriter(ObjectStore(StoreSettings()), plan.plan_uri) as writer:
+            for index in range(shards):
+                writer.add(columns_of([job(str(index))]), [1])
+        return plan
+
+    return planned
+
+
+def away():
+    raise StoreUnavailableError("The store is away.")
+
+
+def test_a_shard_that_comes_to_nothing_is_given_up_and_the_others_go_on(engine, planned, source_of):
+    plan, tries = planned(3), 0
+    source = source_of(plan)
+    for held in source:
+        if held.shard.index == 0:
+            tries += 1
+            assert source.attempt(held, away) is None
+        else:
+            assert source.attempt(held, lambda: "done") == "done"
+            finish_alone(engine, held.lease, state="done")
+
+    assert tries == MOST_ATTEMPTS
+    state = state_of(engine, plan.plan_id)
+    assert (state.done, state.failed, state.jobs_left) == (2, 1, 100)
+
+
+def test_where_shard_after_shard_comes_to_nothing_the_cause_is_told(engine, planned, source_of):
+    plan = planned(9)
+    source = source_of(plan)
+
+    def work():
+        for held in source:
+            source.attempt(held, away)
+
+    with pytest.raises(StoreUnavailableError, match="The store is away"):
+        work()
+    assert state_of(engine, plan.plan_id).failed <= 1
+
+
+def test_extraction_pauses_while_enough_waits_and_goes_on_after(engine, planned, source_of):
+    plan = planned(4)
+    shards = iter(source_of(plan, Work.EXTRACT, most_waiting=2))
+    for _ in range(2):
+        finish_alone(engine, next(shards).lease, state="extracted")
+
+    assert next(shards) is None
+    (lease,) = claim(engine, plan.plan_id, Work.INFER, holder="there", lease_s=600)
+    finish_alone(engine, lease, state="done")
+
+    assert next(shards).shard.index == 2
+
+
+def test_a_plan_whose_files_are_gone_is_dropped_for_the_next_run_to_plan_anew(engine, make_plan, source_of, tmp_path):
+    plan = make_plan(plan_uri=f"file://{tmp_path}/nowhere")
+
+    with pytest.raises(PlanLostError):
+        next(iter(source_of(plan)))
+
+    assert open_plans(engine) == []

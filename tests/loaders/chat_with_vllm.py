@@ -1,0 +1,36 @@
+"""Asks vLLM as its users do: `python chat_with_vllm.py ASKED.json ANSWERS.json`.
+
+Each video URL goes through `LLM.chat` alone; a refusal is answered by its words.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from vllm import LLM, SamplingParams
+from vllm.multimodal.video import VIDEO_LOADER_REGISTRY
+
+
+def ask(llm, messages, allowed):
+    parameters = SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))
+    try:
+        [output] = llm.chat(messages, parameters, use_tqdm=False)
+    except Exception as error:  # noqa: BLE001 - what a user would see is the subject
+        return {"error": type(error).__name__, "message": str(error)}
+    return {"logprobs": {token: entry.logprob for token, entry in output.outputs[0].logprobs[0].items()}}
+
+
+def main(asked_path, answers_path):
+    asked = json.loads(Path(asked_path).read_text())
+    llm = LLM(**asked["engine"])
+    load, data = VIDEO_LOADER_REGISTRY.load("pyav_keyframes").load_bytes, Path(asked["video"]).read_bytes()
+    answers = {
+        "answers": [ask(llm, messages, asked["allowed"]) for messages in asked["chats"]],
+        "metadata": load(data, **asked["options"])[1],
+        "each once": load(data, repeat_frames=False, **asked["options"])[1],
+    }
+    Path(answers_path).write_text(json.dumps(answers))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

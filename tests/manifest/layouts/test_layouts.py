@@ -1,0 +1,206 @@
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from infra.errors import ManifestError
+from tasks.manifest.check import check_manifest
+from tasks.manifest.layouts.mapped import read_mapped
+from tasks.manifest.layouts.mvbench import read_mvbench
+from tasks.manifest.layouts.nextqa import read_nextqa
+from tasks.manifest.layouts.source import Source
+from tasks.manifest.layouts.videomme import read_videomme
+
+NEXTQA = (
+    "video,frame_count,width,height,question,answer,qid,type,a0,a1,a2,a3,a4\n"
+    '4010069381,369,640,480,"how do the two man play, instrument",0,6,CH,roll,tap,strum,hit,pat\n'
+    "6238938227,900,640,480,what did she do after,4,12,TN,sit,stand,walk,jump,run\n"
+)
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_nextqa_is_read_with_its_map_of_videos(tmp_path):
+    questions = write(tmp_path / "val.csv", NEXTQA)
+    places = {"4010069381": "1164/4010069381", "6238938227": "0000/6238938227"}
+    video_map = write(tmp_path / "map_vid_vidorID.json", json.dumps(places))
+
+    frame = read_nextqa(Source(path=questions, videos="s3://b/NExTVideo/", video_map=video_map))
+
+    assert check_manifest(frame) == []
+    assert frame["job_id"].to_list() == ["4010069381_6", "6238938227_12"]
+    assert frame["video_uri"][0] == "s3://b/NExTVideo/1164/4010069381.mp4"
+    assert frame["prompt"][0] == "how do the two man play, instrument"
+    assert frame["answer"].to_list() == ["roll", "run"]
+    assert frame.select("task", "subtask").rows() == [("causal", "CH"), ("temporal", "TN")]
+
+
+@pytest.mark.parametrize(
+    ("text", "places", "message"),
+    [
+        ("video,question\n1,what\n", {}, "lacks answer, qid, type, a0, a1, a2, a3, a4, so it is no file of NExT-QA"),
+        (NEXTQA, {"1": "2"}, "knows no video 4010069381, which 4010069381_6 is about"),
+        (NEXTQA, ["1"], "must hold a JSON object"),
+        (NEXTQA.replace(",0,6,", ",5,6,"), {}, "answer 5 is none of its 5 choices"),
+        (NEXTQA.replace(",0,6,", ",roll,6,"), {}, "the answer 'roll', not a number"),
+    ],
+)
+def test_what_is_not_nextqa_is_refused(tmp_path, text, places, message):
+    video_map = write(tmp_path / "map.json", json.dumps(places)) if places else None
+
+    with pytest.raises(ManifestError, match=message):
+        read_nextqa(Source(path=write(tmp_path / "val.csv", text), video_map=video_map))
+
+
+def mvbench_row(**changed):
+    row = {"video": "S0.mp4", "question": "What happened?", "candidates": ["a cup", "a door"], "answer": "a door"}
+    return row | changed
+
+
+def test_mvbench_is_read_from_its_folder_with_segments(tmp_path):
+    folder = tmp_path / "json"
+    write(folder / "action_sequence_20250131.json", json.dumps([mvbench_row(start=1.5, end=9.0)]))
+    write(folder / "scene_transition.json", json.dumps([mvbench_row(), mvbench_row(video="T.mp4")]))
+    write(folder / "episodic_reasoning.json", json.dumps([mvbench_row(video="frames")]))
+
+    frame = read_mvbench(Source(path=folder, videos=str(tmp_path / "video")))
+
+    assert check_manifest(frame) == []
+    assert frame["job_id"].to_list() == ["action_sequence_0", "scene_transition_0", "scene_transition_1"]
+    assert frame["video_uri"][0] == f"{tmp_path}/video/star/Charades_v1_480/S0.mp4"
+    assert frame.select("start_s", "end_s").rows() == [(1.5, 9.0), (None, None), (None, None)]
+    assert frame["subtask"].to_list() == ["action_sequence", "scene_transition", "scene_transition"]
+
+
+def test_a_map_says_where_the_videos_of_another_subtask_stand(tmp_path):
+    questions = write(tmp_path / "juggling.json", json.dumps([mvbench_row()]))
+    with pytest.raises(ManifestError, match="The folder of juggling's videos is unknown"):
+        read_mvbench(Source(path=questions))
+
+    video_map = write(tmp_path / "map.json", json.dumps({"juggling": "circus"}))
+
+    assert read_mvbench(Source(path=questions, videos="/v", video_map=video_map))["video_uri"][0] == "/v/circus/S0.mp4"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"video": 1}', "must hold a JSON list of questions"),
+        ('[{"video": "a", "question": "b"}]', "lacks candidates, answer, so it is no file of MVBench"),
+        ("[", "Cannot read .* as JSON"),
+    ],
+)
+def test_what_is_not_mvbench_is_refused(tmp_path, text, message):
+    with pytest.raises(ManifestError, match=message):
+        read_mvbench(Source(path=write(tmp_path / "action_count.json", text)))
+
+
+def test_a_folder_without_subtasks_is_refused(tmp_path):
+    with pytest.raises(ManifestError, match="holds no JSON file"):
+        read_mvbench(Source(path=tmp_path))
+
+
+def videomme(path, **changed):
+    row = {
+        "video_id": "001",
+        "duration": "short",
+        "domain": "Knowledge",
+        "sub_category": "Humanity & History",
+        "url": "https://www.youtube.com/watch?v=fFjv93ACGo8",
+        "videoID": "fFjv93ACGo8",
+        "question_id": "001-1",
+        "task_type": "Counting Problem",
+        "question": "How many?",
+        "options": ["A. Apples.", "B. Candles.", "C. Berries.", "D. The three kinds are of the same number."],
+        "answer": "C",
+    }
+    pl.DataFrame([row | changed]).write_parquet(path)
+    return path
+
+
+def test_videomme_is_read_without_its_letters(tmp_path):
+    frame = read_videomme(Source(path=videomme(tmp_path / "test.parquet"), videos="/videos"))
+
+    assert check_manifest(frame) == []
+    assert frame["video_uri"][0] == "/videos/fFjv93ACGo8.mp4"
+    assert frame["choices"][0].to_list()[:2] == ["Apples.", "Candles."]
+    assert frame["answer"][0] == "Berries."
+    assert frame.select("task", "subtask").row(0) == ("Counting Problem", "short")
+
+
+def test_what_is_not_videomme_is_refused(tmp_path):
+    pl.DataFrame({"question": ["?"]}).write_parquet(tmp_path / "other.parquet")
+    with pytest.raises(ManifestError, match="lacks videoID, question_id, task_type, duration, options, answer"):
+        read_videomme(Source(path=tmp_path / "other.parquet"))
+    with pytest.raises(ManifestError, match="001-1: answer 25 is none of its 4 choices"):
+        read_videomme(Source(path=videomme(tmp_path / "test.parquet", answer="Z")))
+
+
+MAPPING = {
+    "job_id": "vid+n",
+    "video_uri": "file",
+    "prompt": "q",
+    "choices": "c1+c2+c3",
+    "answer": "right",
+    "start_s": "from",
+}
+
+
+@pytest.mark.parametrize("right", ["2", "C", "c", "blue", "(C) blue"])
+def test_any_csv_is_read_by_a_mapping(tmp_path, right):
+    path = write(
+        tmp_path / "any.csv",
+        f"vid,n,file,q,c1,c2,c3,right,from,other\nv,7,a.mp4,Colour?,red,green,blue,{right},1.5,x\n",
+    )
+
+    frame = read_mapped(Source(path=path, videos="s3://b/v", columns=MAPPING))
+
+    assert check_manifest(frame) == []
+    assert frame.to_dicts() == [
+        {
+            "job_id": "v_7",
+            "video_uri": "s3://b/v/a.mp4",
+            "prompt": "Colour?",
+            "choices": ["red", "green", "blue"],
+            "answer": "blue",
+            "start_s": 1.5,
+        }
+    ]
+
+
+def test_choices_may_stand_in_one_column_and_fewer_than_columns(tmp_path):
+    path = write(tmp_path / "any.csv", "vid,n,file,q,c1,c2,c3\nv,7,a.mp4,Colour?,A. red,B. green,\n")
+    columns = {name: MAPPING[name] for name in ("job_id", "video_uri", "prompt", "choices")}
+    assert read_mapped(Source(path=path, columns=columns))["choices"].to_list() == [["red", "green"]]
+
+    barred = write(tmp_path / "barred.csv", "vid,n,file,q,c1\nv,7,a.mp4,Colour?,red | green\n")
+    frame = read_mapped(Source(path=barred, columns=columns | {"choices": "c1"}))
+    assert frame["choices"].to_list() == [["red", "green"]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"job_id": "vid"}, "hold video_uri, prompt, choices, as in video_uri=NAME"),
+        (MAPPING | {"colour": "q"}, "No manifest has a column colour"),
+        (MAPPING | {"prompt": "question"}, "lacks question"),
+        (MAPPING | {"start_s": "q"}, "start_s 'Colour\\?' is not a number"),
+        (MAPPING | {"answer": "file"}, "'a.mp4' is no choice, no letter and no number"),
+    ],
+)
+def test_a_mapping_that_does_not_fit_is_refused(tmp_path, columns, message):
+    text = "vid,n,file,q,c1,c2,c3,right,from\nv,7,a.mp4,Colour?,red,green,blue,A,0\n"
+
+    with pytest.raises(ManifestError, match=message):
+        read_mapped(Source(path=write(tmp_path / "any.csv", text), columns=columns))
+
+
+def test_a_file_that_is_not_there_is_named():
+    for read in (read_nextqa, read_videomme, read_mvbench):
+        with pytest.raises(ManifestError, match="gone"):
+            read(Source(path=Path("/gone")))

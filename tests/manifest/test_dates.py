@@ -1,0 +1,30 @@
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from infra.errors import ConfigurationError
+from tasks.manifest.dates import check_dates, has_dates, render_dates
+
+NIGHT = datetime(2026, 11, 1, 2, tzinfo=ZoneInfo("Europe/Berlin"))
+
+
+@pytest.mark.parametrize(
+    ("text", "rendered"),
+    [
+        ("s3://b/dt={scheduled_date}/*.parquet", "s3://b/dt=2026-11-01/*.parquet"),
+        ("s3://b/{scheduled_date:%Y/%m}/{scheduled_date:%d}.parquet", "s3://b/2026/11/01.parquet"),
+        ("{scheduled_time:%H}", "02"),
+        ("{scheduled_time}", "2026-11-01T02:00:00+01:00"),
+        ("s3://b/{part}.parquet", "s3://b/{part}.parquet"),
+    ],
+)
+def test_dates_are_filled_in_and_other_braces_left_alone(text, rendered):
+    assert render_dates(text, NIGHT) == rendered
+    assert has_dates(text) == (text != rendered)
+
+
+@pytest.mark.parametrize("text", ["{schedule_date}", "{date}", "{scheduled_date.year}", "{Scheduled_Date}"])
+def test_a_misspelt_date_is_refused(text):
+    with pytest.raises(ConfigurationError, match=r"is no date; write \{scheduled_date\}"):
+        check_dates(f"s3://b/{text}/*.parquet")

@@ -1,0 +1,94 @@
+from itertools import chain
+
+import pytest
+
+from infra.errors import PlanLostError
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings
+from tasks.domain import Job, Shard
+from tasks.manifest.digests import columns_of
+from tasks.manifest.plan_file import SHARDS_PER_FILE, PlanWriter, read_shard
+
+
+def jobs_of(index, count=3):
+    return [
+        Job(job_id=f"{index}-{number}", video_uri=f"v{index}.mp4", prompt="How many? " * 40, choices=("one", "two"))
+        for number in range(count)
+    ]
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request, tmp_path):
+    """An object store, and a plan's folder on it."""
+    if request.param == "folder":
+        return ObjectStore(StoreSettings()), f"file://{tmp_path}/plans/p"
+    settings = request.getfixturevalue("store_settings")
+    return ObjectStore(settings), f"{settings.uri}/plans/p"
+
+
+def test_every_shard_is_read_back_alone_in_any_order(store):
+    count = SHARDS_PER_FILE + 2
+    with PlanWriter(*store) as writer:
+        for index in range(count):
+            writer.add(columns_of(jobs_of(index)), [3])
+
+    assert writer.jobs == [3] * count
+    assert len(list(store[0].list(store[1]))) == 2
+    for index in (count - 1, 0, SHARDS_PER_FILE - 1, SHARDS_PER_FILE, 7):
+        assert read_shard(*store, index) == Shard(index=index, jobs=tuple(jobs_of(index)))
+
+
+def test_shards_of_different_sizes_that_come_together_are_read_back_apart(store):
+    sizes = [1, 5, 2] * SHARDS_PER_FILE
+    shards = [jobs_of(index, count) for index, count in enumerate(sizes)]
+    with PlanWriter(*store) as writer:
+        writer.add(columns_of([*chain(*shards[:300])]), sizes[:300])
+        writer.add(columns_of([*chain(*shards[300:])]), sizes[300:])
+
+    assert writer.jobs == sizes
+    for index in (0, 1, SHARDS_PER_FILE, 299, 300, len(sizes) - 1):
+        assert read_shard(*store, index) == Shard(index=index, jobs=tuple(shards[index]))
+
+
+def test_every_field_of_a_job_survives(store):
+    values = {"start_s": 0.5, "end_s": 2.0, "messages": "[]", "system_prompt": "s", "template": "{prompt}{choices}"}
+    job = Job(
+        job_id="é",
+        video_uri="v",
+        prompt="?",
+        choices=("a", "b"),
+        examples="e",
+        answer="a",
+        task="t",
+        subtask="u",
+        **values,
+    )
+    with PlanWriter(*store) as writer:
+        writer.add(columns_of([job]), [1])
+
+    (read,) = read_shard(*store, 0).jobs
+    assert read == job
+    assert read.digest == job.digest
+
+
+def test_a_plan_that_was_removed_is_said_to_be_gone(store):
+    with PlanWriter(*store) as writer:
+        writer.add(columns_of(jobs_of(0)), [3])
+    for info in store[0].list(store[1]):
+        store[0].remove(info.uri)
+
+    with pytest.raises(PlanLostError, match="is gone; run again"):
+        read_shard(*store, 0)
+
+
+def write_until_interrupted(store):
+    with PlanWriter(*store) as writer:
+        writer.add(columns_of(jobs_of(0)), [3])
+        raise KeyboardInterrupt
+
+
+def test_a_plan_broken_off_leaves_no_half_of_a_file(store):
+    with pytest.raises(KeyboardInterrupt):
+        write_until_interrupted(store)
+
+    assert not list(store[0].list(store[1]))

@@ -1,0 +1,158 @@
+import json
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from infra.errors import ManifestError
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings
+from tasks.domain import Job
+from tasks.manifest import parquet, table
+from tasks.manifest.digests import columns_of, job_digests, jobs_of
+from tasks.manifest.parquet import open_manifest
+from tasks.manifest.read import read_jobs
+from tasks.manifest.table import asked_batches, open_jobs
+from tests.results.rows import ids_of
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+MESSAGES = json.dumps([{"role": "user", "content": "?"}])
+
+
+@pytest.fixture
+def objects():
+    return ObjectStore(StoreSettings())
+
+
+@pytest.fixture
+def _small_batches(monkeypatch):
+    """Batches and parts of few rows, so that few rows make many of them."""
+    monkeypatch.setattr(parquet, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(table, "_ROWS_PER_PART", 10)
+
+
+def manifest(rows):
+    numbers = range(rows)
+    return pl.DataFrame(
+        {
+            "job_id": [f"j{number}" for number in numbers],
+            "video_uri": [f"v{number // 3}.mp4" for number in numbers],
+            "prompt": ["?"] * rows,
+            "choices": [["yes", "no"]] * rows,
+        }
+    )
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            Job,
+            job_id=TEXT,
+            video_uri=TEXT,
+            prompt=TEXT,
+            choices=st.tuples(TEXT, TEXT),
+            system_prompt=st.none() | TEXT,
+            template=st.none() | TEXT,
+            examples=st.none() | TEXT,
+            messages=st.none() | st.just(MESSAGES),
+            start_s=st.none() | st.floats(0, 1e20),
+        ),
+        min_size=1,
+    )
+)
+def test_a_column_of_jobs_has_the_digests_of_its_jobs(jobs):
+    frame = columns_of(jobs)
+
+    assert job_digests(frame).to_list() == [job.digest for job in jobs]
+    assert jobs_of(frame) == jobs
+
+
+@pytest.mark.usefixtures("_small_batches")
+def test_jobs_come_back_whole_with_their_videos_together(tmp_path, objects):
+    frame = manifest(100)
+    frame[:60].write_parquet(tmp_path / "1.parquet", row_group_size=25)
+    frame[60:].write_parquet(tmp_path / "2.parquet")
+
+    with open_jobs(f"{tmp_path}/*.parquet", objects) as jobs:
+        parts = list(jobs.parts())
+
+    assert jobs.rows == 100
+    assert len(parts) > 5
+    assert pl.concat(parts).sort("row").select(frame.columns).equals(frame)
+    assert sum(part["video_uri"].n_unique() for part in parts) == 34
+    orders = [part["video_order"] for part in parts]
+    assert all(one.max() < other.min() for one, other in pairwise(orders))
+    assert [job.job_id for job in read_jobs(f"{tmp_path}/*.parquet", objects)] == frame["job_id"].to_list()
+
+
+@pytest.mark.usefixtures("_small_batches")
+def test_of_a_manifest_some_jobs_are_read_and_the_first_of_those_that_are_chosen(tmp_path, objects):
+    manifest(100).write_parquet(tmp_path / "m.parquet")
+    named = pl.Series("job_id", ["j70", "j7", "nobody", "j33", "j33"])
+    odd = np.arange(100) % 2 == 1
+
+    with open_jobs(str(tmp_path / "m.parquet"), objects, only=named) as jobs:
+        assert (jobs.rows, len(jobs), jobs.count_videos()) == (100, 3, 3)
+        assert ids_of(jobs) == ["j7", "j33", "j70"]
+        assert ids_of(jobs.chosen(odd)) == ["j7", "j33"]
+        assert ids_of(jobs.chosen(odd).first(1)) == ["j7"]
+        assert ids_of(jobs.first(None)) == ids_of(jobs)
+
+
+@pytest.mark.usefixtures("_small_batches")
+def test_faults_are_counted_over_all_batches_by_their_rows_in_the_manifest(tmp_path, objects):
+    frame = manifest(40).with_columns(
+        prompt=pl.Series([None if number % 10 == 9 else "?" for number in range(40)]),
+        job_id=pl.Series([f"j{number % 38}" for number in range(40)]),
+    )
+    frame.write_parquet(tmp_path / "m.parquet")
+
+    with pytest.raises(ManifestError) as refused, open_jobs(str(tmp_path / "m.parquet"), objects):
+        pass
+
+    assert refused.value.message.splitlines()[1:] == [
+        "  - prompt is null. 4 rows, first row 9 (prompt None), row 19 (prompt None), row 29 (prompt None).",
+        "  - job_id is not unique. 4 rows, first row 0 (job_id 'j0'), row 1 (job_id 'j1'), row 38 (job_id 'j0').",
+    ]
+
+
+def test_files_whose_columns_differ_are_one_manifest(tmp_path, objects):
+    manifest(3).with_columns(job_id=pl.Series([1, 2, 3]), task=pl.lit("t")).write_parquet(tmp_path / "1.parquet")
+    manifest(2).write_parquet(tmp_path / "2.parquet")
+
+    jobs = read_jobs(f"{tmp_path}/*.parquet", objects)
+
+    assert [(job.job_id, job.task) for job in jobs] == [("1", "t"), ("2", "t"), ("3", "t"), ("j0", None), ("j1", None)]
+
+
+def test_files_that_cannot_be_one_manifest_are_refused(tmp_path, objects):
+    manifest(3).write_parquet(tmp_path / "1.parquet")
+    manifest(3).with_columns(choices=pl.lit(1)).write_parquet(tmp_path / "2.parquet")
+
+    with pytest.raises(ManifestError, match="differ in their columns' types"):
+        read_jobs(f"{tmp_path}/*.parquet", objects)
+
+
+def test_a_damaged_file_is_named(tmp_path, objects):
+    path = tmp_path / "m.parquet"
+    manifest(3).write_parquet(path)
+    data = bytearray(path.read_bytes())
+    data[4:60] = b"\xff" * 56
+    path.write_bytes(data)
+
+    with pytest.raises(ManifestError, match=r"m\.parquet is not a Parquet file"):
+        read_jobs(str(path), objects)
+
+
+def test_what_a_faulty_manifest_asks_can_still_be_compared(tmp_path, objects):
+    frame = manifest(3).with_columns(job_id=pl.lit("same"), messages=pl.Series([None, "no JSON", None]))
+    frame.write_parquet(tmp_path / "m.parquet")
+
+    with open_manifest(str(tmp_path / "m.parquet"), objects) as files:
+        [batch] = asked_batches(files)
+
+    assert batch["job_digest"].is_null().to_list() == [False, True, False]

@@ -1,0 +1,20 @@
+"""What every family is asked, and the frames that it is shown: those that a run would extract for it."""
+
+from flows.spec import make_spec
+from infra.settings import Settings
+from tasks.frames.file import encode_frame_file
+from tasks.model.identity import read_model_card
+from tasks.model.questions import Question
+from tasks.video.extract import extract_keyframes
+from tasks.video.limits import Limits
+
+NUM_FRAMES = 6
+CHOICES = ("red", "green", "blue", "yellow")
+TEXT = "Which colour is the shape?\nA. red\nB. green\nC. blue\nD. yellow\nAnswer with one letter."
+QUESTION = Question(video_id="v", text=TEXT, system_prompt="Be brief.", choices=CHOICES, scoring="letter")
+
+
+def frame_file(model, clip, *, num_frames):
+    sampling = make_spec(read_model_card(str(model)), Settings(), num_frames=num_frames).sampling
+    keyframes = extract_keyframes(clip, sampling=sampling, limits=Limits())
+    return encode_frame_file(keyframes, source_uri="v", fingerprint="e", sampling=sampling)

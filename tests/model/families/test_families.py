@@ -1,0 +1,130 @@
+"""Every family that the documents name, from a video's frames to an answer through real vLLM."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.process import EngineProcess, engine_environment
+from tasks.model.questions import Batch, EngineConfig
+from tests.clips import write_clip
+from tests.model.families.asked import NUM_FRAMES, QUESTION, frame_file
+
+FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v", "llava_onevision", "internvl")
+# The clip's four keyframes are shown at 0, 0, 1, 2, 2 and 3 seconds of 4.
+SECONDS_PER_PAIR = 2 * 4 / NUM_FRAMES
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Models by family, and what their processors make of a question."""
+    folder = tmp_path_factory.mktemp("families")
+    write_clip(folder / "clip.mp4", size=(160, 120))
+    root = Path(__file__).parents[3]
+    environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
+    environment["PYTHONPATH"] += f":{root}"
+    command = [sys.executable, str(Path(__file__).with_name("look_at_inputs.py")), str(folder)]
+    subprocess.run(command, check=True, env=environment, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def seen(folder):
+    return json.loads((folder / "seen.json").read_text())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_token_is_answered_with_probabilities_over_the_choices(folder, seen, family):
+    data = frame_file(folder / family, folder / "clip.mp4", num_frames=NUM_FRAMES)
+    config = EngineConfig(model=str(folder / family), dtype="float32")
+
+    with EngineProcess(config, log_path=folder / f"{family}.log", start_timeout_s=240) as engine:
+        [answer] = engine.ask(Batch(frame_files={"v": data}, questions=(QUESTION,)))
+
+    assert sum(answer.probabilities) == pytest.approx(1)
+    assert answer.prompt_tokens == seen[f"{family} {NUM_FRAMES}"]["tokens"]
+
+
+@pytest.mark.parametrize(
+    ("family", "size_px", "tokens"),
+    [
+        pytest.param("qwen2_vl", (84, 112), 3 * 12, id="qwen2_vl: a quarter of the patches, for each pair of frames"),
+        pytest.param("qwen2_5_vl", (84, 112), 3 * 12, id="qwen2_5_vl: the same"),
+        pytest.param("qwen3_vl", (64, 96), 3 * 6, id="qwen3_vl: the same, of larger patches"),
+        pytest.param("glm4v", (56, 84), 2 * 6, id="glm4v: the same, each frame once"),
+        pytest.param(
+            "llava_onevision", (120, 160), NUM_FRAMES * 4 + 1, id="llava_onevision: each frame, and a line's end"
+        ),
+        pytest.param("internvl", (120, 160), NUM_FRAMES * 4, id="internvl: each frame"),
+    ],
+)
+def test_every_frame_arrives_in_the_tokens_of_its_size(seen, family, size_px, tokens):
+    found = seen[f"{family} {NUM_FRAMES}"]
+
+    assert found["frames"] == [NUM_FRAMES, *size_px, 3]
+    assert found["video_tokens"] == tokens
+
+
+@pytest.mark.parametrize(
+    ("family", "patch_px"), [("qwen2_vl", 14), ("qwen2_5_vl", 14), ("qwen3_vl", 16), ("glm4v", 14)]
+)
+@pytest.mark.parametrize("num_frames", [NUM_FRAMES, 1])
+def test_frames_are_extracted_at_the_size_that_the_processor_keeps(seen, family, patch_px, num_frames):
+    found = seen[f"{family} {num_frames}"]
+
+    _, height, width, _ = found["frames"]
+    assert found["values"]["video_grid_thw"][1:] == [height // patch_px, width // patch_px]
+
+
+@pytest.mark.parametrize("family", ["llava_onevision", "internvl"])
+def test_a_processor_with_a_size_of_its_own_gets_frames_as_they_are(folder, seen, family):
+    assert read_model_card(str(folder / family)).size_multiple_px == 1
+    assert seen[f"{family} {NUM_FRAMES}"]["shapes"]["pixel_values_videos"] == [NUM_FRAMES, 3, 56, 56]
+
+
+def test_qwen2_5_is_told_the_seconds_from_pair_to_pair(seen):
+    assert seen[f"qwen2_5_vl {NUM_FRAMES}"]["values"]["second_per_grid_ts"] == pytest.approx(SECONDS_PER_PAIR)
+
+
+def test_qwen3_reads_the_time_of_each_pair_of_frames(seen):
+    found = seen[f"qwen3_vl {NUM_FRAMES}"]
+
+    assert found["values"]["timestamps"] == [0.0, 1.5, 2.5]
+    assert re.findall(r"<(\d\.\d) seconds>", found["prompt"]) == ["0.0", "1.5", "2.5"]
+
+
+def test_glm_reads_the_second_of_each_pair_of_distinct_frames(seen):
+    assert re.findall(r"<\|end_of_image\|>(\d+)<", seen[f"glm4v {NUM_FRAMES}"]["prompt"]) == ["0", "2"]
+
+
+def test_internvl_reads_the_number_of_each_frame(seen):
+    numbers = re.findall(r"Frame(\d): <img>", seen[f"internvl {NUM_FRAMES}"]["prompt"])
+
+    assert numbers == ["1", "2", "3", "4", "5", "6"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_engine_is_made_for_the_tokens_of_such_a_video(seen, family):
+    found = seen[f"{family} {NUM_FRAMES}"]
+
+    assert found["video_tokens"] <= found["most_tokens"] + 1  # a line's end
+    assert found["most_tokens"] <= 4 * found["video_tokens"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_frame_that_is_alone_is_shown(seen, family):
+    assert seen[f"{family} 1"]["video_tokens"] > 0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_system_prompt_reaches_the_model_before_the_video(seen, family):
+    assert re.search(r"Be brief\..*(vision_start|video|img).*Which colour", seen[f"{family} 1"]["prompt"], re.DOTALL)
+
+
+def test_a_template_of_texts_alone_gets_the_video_as_text(seen):
+    assert seen["texts 1"]["video_tokens"] == seen["qwen2_vl 1"]["video_tokens"]
+    assert "<|im_start|>user\n<|vision_start|><|video_pad|><|vision_end|>\nWhich" in seen["texts 1"]["chat"]

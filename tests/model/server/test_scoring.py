@@ -1,0 +1,52 @@
+import math
+
+import pytest
+from openai.types.chat import ChatCompletion
+
+from infra.errors import InferenceError
+from tasks.model.server.scoring import read_logprobs, score
+
+LETTERS = {"A": [1], "B": [2], " A": [3], " B": [4], "Answer": [7, 8]}
+TOKENS = (frozenset({1, 3}), frozenset({2, 4}))
+
+
+def answer(shares):
+    """Make a server's answer that shows tokens as text, with these probabilities."""
+    top = [{"token": token, "logprob": math.log(share), "bytes": None} for token, share in shares]
+    content = [{"token": top[0]["token"], "logprob": top[0]["logprob"], "bytes": None, "top_logprobs": top}]
+    choice = {"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": ""}}
+    choice["logprobs"] = {"content": content if shares else [], "refusal": None}
+    return ChatCompletion.model_validate(
+        {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+    )
+
+
+def encode(text):
+    return LETTERS[text]
+
+
+def test_tokens_of_a_choice_add_up_whether_shown_as_text_or_by_id():
+    shown = read_logprobs(answer([("A", 0.5), ("token_id:3", 0.1), (" B", 0.2), ("B", 0.05), ("Answer", 0.01)]), encode)
+
+    assert score(TOKENS, shown) == pytest.approx((0.6 / 0.85, 0.25 / 0.85))
+
+
+def test_tokens_of_one_text_add_up():
+    shown = read_logprobs(answer([("A", 0.25), ("A", 0.25), ("B", 0.5)]), encode)
+
+    assert math.exp(shown.logprobs[1]) == pytest.approx(0.5)
+
+
+def test_a_choice_that_is_not_shown_is_nothing_where_it_cannot_be_more():
+    shown = read_logprobs(answer([("A", 0.9), ("Answer", 1e-5)]), encode)
+
+    assert score(TOKENS, shown) == (1.0, 0.0)
+
+
+def test_a_choice_that_is_not_shown_and_may_matter_is_a_failure():
+    shown = read_logprobs(answer([("A", 0.5), ("Answer", 0.2)]), encode)
+
+    with pytest.raises(InferenceError, match="likeliest tokens alone"):
+        score(TOKENS, shown)
+    with pytest.raises(InferenceError, match="without logprobs"):
+        read_logprobs(answer([("A", 1.0)]).model_copy(update={"choices": []}), encode)

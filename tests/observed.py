@@ -1,0 +1,31 @@
+"""A run that has something to show of everything, and the queries of the dashboard that ships."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+
+from tasks.demo.clips import make_demo
+
+DASHBOARD = Path(__file__).parents[1] / "infra" / "grafana" / "reelabel.json"
+MISSING = 5
+
+
+def write_observed_manifest(folder):
+    """Make clips, and a manifest of two shards and more that asks about five others, too, which are not there."""
+    good = make_demo(folder, seed=78, clips=32, uri_prefix=str(folder))
+    gone = good.head(MISSING).with_columns(
+        job_id=pl.format("gone-{}", pl.int_range(MISSING)), video_uri=pl.lit(str(folder / "gone.mp4"))
+    )
+    pl.concat([good, gone]).write_parquet(folder / "observed.parquet")
+    return folder / "observed.parquet"
+
+
+def dashboard_queries(*, interval):
+    """Every panel's queries with its title, Grafana's own variables filled in."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    variables = {"$__rate_interval": interval, "$__range": interval, "$dataset": ".*"}
+    queries = [(panel["title"], target["expr"]) for panel in panels for target in panel["targets"]]
+    for name, value in variables.items():
+        queries = [(title, query.replace(name, value)) for title, query in queries]
+    return queries

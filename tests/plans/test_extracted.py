@@ -1,0 +1,40 @@
+import pytest
+
+from infra.errors import DecoderCrashedError, PlanLostError, VideoMissingError
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings
+from tasks.domain import Part, Segment, Shard, View
+from tasks.frames.prepare import PreparedVideo
+from tasks.plans.extracted import ExtractedShard, read_extracted, write_extracted
+from tests.results.rows import job
+
+
+def test_inference_elsewhere_learns_of_each_video_what_extraction_knew(tmp_path):
+    shard = Shard(index=3, jobs=tuple(job(name) for name in "abc"))
+    facts = {"key": "frames/k", "was_cached": False, "keyframes_in_file": 9, "frames_used": 4, "frame_bytes": 99}
+    prepared = PreparedVideo(uri="a.mp4", fingerprint="e1", lookup_ms=0.5, decode_method="index", **facts)
+    crashed, missing = DecoderCrashedError("It died."), VideoMissingError("It is gone.")
+    crashed.fingerprint = "e2"
+    extracted = ExtractedShard(
+        shard=shard,
+        prepared={View("a.mp4"): prepared, View("a.mp4", shown="lossless", segment=Segment(None, 2.5)): prepared},
+        faults={View("b.mp4"): crashed, View("c.mp4"): missing},
+        spent_ms={Part.FETCH: 1.5, Part.DECODE: 2.0},
+        between_s=(1000.5, 1004.0),
+    )
+    objects, plan_uri = ObjectStore(StoreSettings()), f"file://{tmp_path}/p"
+
+    write_extracted(objects, plan_uri, extracted)
+    read = read_extracted(objects, plan_uri, shard)
+
+    assert (read.shard, read.prepared, read.spent_ms) == (shard, extracted.prepared, extracted.spent_ms)
+    assert read.between_s == (1000.5, 1004.0)
+    for view, fault in extracted.faults.items():
+        found = read.faults[view]
+        assert type(found) is type(fault)
+        assert (found.message, found.fingerprint, found.stage) == (fault.message, fault.fingerprint, fault.stage)
+
+
+def test_an_extraction_that_is_gone_is_said_to_be(tmp_path):
+    with pytest.raises(PlanLostError, match="extracted once more"):
+        read_extracted(ObjectStore(StoreSettings()), f"file://{tmp_path}/p", Shard(index=0, jobs=(job("a"),)))

@@ -1,0 +1,46 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from infra.errors import PlanLostError
+from tasks.plans.plan import close_plan, find_shared_plan, open_plans, planning, state_of
+from tests.results.rows import SPEC
+
+ASKED = {"dataset": "d", "spec_id": SPEC.spec_id, "manifest_fingerprint": "f"}
+
+
+def test_a_plan_is_found_by_runs_that_ask_the_same_until_it_is_closed(engine, make_plan):
+    make_plan()
+    plan = make_plan(shared=True)
+
+    assert find_shared_plan(engine, **ASKED) == plan
+    assert find_shared_plan(engine, **ASKED | {"manifest_fingerprint": "other"}) is None
+    close_plan(engine, plan.plan_id, state="done")
+    assert find_shared_plan(engine, **ASKED) is None
+
+
+def test_of_two_plans_for_the_same_one_counts(engine, make_plan):
+    plan = make_plan(shared=True)
+
+    with pytest.raises(PlanLostError, match="run again to join it"):
+        make_plan(shared=True)
+
+    assert open_plans(engine) == open_plans(engine, spec_id=SPEC.spec_id) == [plan]
+    assert open_plans(engine, spec_id="other") == []
+    assert state_of(engine, plan.plan_id).planned == plan.shards
+
+
+def test_one_plans_at_a_time(engine):
+    inside, most = [], []
+
+    def plan(_):
+        with planning(engine, dataset="d", spec_id="s"):
+            inside.append(threading.get_ident())
+            most.append(len(inside))
+            inside.clear()
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(plan, range(9)))
+
+    assert most == [1] * 9

@@ -1,0 +1,75 @@
+import os
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import sqlalchemy
+
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings
+from tasks.plans.plan import close_plan, open_plans
+from tasks.plans.retention import remove_plans
+from tasks.results.overview import standing_plans
+from tests.plans.conftest import engine, run
+
+__all__ = ["engine", "run"]
+STORE = ObjectStore(StoreSettings())
+WEEK = timedelta(days=7)
+
+
+@pytest.fixture
+def age(engine):
+    """Have a plan be made and ended ten days ago."""
+
+    def to(plan):
+        with engine.begin() as connection:
+            text = (
+                "UPDATE reelabel.plan SET created_at = now() - interval '10 days', "
+                "ended_at = ended_at - interval '10 days' WHERE plan_id = :id"
+            )
+            connection.execute(sqlalchemy.text(text), {"id": plan.plan_id})
+
+    return to
+
+
+def lease(engine, plan):
+    with engine.begin() as connection:
+        text = (
+            "UPDATE reelabel.shard SET lease_until = now() + interval '1 minute', claimed_for = 'infer', "
+            "state = 'extracted' WHERE plan_id = :id AND shard_index = 0"
+        )
+        connection.execute(sqlalchemy.text(text), {"id": plan.plan_id})
+
+
+def test_plans_go_that_are_over_or_abandoned_with_their_files(engine, make_plan, age, tmp_path):
+    ended, abandoned, worked_on, new = (make_plan() for _ in range(4))
+    close_plan(engine, ended.plan_id, state="done")
+    for plan in (ended, abandoned, worked_on):
+        age(plan)
+    lease(engine, worked_on)
+    nobodys = uuid4()
+    for plan_id in (ended.plan_id, abandoned.plan_id, worked_on.plan_id, new.plan_id, nobodys):
+        path = tmp_path / "plans" / str(plan_id) / "0000.arrow"
+        path.parent.mkdir(parents=True)
+        path.touch()
+        os.utime(path, (0, 0))
+
+    would = remove_plans(engine, STORE, root_uri=tmp_path.as_uri(), age=WEEK, dry_run=True)
+    went = remove_plans(engine, STORE, root_uri=tmp_path.as_uri(), age=WEEK)
+
+    assert would == went == (2, 3)
+    assert {plan.plan_id for plan in open_plans(engine)} == {worked_on.plan_id, new.plan_id}
+    left = {Path(info.uri).parent.name for info in STORE.list(f"{tmp_path.as_uri()}/plans")}
+    assert left == {str(worked_on.plan_id), str(new.plan_id)}
+
+
+def test_a_plans_standing_says_what_waits_for_what(engine, make_plan):
+    plan = make_plan(shards=4)
+    assert standing_plans(engine)[0].waits == "waits for a worker: no shard is being worked on"
+
+    lease(engine, plan)
+
+    [standing] = standing_plans(engine)
+    assert (standing.planned, standing.extracted, standing.answering) == (3, 1, 1)
+    assert standing.waits == ""

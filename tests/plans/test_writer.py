@@ -1,0 +1,106 @@
+"""Shards that end at once are written together, and each is answered for by itself."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+
+from infra.errors import LeaseLostError
+from tasks.plans.lease import Work, claim
+from tasks.plans.plan import state_of
+from tasks.results.read import read_failures, read_results
+from tasks.results.writer import ShardWriter
+from tests.results.rows import SPEC, failure, job, result
+
+_KEY = {"dataset": "d", "spec_id": SPEC.spec_id}
+_TRANSACTIONS = text("SELECT count(DISTINCT xmin::text) FROM reelabel.result")
+_WAITING = text(
+    "SELECT count(*) FROM pg_locks JOIN pg_database ON database = pg_database.oid "
+    "WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()"
+)
+_HOLD = text("SELECT pg_advisory_xact_lock(hashtextextended(concat_ws('/', 'd', CAST(:spec_id AS text), 'first'), 0))")
+
+
+@pytest.fixture
+def written_at_once(engine, run):
+    """Write shards while the first of them waits for its job, so that the others gather."""
+
+    def written_at_once(*shards):
+        writer = ShardWriter(engine, run)
+        with ThreadPoolExecutor(1 + len(shards)) as threads:
+            with engine.begin() as connection:
+                connection.execute(_HOLD, {"spec_id": SPEC.spec_id})
+                outcomes = [threads.submit(writer.write, [result(job("first"))], [])]
+                while not connection.execute(_WAITING).scalar_one():
+                    time.sleep(0.01)
+                outcomes += [threads.submit(writer.write, *ended, **lease) for *ended, lease in shards]
+                while len(writer._gathered) < len(shards):
+                    time.sleep(0.01)
+            return [outcome.exception() for outcome in outcomes]
+
+    return written_at_once
+
+
+def labels(engine):
+    return read_results(engine, **_KEY).sort("job_id")["job_id"].to_list()
+
+
+def test_shards_that_end_meanwhile_share_a_transaction(engine, written_at_once):
+    shards = [([result(job(name))], [failure(job(f"{name}-failed"))], {}) for name in "abc"]
+
+    assert written_at_once(*shards) == [None] * 4
+
+    assert labels(engine) == ["a", "b", "c", "first"]
+    assert len(read_failures(engine, **_KEY)) == 3
+    with engine.connect() as connection:
+        assert connection.execute(_TRANSACTIONS).scalar_one() == 2
+
+
+def test_a_transaction_takes_no_more_shards_than_it_may_lock(engine, written_at_once):
+    shards = [([result(job(f"{name}{number:03}")) for number in range(150)], [], {}) for name in "abc"]
+
+    assert written_at_once(*shards) == [None] * 4
+
+    assert len(labels(engine)) == 451
+    with engine.connect() as connection:
+        assert connection.execute(_TRANSACTIONS).scalar_one() == 3
+
+
+def test_each_shard_is_written_under_its_own_lease(engine, written_at_once, make_plan):
+    plan = make_plan(shards=2)
+    leases = claim(engine, plan.plan_id, Work.BOTH, holder="here", lease_s=600, most=2)
+    shards = [([result(job(f"{lease.shard_index}"))], [], {"lease": lease}) for lease in reversed(leases)]
+
+    assert written_at_once(*shards) == [None] * 3
+
+    fences = read_results(engine, **_KEY).sort("job_id").select("job_id", "fence").rows()
+    assert fences == [("0", leases[0].token), ("1", leases[1].token), ("first", 0)]
+    assert state_of(engine, plan.plan_id).done == 2
+
+
+def test_a_lease_that_was_lost_takes_no_other_shard_with_it(engine, written_at_once, make_plan):
+    plan = make_plan(shards=2)
+    [lost] = claim(engine, plan.plan_id, Work.BOTH, holder="dead", lease_s=0.05)
+    time.sleep(0.1)
+    held = claim(engine, plan.plan_id, Work.BOTH, holder="here", lease_s=600, most=2)
+    [other] = [lease for lease in held if lease.shard_index != lost.shard_index]
+
+    outcomes = written_at_once(
+        ([result(job("a"))], [], {"lease": lost}),
+        ([result(job("b"))], [], {"lease": other}),
+    )
+
+    assert [type(outcome) for outcome in outcomes] == [type(None), LeaseLostError, type(None)]
+    assert labels(engine) == ["b", "first"]
+    assert state_of(engine, plan.plan_id).done == 1
+
+
+def test_a_row_that_postgres_refuses_takes_no_other_shard_with_it(engine, written_at_once):
+    refused = replace(result(job("a")), bytes_fetched=-1)
+
+    outcomes = written_at_once(([refused], [], {}), ([result(job("b"))], [], {}))
+
+    assert "bytes_fetched" in str(outcomes[1])
+    assert labels(engine) == ["b", "first"]

@@ -1,0 +1,11 @@
+import pytest
+
+from infra.database import connect
+from infra.settings import DatabaseSettings
+
+
+@pytest.fixture
+def engine(database_url):
+    engine = connect(DatabaseSettings(url=database_url))
+    yield engine
+    engine.dispose()

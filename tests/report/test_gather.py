@@ -1,0 +1,169 @@
+"""What a page says of rows that stand in a real Postgres, and of frames in a real cache."""
+
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import polars as pl
+import pytest
+from sqlalchemy import insert
+
+from infra.errors import ConfigurationError
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings
+from tasks.domain import ModelIdentity, RunSpec, Sampling
+from tasks.frames.cache import FrameCache
+from tasks.frames.file import encode_frame_file
+from tasks.frames.key import frame_key
+from tasks.report.report import gather
+from tasks.results.runs import close_run, find_run, open_run
+from tasks.results.tables import PLAN, SHARD
+from tasks.results.write import RunKey
+from tasks.results.writer import ShardWriter
+from tasks.video.extract import extract_keyframes
+from tasks.video.limits import Limits
+from tests.clips import write_clip
+from tests.results.rows import failure, job, result
+
+SPEC = RunSpec(model=ModelIdentity(name="reelabel-tiny"))
+OTHER = SPEC.model_copy(update={"sampling": Sampling(num_frames=4)})
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    """A manifest of three jobs on one clip, whose answer to the first is known, and of one on no clip."""
+    clip = write_clip(tmp_path / "clip.mp4", frames=48, gop=12, fps=12)
+    rows = [
+        {"job_id": name, "video_uri": str(clip), "prompt": "?", "choices": ["yes", "no"], "answer": answer}
+        for name, answer in (("a", "no"), ("b", "yes"), ("c", None))
+    ]
+    gone = {"job_id": "gone", "video_uri": str(tmp_path / "gone.mp4"), "prompt": "?", "choices": ["yes", "no"]}
+    pl.DataFrame([*rows, gone | {"answer": None}]).write_parquet(tmp_path / "jobs.parquet")
+    return tmp_path / "jobs.parquet"
+
+
+@pytest.fixture
+def started(engine, manifest):
+    """Start and end a run of the manifest under a spec; its rows are then as given."""
+
+    def start(spec, results=(), failures=()):
+        run = RunKey(run_id=uuid4(), dataset="d", spec_id=spec.spec_id, model="tiny", versions={}, host="h")
+        facts = {"dataset": "d", "manifest_uri": str(manifest), "kind": "classify", "host": "h", "versions": {}}
+        open_run(engine, run_id=run.run_id, spec=spec, facts=facts | {"jobs_total": 4, "jobs_skipped": 0})
+        ShardWriter(engine, run).write(results=results, failures=failures)
+        close_run(engine, run.run_id, state="done", message="Reconciled.", jobs_labelled=len(results), wall_ms={})
+        return run
+
+    return start
+
+
+def of(manifest, name, probabilities=(0.25, 0.75), **changed):
+    """Answer a job of the manifest by its second choice, no."""
+    [row] = pl.read_parquet(manifest).filter(pl.col("job_id") == name).to_dicts()
+    asked = job(name, video_uri=row["video_uri"], answer=row["answer"])
+    return replace(result(asked, probabilities), **changed)
+
+
+def page_of(engine, tmp_path, **options):
+    objects = ObjectStore(StoreSettings())
+    return gather(engine, objects, find_run(engine, "last"), store_uri=f"file://{tmp_path}/cache", **options)
+
+
+def test_labels_margins_and_reliability_are_counted(engine, started, manifest, tmp_path):
+    answers = [of(manifest, "a", (0.1, 0.9)), of(manifest, "b"), of(manifest, "c", (0.5, 0.5))]
+    started(SPEC, answers, [failure(job("gone"), code="video_missing", message="There is no video.")])
+
+    report = page_of(engine, tmp_path)
+
+    assert [(each.label, each.jobs) for each in report.label_counts] == [("no", 3)]
+    counted = {each.low: (each.right, each.wrong, each.unknown) for each in report.margins}
+    assert {low: counts for low, counts in counted.items() if any(counts)} == {
+        0.0: (0, 0, 1),
+        0.5: (0, 1, 0),
+        0.8: (1, 0, 0),
+    }
+    assert [(each.confidence, each.accuracy, each.jobs) for each in report.reliability] == [(0.75, 0, 1), (0.9, 1, 1)]
+    assert report.calibration_error == pytest.approx((0.75 + 0.1) / 2)
+    assert (report.accuracy, report.known, report.labels, report.failures) == (0.5, 2, 3, 1)
+    assert [(group.code, group.examples) for group in report.failure_groups] == [
+        ("video_missing", (("gone", "There is no video."),))
+    ]
+
+
+def test_jobs_worth_a_look_come_first(engine, started, manifest, tmp_path):
+    started(SPEC, [of(manifest, name) for name in "abc"], [failure(job("gone"))])
+
+    report = page_of(engine, tmp_path, job_ids=["c"])
+
+    reasons = {shown.job_id: shown.reasons for shown in report.shown.jobs}
+    assert list(reasons) == ["c", "gone", "b", "a"]
+    assert (reasons["gone"], reasons["b"][0], reasons["c"][0]) == (("failed",), "wrong", "asked for")
+
+
+def test_a_job_shows_its_question_and_the_frames_that_the_model_saw(engine, started, manifest, tmp_path):
+    uri = pl.read_parquet(manifest)["video_uri"][0]
+    frames = extract_keyframes(Path(uri), sampling=SPEC.sampling, limits=Limits())
+    key = frame_key(source_uri=uri, fingerprint="e1", sampling=SPEC.sampling)
+    data = encode_frame_file(frames, source_uri=uri, fingerprint="e1", sampling=SPEC.sampling)
+    FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache").write(key, data)
+    started(SPEC, [of(manifest, name) for name in "ab"])
+
+    shown = page_of(engine, tmp_path).shown
+
+    [strip] = shown.strips
+    assert {job.strip for job in shown.jobs} == {0}
+    assert [frame.time_s for frame in strip.frames] == [0, 1, 2, 3]
+    assert strip.keyframe_times_s == (0, 1, 2, 3)
+    assert strip.picks == (0,) * 4 + (1,) * 4 + (2,) * 4 + (3,) * 4
+    assert all(frame.image.startswith("data:image/webp;base64,") for frame in strip.frames)
+    assert shown.jobs[0].question.startswith("?\nA. yes\nB. no\n")
+    assert shown.jobs[0].choices == (("yes", 0.25), ("no", 0.75))
+
+
+def test_a_job_whose_frames_are_gone_says_so(engine, started, manifest, tmp_path):
+    started(SPEC, [of(manifest, "a")])
+
+    [shown] = page_of(engine, tmp_path).shown.jobs
+
+    assert (shown.strip, shown.no_strip) == (None, "Its frames are no longer in the cache.")
+
+
+def test_labels_are_compared_with_those_of_another_way_of_asking(engine, started, manifest, tmp_path):
+    yes = replace(result(job("a")).answer, choice_index=0, probabilities=(0.9, 0.1))
+    started(OTHER, [of(manifest, "a", answer=yes), of(manifest, "b")])
+    started(SPEC, [of(manifest, "a"), of(manifest, "b"), of(manifest, "c")])
+
+    changes = page_of(engine, tmp_path).changes
+
+    assert (changes.compared, changes.changed, changes.gained, changes.lost) == (2, 1, 1, 0)
+    assert [(move.before, move.after, move.jobs) for move in changes.moves] == [("yes", "no", 1)]
+    assert changes.differences == (("sampling.num_frames", 4, 16),)
+    assert changes.job_ids == (("a", "yes"),)
+
+
+def test_a_job_without_a_row_cannot_be_asked_for(engine, started, manifest, tmp_path):
+    started(SPEC, [of(manifest, "a")])
+
+    with pytest.raises(ConfigurationError, match="1 job without a label or failure in dataset d, such as nobody"):
+        page_of(engine, tmp_path, job_ids=["nobody"])
+
+
+def test_shards_tell_how_long_extraction_and_inference_overlapped(engine, started, manifest, tmp_path):
+    run = started(SPEC, [of(manifest, "a")])
+    began_s = find_run(engine, "last")["started_at"].timestamp()
+    plan = {"plan_id": uuid4(), "run_id": run.run_id, "dataset": "d", "spec_id": SPEC.spec_id, "kind": "classify"}
+    where = {"manifest_uri": str(manifest), "manifest_fingerprint": "1", "plan_uri": "p", "shared": False}
+    spans_s = [{"extract": (0.0, 0.4), "infer": (0.3, 0.6)}, {"extract": (0.2, 0.5), "infer": (0.6, 0.8)}]
+    with engine.begin() as connection:
+        connection.execute(insert(PLAN).values(**plan, **where, shards=2, jobs=2, state="done"))
+        for number, span_s in enumerate(spans_s):
+            between_s = {stage: [began_s + at for at in span] for stage, span in span_s.items()}
+            shard = {"shard_index": number, "jobs": 1, "state": "done", "message": "", "attempts": 0}
+            report = {"failures": 0, "between_s": between_s}
+            connection.execute(insert(SHARD).values(plan_id=plan["plan_id"], **shard, report=report))
+
+    timeline = page_of(engine, tmp_path).timeline
+
+    assert (timeline.shards, [span.shard for span in timeline.drawn]) == (2, [0, 1])
+    assert (timeline.extract_s, timeline.infer_s) == (pytest.approx(0.5, abs=1e-3), pytest.approx(0.5, abs=1e-3))
+    assert timeline.both_s == pytest.approx(0.2, abs=1e-3)

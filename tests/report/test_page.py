@@ -1,0 +1,77 @@
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from tasks.report.page import MOST_BYTES, render
+from tests.report.rows import PIXEL, report, shown_job, strip
+
+HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)> & \"'"
+
+
+def data_of(page):
+    [text] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(text)
+
+
+def test_a_page_asks_for_nothing_from_elsewhere():
+    page = render(report())
+
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1].replace("&#39;", "'")
+    assert "default-src 'none'" in policy
+    assert policy.count("sha256-") == 3
+    assert not re.search(r'<(?:link|iframe|img|script)[^>]*(?:src|href)="(?!data:)', page)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        pytest.param(report(jobs=[shown_job(question=HOSTILE)]), id="question"),
+        pytest.param(report(jobs=[shown_job(name=HOSTILE)]), id="job id"),
+        pytest.param(report(jobs=[shown_job(choices=((HOSTILE, 1.0),))]), id="choice"),
+        pytest.param(report(doubts=(HOSTILE,)), id="warning"),
+    ],
+)
+def test_what_a_manifest_says_stays_text(hostile):
+    page = render(hostile)
+
+    assert page.count("<script") == render(report()).count("<script")
+    assert "<img src=x" not in page
+
+
+def test_scripts_read_a_hostile_question_as_it_was_asked():
+    page = render(report(jobs=[shown_job(question=HOSTILE, name=HOSTILE)]))
+
+    [job] = data_of(page)["jobs"]
+    assert (job["question"], job["job_id"]) == (HOSTILE, HOSTILE)
+
+
+def test_frames_of_the_last_videos_are_left_out_until_the_page_is_small_enough():
+    image = PIXEL + "A" * 20_000
+    jobs = [shown_job(f"clip-{at}", strip=at) for at in range(300)]
+    strips = [strip(image=image) for _ in jobs]
+
+    page = render(report(jobs=jobs, strips=strips))
+
+    data = data_of(page)
+    with_frames = [job["job_id"] for job in data["jobs"] if job["strip"] is not None]
+    assert len(page.encode()) < MOST_BYTES
+    assert 30 < len(with_frames) == len(data["strips"]) < 300
+    assert with_frames == [f"clip-{at}" for at in range(len(with_frames))]
+    assert data["jobs"][-1]["no_strip"] == "Its frames did not fit into this page."
+
+
+def test_a_page_says_that_it_holds_a_sample():
+    page = render(report(labels=99_999))
+
+    assert "1 of 100,000 jobs are in this page, 1 with their frames" in page
+
+
+def test_a_run_that_asked_nothing_has_a_page():
+    nothing = replace(report().glance, asked=0, cost=None, parts=(), bottleneck="")
+
+    page = render(report(glance=nothing, labels=0, failures=0, timeline=None, slowest=(), tasks=(), reliability=()))
+
+    assert "Nothing was left to ask." in page
+    assert "There is no label yet." in page

@@ -1,0 +1,129 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pydantic import ValidationError
+
+from infra.database import Login, connect
+from infra.errors import ConfigurationError
+from tasks.manifest.table import table_of
+from tasks.results.choose import Scope, choose_jobs
+from tasks.results.selection import Selection
+from tasks.results.writer import ShardWriter
+from tests.results.rows import SPEC, failure, ids_of, job, result
+
+JOBS = [
+    job("sure", task="colour"),
+    job("unsure", task="shape"),
+    job("gone", task="colour"),
+    job("odd", task="shape"),
+    job("new", task="colour"),
+    job("changed", prompt="Now?"),
+]
+
+
+@pytest.fixture
+def reader(database):
+    reader = connect(database, Login.READER)
+    yield reader
+    reader.dispose()
+
+
+@pytest.fixture
+def choose(engine, reader, run):
+    """Choose among two labels, two failures, a job without a row and one whose question has changed."""
+    labels = [result(JOBS[0], (0.05, 0.95)), result(JOBS[1], (0.45, 0.55)), result(job("changed"))]
+    failures = [failure(JOBS[2], code="video_missing"), failure(JOBS[3])]
+    ShardWriter(engine, run).write(results=labels, failures=failures)
+    scope = Scope(dataset="d", spec_id=SPEC.spec_id)
+
+    def chosen(named=(), scope=scope, timeout_s=20, **words):
+        return choose_jobs(
+            reader, Selection(**words), scope=scope, jobs=table_of(JOBS), named=named, timeout_s=timeout_s
+        )
+
+    return chosen
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        pytest.param({"failed": True}, "gone odd", id="failed"),
+        pytest.param({"code": "video_missing"}, "gone", id="failed with a code"),
+        pytest.param({"missing": True}, "new changed", id="without a row for their question"),
+        pytest.param({"label": "no"}, "sure unsure", id="with a label"),
+        pytest.param({"margin_below": 0.5}, "unsure", id="undecided"),
+        pytest.param({"failed": True, "margin_below": 0.5}, "unsure gone odd", id="states add up"),
+        pytest.param({"task": "colour"}, "sure gone new", id="of a task"),
+        pytest.param({"failed": True, "task": "colour"}, "gone", id="a filter leaves out"),
+        pytest.param({"named": ["sure", "odd"], "task": "shape"}, "odd", id="also what was named"),
+        pytest.param({"named": ["sure"], "missing": True}, "sure new changed", id="ids and states add up"),
+        pytest.param({"where": "label = 'no' -- and so on"}, "sure unsure", id="SQL with a comment"),
+        pytest.param({"where": "job_id LIKE '%s%' AND 'a:b' <> ':c'"}, "sure unsure", id="SQL with signs of drivers"),
+        pytest.param({"where": "state = 'missing' OR code = 'no_frames'"}, "odd new changed", id="SQL on any state"),
+        pytest.param({"where": "margin > (SELECT avg(margin) FROM reelabel.result)"}, "sure", id="SQL on all rows"),
+    ],
+)
+def test_jobs_are_chosen_by_what_is_known_of_them(choose, words, expected):
+    assert ids_of(choose(**words).jobs) == expected.split()
+
+
+def test_what_a_run_wrote_is_chosen_and_nothing_that_it_did_not(choose, run):
+    by_run = Scope(dataset="d", spec_id=SPEC.spec_id, run_id=run.run_id)
+    by_another = Scope(dataset="d", spec_id=SPEC.spec_id, run_id="00000000-0000-0000-0000-000000000000")
+
+    assert ids_of(choose(scope=by_run, run="x").jobs) == ["sure", "unsure", "gone", "odd"]
+    assert ids_of(choose(scope=by_another, run="x").jobs) == []
+    assert ids_of(choose(scope=by_another, run="x", missing=True).jobs) == ["new", "changed"]
+
+
+def test_jobs_are_chosen_by_when_they_ended(choose):
+    now = datetime.now(UTC)
+
+    assert ids_of(choose(since=now - timedelta(hours=1)).jobs) == ["sure", "unsure", "gone", "odd"]
+    assert ids_of(choose(until=now - timedelta(hours=1)).jobs) == []
+    assert Selection(since="2026-11-01").since == datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def test_reasons_are_counted_and_unknown_ids_listed(choose):
+    chosen = choose(named=["nobody", "sure", "sure", "anybody"], failed=True, missing=True)
+
+    assert chosen.reasons == {"missing": 2, "labelled": 1, "video_missing": 1, "no_frames": 1}
+    assert chosen.unknown == ("anybody", "nobody")
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("margin <<< 1", "operator does not exist: .*, at character 8: <<< 1"),
+        ("label = 'no", "unterminated quoted string at or near .*, at character 9: 'no"),
+        ("label", "argument of AND must be type boolean"),
+        ("true); DELETE FROM reelabel.result; SELECT (true", "cannot insert multiple commands"),
+        ("(WITH gone AS (DELETE FROM reelabel.result RETURNING 1) SELECT true)", "WITH clause containing a data-mod"),
+        ("nextval('reelabel.s') > 0", 'relation "reelabel.s" does not exist'),
+        ("lo_create(0) > 0", "cannot execute lo_create.* in a read-only transaction"),
+        ("set_config('transaction_read_only', 'off', true) = 'off'", "transaction read-write mode must be set before"),
+    ],
+)
+def test_sql_that_postgres_refuses_is_explained_and_changes_nothing(choose, where, said):
+    with pytest.raises(ConfigurationError, match=f"Postgres cannot run --where: {said}"):
+        choose(where=where)
+    assert len(choose(label="no").jobs) == 2
+
+
+def test_sql_that_takes_too_long_is_stopped(choose):
+    with pytest.raises(ConfigurationError, match="took too long; simplify --where"):
+        choose(where="pg_sleep(60) IS NOT NULL", timeout_s=0.2)
+
+
+@pytest.mark.parametrize("login", [Login.WRITER, Login.OWNER])
+def test_sql_is_run_by_nobody_who_can_write(database, login):
+    engine = connect(database, login)
+    with pytest.raises(ConfigurationError, match="can read and nothing else, but this one can write"):
+        choose_jobs(engine, Selection(where="true"), scope=Scope(dataset="d", spec_id="s"), jobs=table_of(JOBS))
+    engine.dispose()
+
+
+def test_words_that_a_selection_does_not_know_are_refused():
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        Selection(labels="no")
+    assert Selection(limit=3, skip_unknown=True).is_empty

@@ -1,0 +1,38 @@
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from flows.choosing import store_ids
+from tasks.report.place import page_uri
+from tasks.results.leavings import PAGE, SELECTION, remove_old_files
+
+NOW, YEAR = timedelta(seconds=-5), timedelta(days=365)
+
+
+@pytest.fixture(params=["store", "folder"])
+def root(request, store_settings, tmp_path):
+    return store_settings.uri if request.param == "store" else tmp_path.as_uri()
+
+
+def test_old_pages_go_and_nothing_else(objects, root):
+    page, stranger = page_uri(root, uuid4()), f"{root}/reports/index.html"
+    for uri in (page, stranger):
+        objects.replace(uri, b"<html>")
+
+    assert remove_old_files(objects, f"{root}/reports", PAGE, age=YEAR) == 0
+    assert remove_old_files(objects, f"{root}/reports", PAGE, age=NOW, dry_run=True) == 1
+    assert remove_old_files(objects, f"{root}/reports", PAGE, age=NOW) == 1
+    assert [info.uri for info in objects.list(f"{root}/reports")] == [stranger]
+
+
+def test_lists_of_chosen_ids_go(objects, root):
+    ours = store_ids(["a", "b"], objects, root)
+    objects.replace(f"{root}/selections/mine.txt", b"a")
+
+    assert remove_old_files(objects, f"{root}/selections", SELECTION, age=NOW) == 1
+    assert ours not in {info.uri for info in objects.list(f"{root}/selections")}
+
+
+def test_a_folder_that_is_not_there_has_nothing_to_remove(objects, root):
+    assert remove_old_files(objects, f"{root}/reports", PAGE, age=NOW) == 0

@@ -1,0 +1,85 @@
+"""Margins stand in a table of their own, and rows tell what was answered before they decided."""
+
+from dataclasses import replace
+
+import pytest
+
+from infra.errors import ConfigurationError
+from tasks.domain import FirstAnswer, RunSpec, Sampling
+from tasks.results.read import read_results
+from tasks.results.routes import ask_again_below, asked_twice, save_route
+from tasks.results.runs import open_run
+from tasks.results.writer import ShardWriter
+from tasks.routing.fit import Target, fit_route
+from tests.results.rows import SPEC, job, result
+
+LOSSLESS = RunSpec(model=SPEC.model, sampling=Sampling(sampler="uniform"))
+CASCADE = RunSpec(model=SPEC.model, sampling=Sampling(cascade="fitted"))
+JOBS = [job(f"j{number:03}", answer="no", video_uri=f"{number // 2}.mp4") for number in range(120)]
+
+
+@pytest.fixture
+def lossless_run(engine, run):
+    """The same jobs, all answered right, 40 frames decoded for each video."""
+    other = replace(run, run_id=run.run_id.__class__(int=7), spec_id=LOSSLESS.spec_id)
+    facts = {"dataset": "d", "manifest_uri": "m.parquet", "kind": "classify", "host": "h"}
+    open_run(engine, run_id=other.run_id, spec=LOSSLESS, facts=facts | {"jobs_total": 3, "jobs_skipped": 0})
+    rows = [replace(result(each), sampler="uniform", frames_decoded=40) for each in JOBS]
+    ShardWriter(engine, other).write(results=rows, failures=[])
+
+
+@pytest.mark.usefixtures("lossless_run")
+def test_a_margin_is_fitted_on_what_both_ways_answered_and_kept_for_its_spec(engine, run):
+    rows = [
+        replace(result(each, (0.5 - number / 250, 0.5 + number / 250)), frames_decoded=4)
+        for number, each in enumerate(JOBS)
+    ]
+    ShardWriter(engine, run).write(results=rows, failures=[])
+    known = [replace(each, answer="yes" if number < 30 else "no") for number, each in enumerate(JOBS)]
+
+    sample = asked_twice(engine, dataset="d", first=SPEC, lossless=LOSSLESS, jobs=[*known[:110], job("new")])
+    fit = fit_route(sample, Target(within=0))
+    save_route(engine, fit, specs=(CASCADE, SPEC, LOSSLESS), dataset="d", manifest_uri="m.parquet")
+    save_route(engine, replace(fit, below=0.25), specs=(CASCADE, SPEC, LOSSLESS), dataset="d", manifest_uri="m")
+
+    assert (fit.jobs, fit.lossless.frames_decoded, fit.first.frames_decoded) == (110, 55 * 40, 55 * 4)
+    assert sample.margins[:3] == pytest.approx([0, 0.008, 0.016])
+    assert fit.below == 0.0  # both ways answer alike
+    assert ask_again_below(engine, CASCADE) == 0.25
+
+
+def test_a_margin_that_was_never_fitted_keeps_a_run_from_starting(engine):
+    with pytest.raises(ConfigurationError, match="No margin was fitted for this way of asking; fit one by"):
+        ask_again_below(engine, CASCADE)
+
+
+def test_a_margin_that_is_named_needs_no_fit(engine):
+    named = RunSpec(model=SPEC.model, sampling=Sampling(cascade=0.5))
+
+    assert (ask_again_below(engine, named), ask_again_below(engine, SPEC)) == (0.5, None)
+
+
+def test_a_row_tells_both_answers_and_what_decided(engine, run):
+    twice = replace(
+        result(job("a")),
+        sampler="uniform",
+        routed_by="margin",
+        first=FirstAnswer(label="yes", margin=0.25, below=0.5),
+        verdict="one_keyframe,long_gap",
+        longest_gap_s=4.5,
+        keyframe_cover=0.25,
+        frames_decoded=52,
+    )
+    ShardWriter(engine, run).write(results=[twice, result(job("b"))], failures=[])
+
+    rows = read_results(engine, dataset="d", spec_id=SPEC.spec_id).sort("job_id").rows(named=True)
+
+    names = ("sampler", "routed_by", "first_label", "first_margin", "ask_again_below")
+    assert [rows[0][name] for name in names] == ["uniform", "margin", "yes", 0.25, 0.5]
+    assert [rows[0][name] for name in ("verdict", "longest_gap_s", "keyframe_cover", "frames_decoded")] == [
+        "one_keyframe,long_gap",
+        4.5,
+        0.25,
+        52,
+    ]
+    assert [rows[1][name] for name in names] == ["keyframes", "", None, None, None]

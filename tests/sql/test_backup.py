@@ -1,0 +1,34 @@
+"""The commands of docs/operations.md, by the programs of the embedded Postgres."""
+
+import subprocess
+
+from infra.database import connect
+from infra.embedded import postgres_folder
+from infra.settings import DatabaseSettings
+from sql.migrate import downgrade
+from tasks.results.audit import audit_jobs
+from tasks.results.schema import check_schema
+from tasks.results.writer import ShardWriter
+from tests.results.conftest import engine, run
+from tests.results.rows import SPEC, failure, job, result
+
+__all__ = ["engine", "run"]
+
+
+def program(name, *arguments):
+    subprocess.run([str(postgres_folder() / name), *arguments], check=True, capture_output=True, timeout=300)
+
+
+def test_a_backup_is_restored_with_every_row(database_url, engine, run, tmp_path):
+    jobs = [job("a"), job("b")]
+    ShardWriter(engine, run).write(results=[result(jobs[0])], failures=[failure(jobs[1])])
+    backup = str(tmp_path / "reelabel.dump")
+
+    program("pg_dump", "--format=custom", f"--file={backup}", database_url)
+    downgrade(database_url)
+    program("pg_restore", "--clean", "--if-exists", "--exit-on-error", f"--dbname={database_url}", backup)
+
+    restored = connect(DatabaseSettings(url=database_url))
+    check_schema(restored)
+    assert audit_jobs(restored, dataset="d", spec_id=SPEC.spec_id, jobs=jobs).is_reconciled
+    restored.dispose()

@@ -1,0 +1,150 @@
+import secrets
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from psycopg.errors import InsufficientPrivilege
+from sqlalchemy.engine import make_url
+
+from infra.database import Login, connect
+from infra.errors import ConfigurationError
+from infra.settings import DatabaseSettings
+from sql.migrate import downgrade, upgrade
+from sql.roles import ROLES, create_roles
+from tasks.results.schema import prepare_database, upgrade_schema
+
+
+@contextmanager
+def logged_in(database, login):
+    url = getattr(database, login).get_secret_value()
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def administrator(database_url):
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA payroll")
+        connection.execute("CREATE TABLE payroll.salary (name text)")
+        yield connection
+
+
+WRITES = [
+    "INSERT INTO reelabel.spec (spec_id, body) VALUES ('s', '{}')",
+    "UPDATE reelabel.result SET label = 'x'",
+    "DELETE FROM reelabel.failure",
+]
+CHANGES = [
+    "DROP TABLE reelabel.result",
+    "TRUNCATE reelabel.result",
+    "ALTER TABLE reelabel.result ADD COLUMN mine text",
+    "CREATE TABLE reelabel.mine (id text)",
+    "CREATE TABLE public.mine (id text)",
+    "CREATE SCHEMA mine",
+    "CREATE INDEX mine ON reelabel.result (label)",
+    "CREATE ROLE mine",
+    "UPDATE public.reelabel_version SET version_num = '9999'",
+    "SET ROLE reelabel_owner",
+    "COPY reelabel.result TO PROGRAM 'cat'",
+]
+FOREIGN = ["SELECT * FROM payroll.salary", "SELECT * FROM pg_authid", "SELECT pg_read_file('/etc/passwd')"]
+
+
+@pytest.mark.parametrize("statement", [*WRITES, *CHANGES, *FOREIGN, "SET ROLE reelabel_writer"])
+@pytest.mark.usefixtures("administrator")
+def test_the_reader_reads_rows_and_does_nothing_else(database, statement):
+    with logged_in(database, Login.READER) as reader:
+        assert reader.execute("SELECT count(*) FROM reelabel.job_state").fetchone() == (0,)
+        with pytest.raises(InsufficientPrivilege):
+            reader.execute(statement)
+
+
+@pytest.mark.parametrize("statement", [*CHANGES, *FOREIGN])
+@pytest.mark.usefixtures("administrator")
+def test_the_writer_writes_rows_and_creates_alters_and_drops_nothing(database, statement):
+    with logged_in(database, Login.WRITER) as writer:
+        for write in WRITES:
+            writer.execute(write)
+        with pytest.raises(InsufficientPrivilege):
+            writer.execute(statement)
+
+
+@pytest.mark.parametrize("statement", [*FOREIGN, "CREATE ROLE mine", "DROP SCHEMA payroll CASCADE"])
+@pytest.mark.usefixtures("administrator")
+def test_the_owner_s_rights_end_with_its_own_tables(database, statement):
+    with logged_in(database, Login.OWNER) as owner, pytest.raises(InsufficientPrivilege):
+        owner.execute(statement)
+
+
+def test_tables_of_later_migrations_get_the_same_rights(database):
+    with logged_in(database, Login.OWNER) as owner:
+        owner.execute("CREATE TABLE reelabel.later (id bigint GENERATED ALWAYS AS IDENTITY, word text)")
+        owner.execute("CREATE SEQUENCE reelabel.counter")
+    with logged_in(database, Login.WRITER) as writer:
+        writer.execute("INSERT INTO reelabel.later (word) VALUES ('x')")
+        writer.execute("SELECT nextval('reelabel.counter')")
+    with logged_in(database, Login.READER) as reader:
+        assert reader.execute("SELECT word FROM reelabel.later").fetchone() == ("x",)
+        with pytest.raises(InsufficientPrivilege):
+            reader.execute("SELECT nextval('reelabel.counter')")
+
+
+def test_the_owner_migrates_down_and_up_and_the_others_keep_their_rights(database):
+    url = database.owner_url.get_secret_value()
+
+    downgrade(url)
+    prepare_database(database)
+
+    with logged_in(database, Login.WRITER) as writer:
+        writer.execute(WRITES[0])
+    with logged_in(database, Login.READER) as reader:
+        assert reader.execute("SELECT count(*) FROM reelabel.spec").fetchone() == (1,)
+
+
+def test_whoever_may_not_upgrade_is_told_who_may(database):
+    downgrade(database.owner_url.get_secret_value(), "0005")
+    writer = connect(database)
+    with pytest.raises(ConfigurationError, match=r"has schema 0005 .* its login may not change that; set"):
+        upgrade_schema(writer)
+    writer.dispose()
+
+    prepare_database(database)
+    prepare_database(DatabaseSettings(url=database.url))  # nothing is left to do, so nobody's rights are missing
+
+
+@pytest.fixture
+def house(services, administrator):
+    """URLs of a database for its owner, who may create roles and is no superuser, and for somebody without rights."""
+    landlord, lodger, name = (f"{word}_{secrets.token_hex(4)}" for word in ("landlord", "lodger", "house"))
+    administrator.execute(f"CREATE ROLE {landlord} LOGIN CREATEROLE PASSWORD 'secret'")
+    # The roles of this server are another's: who may create roles must have been given them, too.
+    administrator.execute(f"GRANT {', '.join(ROLES)} TO {landlord} WITH ADMIN OPTION")
+    administrator.execute(f"CREATE ROLE {lodger} LOGIN PASSWORD 'secret'")
+    administrator.execute(f"CREATE DATABASE {name} OWNER {landlord}")
+    url = make_url(services.database.url.get_secret_value()).set(database=name, password="secret")
+    yield [url.set(username=user).render_as_string(hide_password=False) for user in (landlord, lodger)]
+    administrator.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_who_owns_a_database_and_may_create_roles_hands_its_tables_over(house):
+    landlord_url, lodger_url = house
+    upgrade(landlord_url)
+
+    for _ in range(2):
+        with psycopg.connect(landlord_url) as landlord:
+            create_roles(landlord)
+
+    upgrade(landlord_url)
+    with psycopg.connect(landlord_url, autocommit=True) as landlord:
+        owners = "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class WHERE relnamespace = 'reelabel'::regnamespace"
+        assert landlord.execute(owners).fetchall() == [(ROLES[0],)]
+        landlord.execute(f"GRANT reelabel_writer TO {make_url(lodger_url).username}")
+    with psycopg.connect(lodger_url, autocommit=True) as lodger:
+        lodger.execute(WRITES[0])
+        with pytest.raises(InsufficientPrivilege):
+            lodger.execute("DROP TABLE reelabel.result")
+
+
+def test_who_may_not_make_roles_changes_nothing(house):
+    with psycopg.connect(house[1]) as lodger, pytest.raises(InsufficientPrivilege):
+        create_roles(lodger)
