@@ -109,8 +109,13 @@ def infer_shard(index: int, shard: Shard, arriving: Arriving, lease: Lease, answ
         started = time.perf_counter()
         with answering.ledger.doing(Part.DATABASE):
             report = report_on(extracted, endings, answering.spec.sampling)
-            stored = asdict(report) | {"wall_ms": answering.lap(), "gpus": answering.gpus}
-            answering.writer.write(endings.results, endings.failures, lease=lease, report=stored)
+            lap_ms = answering.lap()
+            stored = asdict(report) | {"wall_ms": lap_ms, "gpus": answering.gpus}
+            try:
+                answering.writer.write(endings.results, endings.failures, lease=lease, report=stored)
+            except BaseException:
+                answering.ledger.give_back(lap_ms)  # a try after this one tells it, or the next shard
+                raise
     write_ms = (time.perf_counter() - started) * 1e3
     _tell(endings, answering.writer.run, write_ms=write_ms)
     return replace(report, stage_ms=report.stage_ms | {"database": write_ms})

@@ -105,6 +105,12 @@ class TimeLedger:
             names = before_ms.keys() | self._lap_ms.keys()
             return {name: self._lap_ms.get(name, 0.0) - before_ms.get(name, 0.0) for name in names}
 
+    def give_back(self, lap_ms: Mapping[str, float]) -> None:
+        """Make a lap that could not be told part of the next one."""
+        with self._lock:
+            names = self._lap_ms.keys() | lap_ms.keys()
+            self._lap_ms = {name: self._lap_ms.get(name, 0.0) - lap_ms.get(name, 0.0) for name in names}
+
     def _spent_ms(self) -> dict[str, float]:
         self._charge()
         spent_ms: defaultdict[str, float] = defaultdict(float)

@@ -19,7 +19,7 @@ def ledger_of(*instants_s):
 @given(
     st.floats(0, 1e9),
     PARTS,
-    st.dictionaries(st.sampled_from(Part), st.dictionaries(st.sampled_from(Part), st.floats(0, 1e9))),
+    MADE_OF,
 )
 def test_the_parts_add_up_to_the_whole_whatever_goes_on(begin_s, done, made_of):
     waits_s = [wait_s for _, before_s, during_s in done for wait_s in (before_s, during_s)]
@@ -94,3 +94,18 @@ def test_laps_add_up_to_what_was_spent():
     assert sums == pytest.approx(
         {Part.SCHEDULE: 30_000, Part.DECODE: 10_000, Part.ANSWER: 5_000 / 3, Part.PREPROCESS: 10_000 / 3}
     )
+
+
+def test_a_lap_that_is_given_back_is_part_of_the_next_one():
+    ledger = ledger_of(*range(0, 40, 5))
+    with ledger.doing(Part.DECODE):
+        pass
+
+    lost_ms = ledger.lap()
+    ledger.give_back(lost_ms)
+    with ledger.doing(Part.ANSWER):
+        pass
+    lap_ms = ledger.lap()
+
+    assert lost_ms == {Part.SCHEDULE: 10_000, Part.DECODE: 5_000}
+    assert lap_ms == {Part.SCHEDULE: 20_000, Part.DECODE: 5_000, Part.ANSWER: 5_000}
