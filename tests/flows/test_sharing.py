@@ -182,3 +182,11 @@ def test_a_run_starts_the_flows_of_both_pools_and_workers_elsewhere_do_them(star
     assert (cost["engines"], cost["jobs_per_s"] > 0, cost["prompt_tokens"] > 0) == (1, True, True)
     assert cost["bottleneck"]
     assert "jobs per second" in printed
+
+    chosen = ("--ids", "clip-0000-colour,clip-0001-shape", "--force", "--manifest", manifest, "--dataset", "pools")
+    again = start("backfill", *chosen, RUN_PLACE="workers")
+    printed = again.communicate(timeout=TIMEOUT_S)[0]
+
+    assert again.returncode == 0, printed
+    assert asked_by_run(engine, "pools") == [JOBS, 2]
+    assert count(engine, "pools") == JOBS
