@@ -27,6 +27,7 @@ class Outcome:
         struck: How often each fault did.
         tries: Commands until the run ended well.
         retried_failures: Jobs that ended as failures and were asked again by `backfill --failed`.
+        ran_s: Seconds of the last of them.
         wrong: What is not as it must be; empty where all is.
     """
 
@@ -34,6 +35,7 @@ class Outcome:
     by_worker: bool
     struck: Counter = field(default_factory=Counter)
     tries: int = 0
+    ran_s: float = 0.0
     retried_failures: int = 0
     seconds: float = 0.0
     wrong: list = field(default_factory=list)
@@ -75,7 +77,9 @@ class Trial:
             half = len(left) if outcome.tries > 1 else (len(left) + 1) // 2
             now, left = left[:half], left[half:]
             moments = sorted(usual_s * rng.uniform(0.1, 0.9) for _ in now)
+            started = time.monotonic()
             code = self._run(list(zip(moments, now, strict=True)), rng, outcome)
+            outcome.ran_s = time.monotonic() - started
             self._settle()
             if code == 0:
                 break
