@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 MODELS = ("tiny", "100m")
 _MEDIUM_SIDE_PX = 84
 _START_TIMEOUT_S = 900
-_CONSOLE = Console()
+_CONSOLE = Console(width=None if sys.stdout.isatty() else 160)  # a file has no width
 
 
 def engine(models: Sequence[str], folder: Path, *, requests: int | None, rounds: int, as_json: bool) -> None:

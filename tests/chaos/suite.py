@@ -1,4 +1,4 @@
-"""Trials one after the other, on one world, each with faults drawn so that every kind gets its turn."""
+"""Trials one after the other, some on one world, each with faults drawn so that every kind gets its turn."""
 
 import random
 import sys
@@ -6,31 +6,39 @@ from itertools import islice
 
 from tests.chaos.faults import FAULTS
 from tests.chaos.trial import Trial
-from tests.chaos.world import opened
+from tests.chaos.world import model_server, opened
 
 _MOST_FAULTS = 4
+_TRIALS_IN_A_WORLD = 15  # its store is small, and each leaves its frames
 
 
 def run_suite(folder, *, trials, seed, engine, clips):
     """Break runs, and give what each came to as it ends."""
     rng = random.Random(seed)
-    with opened(folder, engine=engine) as world:
-        manifest, jobs = world.upload(clips, seed)
-        log = folder / "deploy.log"
-        with log.open("ab") as file:
-            deployed = world.start([sys.executable, "-P", "-m", "flows.cli", "deploy"], file).wait(300)
-        assert deployed == 0, f"`reelabel deploy` failed; see {log}"
-        labels, usual_s = Trial(world, number=0, manifest=manifest, folder=folder).undisturbed()
-        assert len(labels) == len(jobs)
-        drawn = _draw(world, engine, rng)
-        for number in range(1, trials + 1):
-            trial = Trial(world, number=number, manifest=manifest, folder=folder)
-            by_worker, faults = next(drawn)
-            outcome = trial.broken(faults, rng, labels=labels, usual_s=usual_s, by_worker=by_worker)
-            if not outcome.struck:  # the machine has become faster: faults came too late
-                usual_s = outcome.ran_s
-            yield outcome
-            world.cancel_flow_runs()
+    with model_server(folder, engine=engine) as model_url:
+        for first in range(1, trials + 1, _TRIALS_IN_A_WORLD):
+            numbers = range(first, min(first + _TRIALS_IN_A_WORLD, trials + 1))
+            own = folder / f"from-{first}"
+            own.mkdir()
+            with opened(own, model_url=model_url) as world:
+                yield from _in_one_world(world, own, numbers, seed=seed, engine=engine, clips=clips, rng=rng)
+
+
+def _in_one_world(world, folder, numbers, *, seed, engine, clips, rng):
+    manifest, jobs = world.upload(clips, seed)
+    log = folder / "deploy.log"
+    with log.open("ab") as file:
+        deployed = world.start([sys.executable, "-P", "-m", "flows.cli", "deploy"], file).wait(300)
+    assert deployed == 0, f"`reelabel deploy` failed; see {log}"
+    labels, usual_s = Trial(world, number=0, manifest=manifest, folder=folder).undisturbed()
+    assert len(labels) == len(jobs)
+    for number, (by_worker, faults) in zip(numbers, _draw(world, engine, rng), strict=False):
+        trial = Trial(world, number=number, manifest=manifest, folder=folder)
+        outcome = trial.broken(faults, rng, labels=labels, usual_s=usual_s, by_worker=by_worker)
+        if not outcome.struck:  # the machine has become faster: faults came too late
+            usual_s = outcome.ran_s
+        yield outcome
+        world.cancel_flow_runs()
 
 
 def _draw(world, engine, rng):

@@ -182,13 +182,21 @@ def kill(pid):
 
 
 @contextmanager
-def opened(folder, *, engine):
-    """Have a world with a model's server kept warm, or with none."""
-    with ExitStack() as stack:
-        model_url = None
-        if engine == "openai":
-            (folder / "vllm").mkdir()
-            model_url = stack.enter_context(serve_tiny_model(folder / "vllm"))
-        world = World(folder, model_url=model_url)
-        stack.callback(world.close)
+def model_server(folder, *, engine):
+    """Keep a model's server warm, where runs have no engine of their own; gives its address, or None."""
+    if engine != "openai":
+        yield None
+        return
+    (folder / "vllm").mkdir()
+    with serve_tiny_model(folder / "vllm") as url:
+        yield url
+
+
+@contextmanager
+def opened(folder, *, model_url):
+    """Have a world in an empty folder."""
+    world = World(folder, model_url=model_url)
+    try:
         yield world
+    finally:
+        world.close()
