@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import threading
+import time
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures.process import BrokenProcessPool
@@ -30,6 +31,7 @@ from tasks.video.misled import MisledError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
     from pathlib import Path
     from types import TracebackType
 
@@ -47,6 +49,9 @@ T = TypeVar("T")
 # A child may also be killed from outside, by the kernel short of memory: one more try tells.
 _ATTEMPTS = 2
 _REPLACEMENTS = 10
+_LOOK_S = 5.0
+# Longer than a child takes to start on a busy machine, and than Pebble waits for a lock that a dead one held.
+_STUCK_S = 180.0
 
 
 class DecodePool:
@@ -75,7 +80,8 @@ class DecodePool:
         self._memory_mib = memory_mib
         self._replacing = threading.Lock()
         self._is_closed = False
-        self._waited_for: set[ProcessFuture[Any]] = set()
+        self._waited_for: set[Future[Any]] = set()
+        self._moved_s = time.monotonic()
         self._pool = self._make_pool()
 
     def __enter__(self) -> Self:
@@ -140,7 +146,7 @@ class DecodePool:
 
     def _end(self) -> None:
         for future in tuple(self._waited_for):  # Pebble would leave their threads waiting for ever
-            future.cancel()  # type: ignore[no-untyped-call]
+            future.cancel()
         self._pool.stop()  # type: ignore[no-untyped-call]
         self._pool.join()
 
@@ -148,7 +154,7 @@ class DecodePool:
         deaths = replaced = 0
         while True:
             try:
-                result: T = self._schedule(function, arguments, named, patience_s).result()
+                result = self._await(self._schedule(function, arguments, named, patience_s), patience_s)
             except FutureTimeoutError:
                 raise DecoderTimeoutError(
                     f"Decoding took longer than {self._timeout_s:g} s; raise extract.timeout_s if the video is good.",
@@ -190,9 +196,36 @@ class DecodePool:
                 self._pool = self._make_pool()
             call = [function, self._cpu_s, *arguments]
             future = self._pool.schedule(_explained, args=call, kwargs=named, timeout=self._timeout_s + patience_s)
+            if not self._waited_for:
+                self._moved_s = time.monotonic()
             self._waited_for.add(future)
-            future.add_done_callback(self._waited_for.discard)
+            future.add_done_callback(self._note_end)
             return future
+
+    def _note_end(self, future: Future[Any]) -> None:
+        self._waited_for.discard(future)
+        self._moved_s = time.monotonic()
+
+    def _await(self, future: ProcessFuture[T], patience_s: float) -> T:
+        """Wait for a call; where none has ended for longer than any may take, it goes to new processes.
+
+        A child that was killed at a bad moment was seen to leave Pebble waiting for it without end.
+        """
+        longest_s = self._timeout_s + patience_s + _STUCK_S
+        while True:
+            try:
+                return future.result(_LOOK_S)
+            except FutureTimeoutError:
+                if future.done():  # its own error, or it has ended just now
+                    return future.result()
+            if time.monotonic() - self._moved_s > longest_s:
+                self._replace_stuck(future)
+
+    def _replace_stuck(self, future: Future[Any]) -> None:
+        with self._replacing:
+            if not self._is_closed and not future.done():  # else another thread was first
+                self._end()
+                self._pool = self._make_pool()
 
     def _make_pool(self) -> ProcessPool:
         pool = ProcessPool(

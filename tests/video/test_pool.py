@@ -11,6 +11,7 @@ import pytest
 
 from infra.errors import DecoderCrashedError, DecoderTimeoutError, VideoEmptyError
 from tasks.domain import Sampling
+from tasks.video import pool as pool_module
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
 
@@ -60,6 +61,16 @@ def test_a_pool_whose_idle_children_were_killed_goes_on(make_clip):
 
         for _ in range(3):
             assert pool.extract(make_clip(), sampling=Sampling(), limits=Limits()).keyframes_in_file == 4
+
+
+def test_a_pool_whose_children_take_up_nothing_any_more_is_replaced(monkeypatch):
+    monkeypatch.setattr(pool_module, "_STUCK_S", 4.0)
+    monkeypatch.setattr(pool_module, "_LOOK_S", 0.5)
+    with DecodePool(processes=1, timeout_s=2, memory_mib=2048) as pool:
+        child = pool._run(os.getpid)
+        os.kill(child, signal.SIGSTOP)
+
+        assert pool._run(os.getpid) != child
 
 
 def test_a_child_killed_once_costs_its_video_nothing(pool, tmp_path):
