@@ -25,7 +25,7 @@ chaos: .venv/installed
 system-packages:
 	command -v chromium >/dev/null && command -v prometheus >/dev/null && command -v ip >/dev/null || { \
 	  sudo=$$(test $$(id -u) = 0 || echo sudo); \
-	  $$sudo apt-get update -qq && $$sudo DEBIAN_FRONTEND=noninteractive \
+	  $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive \
 	    apt-get install -y -qq --no-install-recommends chromium prometheus iproute2; }
 
 check: .venv/installed
