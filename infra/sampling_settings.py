@@ -8,19 +8,6 @@ from pydantic import Field
 
 from infra.section import Section
 
-SamplerName = Literal[
-    "keyframes",
-    "auto",
-    "uniform",
-    "dynamic",
-    "qwen2_vl",
-    "qwen3_vl",
-    "glm46v",
-    "molmo2",
-    "openpangu",
-    "fps",
-    "num_frames",
-]
 LosslessName = Literal[
     "uniform",
     "dynamic",
@@ -32,6 +19,7 @@ LosslessName = Literal[
     "fps",
     "num_frames",
 ]
+SamplerName = Literal["keyframes", "auto", LosslessName]
 
 
 class SamplingChoice(Section):

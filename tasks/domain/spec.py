@@ -12,19 +12,6 @@ from tasks.domain.digest import digest_of
 DEFAULT_TEMPLATE = "{prompt}\n{choices}\nAnswer with the option's letter from the given choices directly."
 
 
-SamplerName = Literal[
-    "keyframes",
-    "auto",
-    "uniform",
-    "dynamic",
-    "qwen2_vl",
-    "qwen3_vl",
-    "glm46v",
-    "molmo2",
-    "openpangu",
-    "fps",
-    "num_frames",
-]
 LosslessName = Literal[
     "uniform",
     "dynamic",
@@ -36,6 +23,7 @@ LosslessName = Literal[
     "fps",
     "num_frames",
 ]
+SamplerName = Literal["keyframes", "auto", LosslessName]
 USUAL_LOSSLESS: LosslessName = "uniform"
 FITTED: Literal["fitted"] = "fitted"
 
