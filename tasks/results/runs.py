@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 from infra.database import database_errors
 from infra.errors import ConfigurationError
 from tasks.domain import RunSpec
-from tasks.results.tables import RUN, SPEC
+from tasks.results.tables import RUN, RUN_SPEC, SPEC
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -46,6 +46,9 @@ def open_run(engine: Engine, *, run_id: UUID, spec: RunSpec, facts: dict[str, An
         }
         statement = insert(RUN).values(row).on_conflict_do_update(index_elements=["run_id"], set_=again)
         connection.execute(statement)
+        # Kept from before, where it was started again under another spec: its earlier rows have that one.
+        pair = {"run_id": run_id, "spec_id": spec.spec_id}
+        connection.execute(insert(RUN_SPEC).values(pair).on_conflict_do_nothing())
 
 
 def update_run(engine: Engine, run_id: UUID, **columns: Any) -> None:  # noqa: ANN401 - column values

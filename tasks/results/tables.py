@@ -47,6 +47,13 @@ RUN = Table(
     Column("verdicts", JSONB),
 )
 
+RUN_SPEC = Table(
+    "run_spec",
+    METADATA,
+    Column("run_id", Uuid, primary_key=True),
+    Column("spec_id", Text, primary_key=True),
+)
+
 RESULT = Table(
     "result",
     METADATA,

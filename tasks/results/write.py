@@ -113,7 +113,7 @@ def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) ->
     failures = [(failure, shard.fence) for shard in shards for failure in shard.failures]
     endings: list[tuple[JobResult | Failure, int]] = [*results, *failures]
     standing = _Standing.locked(connection, run, [ending.job.job_id for ending, _ in endings])
-    labelled = [(result, fence) for result, fence in results if standing.fence_of(result.job) <= fence]
+    labelled = [(result, fence) for result, fence in results if standing.newest.get(result.job.job_id, 0) <= fence]
     recorded = [(failure, fence) for failure, fence in failures if standing.gives_way_to(failure, fence)]
     # What is replaced goes first, whichever it was: then every row is new, and one COPY writes them all.
     ended = {result.job.job_id for result, _ in labelled} | {failure.job.job_id for failure, _ in recorded}
@@ -130,10 +130,15 @@ def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) ->
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """How jobs have ended so far, by job id."""
+    """How jobs have ended so far, by job id.
+
+    Attributes:
+        newest: Numbers of the newest leases under which they ended.
+    """
 
     labels: dict[str, Row[Any]]
     failures: dict[str, Row[Any]]
+    newest: dict[str, int]
 
     @classmethod
     def locked(cls, connection: Connection, run: RunKey, job_ids: list[str]) -> _Standing:
@@ -141,15 +146,12 @@ class _Standing:
         # Two writers of one job could otherwise give it a label and a failure at once.
         key = {"dataset": run.dataset, "spec_id": run.spec_id, "job_ids": array_text(map(_quoted, job_ids))}
         connection.execute(_LOCK, key)
-        rows = connection.execute(_STANDING, key).all()
+        rows = sorted(connection.execute(_STANDING, key).all(), key=attrgetter("fence"))
         return cls(
             labels={row.job_id: row for row in rows if row.is_label},
             failures={row.job_id: row for row in rows if not row.is_label},
+            newest={row.job_id: row.fence for row in rows},
         )
-
-    def fence_of(self, job: Job) -> int:
-        """Give the newest lease under which a job ended."""
-        return max((rows[job.job_id].fence for rows in (self.labels, self.failures) if job.job_id in rows), default=0)
 
     def attempts_of(self, job: Job) -> int:
         """Give how many times in a row a job has failed."""
@@ -164,7 +166,7 @@ class _Standing:
             and label.job_digest == failure.job.digest
             and failure.source_fingerprint in {label.source_fingerprint, None}
         )
-        return not is_valid and self.fence_of(failure.job) <= fence
+        return not is_valid and self.newest.get(failure.job.job_id, 0) <= fence
 
 
 def _drop(connection: Connection, table: Table, run: RunKey, job_ids: set[str]) -> None:

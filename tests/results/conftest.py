@@ -6,7 +6,7 @@ from infra.database import connect
 from infra.settings import DatabaseSettings
 from tasks.results.runs import open_run
 from tasks.results.write import RunKey
-from tests.results.rows import SPEC
+from tests.results.rows import FACTS, SPEC
 
 
 @pytest.fixture
@@ -19,6 +19,5 @@ def engine(database_url):
 @pytest.fixture
 def run(engine):
     key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, model="tiny", versions={"av": "18"}, host="h")
-    facts = {"dataset": "d", "manifest_uri": "m.parquet", "kind": "classify", "host": "h"}
-    open_run(engine, run_id=key.run_id, spec=SPEC, facts=facts | {"jobs_total": 3, "jobs_skipped": 0})
+    open_run(engine, run_id=key.run_id, spec=SPEC, facts=FACTS)
     return key

@@ -8,6 +8,8 @@ from tasks.domain import Answer, Failure, Job, JobResult, ModelIdentity, RunSpec
 from tasks.manifest.schema import ROW
 
 SPEC = RunSpec(model=ModelIdentity(name="tiny"))
+_FACTS = {"dataset": "d", "manifest_uri": "m.parquet", "kind": "classify", "host": "h"}
+FACTS = _FACTS | {"jobs_total": 3, "jobs_skipped": 0}
 
 
 def job(name, **changed):

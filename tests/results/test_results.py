@@ -1,23 +1,25 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import log
+from uuid import uuid4
 
 import polars as pl
 import pytest
+from psycopg.errors import ForeignKeyViolation
 from sqlalchemy import inspect, text
 
 from infra.errors import ConfigurationError
-from tasks.domain import OrderBias, Stage
+from tasks.domain import ModelIdentity, OrderBias, RunSpec, Stage
 from tasks.manifest.digests import columns_of
 from tasks.manifest.table import table_of
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
 from tasks.results.pending import count_foreign, pending_jobs
 from tasks.results.read import read_failures, read_results
-from tasks.results.runs import close_run, find_run
+from tasks.results.runs import close_run, find_run, open_run
 from tasks.results.tables import METADATA
 from tasks.results.writer import ShardWriter
-from tests.results.rows import SPEC, failure, ids_of, job, result
+from tests.results.rows import FACTS, SPEC, failure, ids_of, job, result
 
 
 def test_the_tables_are_those_of_the_migrations(engine):
@@ -34,6 +36,27 @@ def test_a_label_is_written_with_everything_about_it(engine, run):
     assert row["entropy_nats"] == pytest.approx(-0.25 * log(0.25) - 0.75 * log(0.75))
     assert (row["keyframes_in_file"], row["frames_used"], row["prompt_tokens"], row["cached_tokens"]) == (5, 4, 90, 64)
     assert row["run_id"] == str(run.run_id)
+
+
+def test_a_row_of_a_spec_that_its_run_never_had_is_refused(engine, run):
+    other = RunSpec(model=ModelIdentity(name="another"))
+    open_run(engine, run_id=uuid4(), spec=other, facts=FACTS)
+
+    for run_id, spec_id in [(run.run_id, other.spec_id), (uuid4(), SPEC.spec_id)]:
+        writer = ShardWriter(engine, replace(run, run_id=run_id, spec_id=spec_id))
+        with pytest.raises(ForeignKeyViolation, match="result_run_id_spec_id_fkey"):
+            writer.write(results=[result(job("a"))], failures=[])
+
+
+def test_rows_of_before_stand_where_a_run_is_started_again_under_another_spec(engine, run):
+    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
+    other = RunSpec(model=ModelIdentity(name="another"))
+
+    open_run(engine, run_id=run.run_id, spec=other, facts=FACTS)
+    ShardWriter(engine, replace(run, spec_id=other.spec_id)).write(results=[result(job("a"))], failures=[])
+
+    for spec in (SPEC, other):
+        assert read_results(engine, dataset="d", spec_id=spec.spec_id)["run_id"].to_list() == [str(run.run_id)]
 
 
 def test_what_the_order_of_the_choices_did_is_written_beside_the_label(engine, run):
