@@ -14,7 +14,7 @@ from flows.history import remove_flow_runs
 from infra.database import connect
 from infra.objects import ObjectStore
 from infra.settings import load_settings
-from infra.temporary import remove_left_folders
+from infra.temporary import remove_left_folders, remove_left_memory
 from infra.wording import counted
 from tasks.frames.collect import make_room
 from tasks.frames.orphans import remove_orphans
@@ -110,9 +110,10 @@ def _leavings(settings: Settings, *, dry_run: bool) -> str:
         places = (f"{root_uri}/reports", (settings.home.absolute() / "reports").as_uri())
         pages = sum(remove(place, PAGE, age=timedelta(days=keep.reports_days)) for place in places)
     folders = remove_left_folders(older_than_s=_TEMPORARY_S, dry_run=dry_run)
+    shared = remove_left_memory(older_than_s=_TEMPORARY_S, dry_run=dry_run)
     return (
-        f"{counted(selections, 'list')} of chosen ids, {counted(pages, 'page')} and "
-        f"{counted(folders, 'temporary folder')} of killed processes"
+        f"{counted(selections, 'list')} of chosen ids, {counted(pages, 'page')}, "
+        f"{counted(folders, 'temporary folder')} and {counted(shared, 'piece')} of shared memory of killed processes"
     )
 
 

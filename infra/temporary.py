@@ -1,10 +1,12 @@
-"""Temporary folders that can be told from those of a process that was killed."""
+"""Temporary folders and shared memory, and removing those of processes that were killed."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
+import stat
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# POSIX shared memory; files in it are their user's alone, and have names that nobody guesses.
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 _KINDS = ("jobs", "manifest")
 
 
@@ -47,6 +51,36 @@ def remove_left_folders(*, older_than_s: float, dry_run: bool = False) -> int:
     for folder in left if not dry_run else []:
         shutil.rmtree(folder, ignore_errors=True)  # another sweep may be at it
     return len(left)
+
+
+def shared_name() -> str:
+    """Make up the name of a file in shared memory."""
+    return f"reelabel-{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def remove_left_memory(*, older_than_s: float, dry_run: bool = False) -> int:
+    """Remove this user's files in shared memory that nobody came for, on this machine; gives how many.
+
+    Who receives one takes its name away within moments. Python's resource tracker does so for a process that was
+    killed, unless it was killed with it.
+
+    Args:
+        older_than_s: Seconds since it was written, below which it stays.
+        dry_run: Count only.
+    """
+    before_s = time.time() - older_than_s
+    left = [file for file in SHARED_MEMORY.glob("reelabel-*-*") if _is_old_file(file, before_s)]
+    for file in left if not dry_run else []:
+        file.unlink(missing_ok=True)
+    return len(left)
+
+
+def _is_old_file(path: Path, before_s: float) -> bool:
+    try:
+        facts = path.lstat()
+    except OSError:  # gone meanwhile
+        return False
+    return stat.S_ISREG(facts.st_mode) and facts.st_uid == os.getuid() and facts.st_mtime < before_s
 
 
 def _is_left(folder: Path, before_s: float) -> bool:

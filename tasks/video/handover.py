@@ -2,29 +2,28 @@
 
 The sender copies them once into a segment of its own; the receiver maps it and takes its name away, so
 that it goes with the last array on it. Should the sender die before, Python's resource tracker, which
-both share, takes it away. Where the system has no such memory, or not enough of it (containers often
-have 64 MiB), frames go through the pipe.
+both share, takes it away, or some day `maintain`. Where the system has no such memory, or not enough of
+it (containers often have 64 MiB), frames go through the pipe.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import secrets
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from infra.temporary import SHARED_MEMORY, shared_name
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.video.keyframes import Keyframes
 
-_FOLDER = Path("/dev/shm")  # noqa: S108 - POSIX shared memory; names are random, files the owner's alone
 _KIND = "shared_memory"  # as the resource tracker calls it
 _LEAST_BYTES = 64 * 1024
 
@@ -43,7 +42,7 @@ def pack(keyframes: Keyframes) -> Parcel | Keyframes:
     images = keyframes.images
     if images.nbytes < _LEAST_BYTES:
         return keyframes
-    name = f"reelabel-{os.getpid()}-{secrets.token_hex(8)}"
+    name = shared_name()
     resource_tracker.register(f"/{name}", _KIND)
     try:
         memory = _create(name, images.nbytes)
@@ -59,7 +58,7 @@ def unpack(sent: Parcel | Keyframes) -> Keyframes:
     if not isinstance(sent, Parcel):
         return sent
     try:
-        with (_FOLDER / sent.name).open("r+b") as file:
+        with (SHARED_MEMORY / sent.name).open("r+b") as file:
             memory = mmap.mmap(file.fileno(), 0)
     finally:
         _forget(sent.name)
@@ -67,7 +66,7 @@ def unpack(sent: Parcel | Keyframes) -> Keyframes:
 
 
 def _create(name: str, size: int) -> mmap.mmap:
-    descriptor = os.open(_FOLDER / name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    descriptor = os.open(SHARED_MEMORY / name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, size)  # else a full memory is a bus error in the middle of the copy
         return mmap.mmap(descriptor, size)
@@ -82,5 +81,5 @@ def _array_on(memory: mmap.mmap, shape: tuple[int, ...]) -> npt.NDArray[np.uint8
 
 def _forget(name: str) -> None:
     with suppress(FileNotFoundError):
-        (_FOLDER / name).unlink()
+        (SHARED_MEMORY / name).unlink()
     resource_tracker.unregister(f"/{name}", _KIND)

@@ -43,7 +43,7 @@ def test_small_frames_go_through_the_pipe(keyframes):
 
 
 def test_frames_go_through_the_pipe_where_there_is_no_room_for_them(keyframes, monkeypatch, tmp_path):
-    monkeypatch.setattr(handover, "_FOLDER", tmp_path / "missing")
+    monkeypatch.setattr(handover, "SHARED_MEMORY", tmp_path / "missing")
     large = replace(keyframes, images=np.repeat(keyframes.images, 8, axis=1))
 
     assert pack(large) is large
