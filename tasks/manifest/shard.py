@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,9 +32,11 @@ class WholeShards:
 def cut_shards(parts: Iterable[pl.DataFrame], *, target_jobs: int) -> Iterator[WholeShards]:
     """Cut jobs into shards of about `target_jobs`, all jobs of one video together.
 
-    The same jobs give the same shards in whatever order the manifest has them. Videos are ordered by a
-    hash of their URI, so that long and short ones mix. Every shard holds 50 to 200 jobs, but for the last,
-    which may be smaller, and a video with more than 200 jobs of its own, which is one shard alone.
+    The same jobs give the same shards in whatever order the manifest has them. Videos that stand close together
+    in their store share a shard, so that one listing looks at all of them; shards follow each other by a hash, so
+    that folders of long and of short videos mix, and a run's rate tells how long it will take. Every shard holds
+    50 to 200 jobs, but for the last, which may be smaller, and a video with more than 200 jobs of its own, which
+    is one shard alone.
 
     Args:
         parts: The jobs to cut, as `JobTable.parts` gives them, or some of them.
@@ -44,11 +47,13 @@ def cut_shards(parts: Iterable[pl.DataFrame], *, target_jobs: int) -> Iterator[W
     """
     rest = pl.DataFrame()
     for part in parts:
-        rows = part.sort("video_order", "video_uri", "job_id")
+        rows = part.sort("video_uri", "job_id")
         videos = rows.select(pl.col("video_uri").rle().struct.field("len")).to_series()
         jobs = pl.concat([rest, rows]) if len(rest) else rows
         shards, still_open = _cut([*videos], begun=len(rest), target_jobs=target_jobs)
         if shards:
+            uris = jobs["video_uri"]
+            shards.sort(key=lambda shard: sha256(uris[shard[0].start].encode()).digest())
             sizes = [sum(map(len, shard)) for shard in shards]
             # All at once: to gather each shard's rows by themselves takes several times as long as all else.
             yield WholeShards(rows=_take(jobs, [video for shard in shards for video in shard]), sizes=sizes)

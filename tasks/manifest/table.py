@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 _ROWS_PER_PART = 200_000
 _BATCHES_PER_LOOKUP = 8
-_ORDER_BYTES = 8
+_HASH_BYTES = 8
+# The last three characters of a name, whatever its ending: of numbered ones, a thousand have the rest in common.
+_OWN_PART = r"[^/]{1,3}(\.[^/.]*)?$"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,7 +62,8 @@ class JobTable:
         """Give the jobs, some hundred thousand at a time, those of one video together.
 
         Each frame has the manifest's columns, `row` (the job's place in the manifest, from 0),
-        `job_digest` and `video_order`: a hash of the video's URI, no smaller in a part than in the one before.
+        `job_digest` and `neighbourhood`: a hash that videos with nearly the same URI share, no smaller in a part
+        than in the one before.
         """
         for read in self._parts:
             frame = read()
@@ -112,7 +115,7 @@ def open_jobs(uri: str, objects: ObjectStore, *, only: pl.Series | None = None) 
 
 def table_of(jobs: Sequence[Job]) -> JobTable:
     """Make a table of a few jobs, which stays in memory."""
-    frame = _with_order(columns_of(jobs))
+    frame = _with_neighbourhood(columns_of(jobs))
     return JobTable(here=np.ones(len(jobs), np.bool_), _parts=(lambda: frame,))
 
 
@@ -159,7 +162,7 @@ def _chosen(files: ManifestFiles, only: pl.Series | None) -> Iterator[pl.DataFra
 
 
 def _check_into(spill: Spill, batches: Iterable[pl.DataFrame]) -> tuple[pl.DataFrame, list[Fault]]:
-    """Spill rows by their videos' order.
+    """Spill rows by their videos' neighbourhood.
 
     Returns:
         Each row's number and its id's `hash`, and what is wrong with the rows.
@@ -173,7 +176,7 @@ def _check_into(spill: Spill, batches: Iterable[pl.DataFrame]) -> tuple[pl.DataF
                 faults[fault.rule] = faults[fault.rule] + fault if fault.rule in faults else fault
             jobs.append(batch.select(ROW, hash=pl.col("job_id").hash()))
             if not faults:
-                spill.add(_with_order(checked.with_columns(job_digests(checked))), _part(spill.parts))
+                spill.add(_with_neighbourhood(checked.with_columns(job_digests(checked))), _part(spill.parts))
     return pl.concat(jobs), list(faults.values())
 
 
@@ -189,16 +192,14 @@ def _repeated_ids(batches: Iterable[pl.DataFrame], hashes: pl.Series) -> list[Fa
     return repeated_ids(pl.concat(found))
 
 
-def _with_order(frame: pl.DataFrame) -> pl.DataFrame:
-    """Add `video_order`: long and short videos mix in it, and it is the same on every machine."""
-    uris = frame.select(pl.col("video_uri").unique())
-    orders = [
-        int.from_bytes(hashlib.blake2b(uri.encode(), digest_size=_ORDER_BYTES).digest(), "big")
-        for uri in uris["video_uri"].to_list()
-    ]
-    return frame.join(uris.with_columns(video_order=pl.Series(orders, dtype=pl.UInt64)), on="video_uri", how="left")
+def _with_neighbourhood(frame: pl.DataFrame) -> pl.DataFrame:
+    """Add `neighbourhood`, which is the same on every machine."""
+    shared = pl.col("video_uri").str.replace(_OWN_PART, "")
+    names = frame.select(shared.unique()).to_series().to_list()
+    hashes = [int.from_bytes(hashlib.blake2b(name.encode(), digest_size=_HASH_BYTES).digest(), "big") for name in names]
+    return frame.with_columns(neighbourhood=shared.replace_strict(names, hashes, return_dtype=pl.UInt64))
 
 
 def _part(parts: int) -> pl.Expr:
-    """Cut the range of `video_order` into equal parts."""
-    return (pl.col("video_order") // 2**32) * parts // 2**32
+    """Cut the range of `neighbourhood` into equal parts."""
+    return (pl.col("neighbourhood") // 2**32) * parts // 2**32

@@ -13,7 +13,7 @@ from tasks.manifest.table import table_of
 
 def jobs_of_videos(counts):
     return [
-        Job(job_id=f"{video}-{number}", video_uri=f"v{video}.mp4", prompt="?", choices=("a", "b"))
+        Job(job_id=f"{video}-{number}", video_uri=f"v{video}/clip.mp4", prompt="?", choices=("a", "b"))
         for video, count in enumerate(counts)
         for number in range(count)
     ]
@@ -22,7 +22,7 @@ def jobs_of_videos(counts):
 def plan_shards(jobs, *, target_jobs, parts=1):
     """Cut jobs that come in so many parts."""
     [table] = table_of(jobs).parts()
-    part = table.select(pl.col("video_order") // 2**32 * parts // 2**32).to_series()
+    part = table.select(pl.col("neighbourhood") // 2**32 * parts // 2**32).to_series()
     split = [table.filter(part == number) for number in range(parts)]
     cut = cut_shards((rows for rows in split if len(rows)), target_jobs=target_jobs)
     shards = (
@@ -45,24 +45,39 @@ def test_shards_are_the_same_in_any_order(counts, target, seed):
     assert plan_shards(jobs, target_jobs=target) == plan_shards(shuffled, target_jobs=target)
 
 
+def test_neighbours_share_a_shard_and_shards_are_mixed():
+    jobs = [Job(job_id=str(n), video_uri=f"v{n:04}.mp4", prompt="?", choices=("a", "b")) for n in range(1000)]
+
+    shards = plan_shards(jobs, target_jobs=100)
+
+    firsts = [int(shard.video_uris[0][1:5]) for shard in shards]
+    assert sorted(firsts) == list(range(0, 1000, 100))
+    assert firsts != sorted(firsts)
+    for first, shard in zip(firsts, shards, strict=True):
+        assert list(shard.video_uris) == [f"v{n:04}.mp4" for n in range(first, first + 100)]
+
+
 @settings(deadline=None)
 @given(counts=COUNTS, target=st.integers(50, 200), parts=st.integers(2, 9))
-def test_shards_are_the_same_in_however_many_parts_jobs_are_read(counts, target, parts):
+def test_jobs_that_are_read_in_parts_are_all_there_in_shards_of_the_same_sizes(counts, target, parts):
     jobs = jobs_of_videos(counts)
 
-    assert plan_shards(jobs, target_jobs=target, parts=parts) == plan_shards(jobs, target_jobs=target)
+    shards = plan_shards(jobs, target_jobs=target, parts=parts)
+
+    assert sorted(job.job_id for shard in shards for job in shard.jobs) == sorted(job.job_id for job in jobs)
+    assert all(50 <= len(shard.jobs) <= 200 or len(shard.video_uris) == 1 for shard in shards[:-1])
 
 
 def test_shards_stay_what_they_were():
     shards = plan_shards(jobs_of_videos([40, 90, 70, 180, 30, 300, 60, 10, 120]), target_jobs=100)
 
     assert [("".join(uri[:2] for uri in shard.video_uris), len(shard.jobs)) for shard in shards] == [
-        ("v7v8", 130),
+        ("v0v1", 130),
         ("v5", 300),
-        ("v4v0v6", 130),
-        ("v2", 70),
         ("v3", 180),
-        ("v1", 90),
+        ("v8", 120),
+        ("v4v6v7", 100),
+        ("v2", 70),
     ]
 
 

@@ -39,7 +39,7 @@ def manifest(rows):
     return pl.DataFrame(
         {
             "job_id": [f"j{number}" for number in numbers],
-            "video_uri": [f"v{number // 3}.mp4" for number in numbers],
+            "video_uri": [f"v{number // 3}/clip.mp4" for number in numbers],
             "prompt": ["?"] * rows,
             "choices": [["yes", "no"]] * rows,
         }
@@ -84,9 +84,22 @@ def test_jobs_come_back_whole_with_their_videos_together(tmp_path, objects):
     assert len(parts) > 5
     assert pl.concat(parts).sort("row").select(frame.columns).equals(frame)
     assert sum(part["video_uri"].n_unique() for part in parts) == 34
-    orders = [part["video_order"] for part in parts]
+    orders = [part["neighbourhood"] for part in parts]
     assert all(one.max() < other.min() for one, other in pairwise(orders))
     assert [job.job_id for job in read_jobs(f"{tmp_path}/*.parquet", objects)] == frame["job_id"].to_list()
+
+
+@pytest.mark.usefixtures("_small_batches")
+def test_videos_of_nearly_one_name_are_read_together(tmp_path, objects):
+    clips = [f"s3://footage/day/clip-{number:05}.mp4" for number in range(3000)]
+    manifest(3000).with_columns(video_uri=pl.Series(clips).shuffle(seed=1)).write_parquet(tmp_path / "m.parquet")
+
+    with open_jobs(str(tmp_path / "m.parquet"), objects) as jobs:
+        parts = [sorted(part["video_uri"]) for part in jobs.parts() if len(part)]
+
+    together = [clips[:1000], clips[1000:2000], clips[2000:]]
+    assert sorted(clip for part in parts for clip in part) == clips
+    assert all(any(set(each) <= set(part) for part in parts) for each in together)
 
 
 @pytest.mark.usefixtures("_small_batches")
