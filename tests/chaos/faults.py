@@ -24,7 +24,7 @@ class Fault:
 
     Attributes:
         strike: Called with the world, the run's process id and a random generator; gives whether it struck: a
-            process that was not there cannot be killed.
+            process that is not there yet cannot be killed.
         needs: What a world must have: `engine` (of its own), `worker` (runs the flow), `disk`.
     """
 
@@ -99,10 +99,11 @@ def _failing_store(status):
 
 
 def _cut_bodies(world, _pid, rng):
-    world.store.cut(rng.randint(1, 5))
+    wanted = rng.randint(1, 5)
+    world.store.cut(wanted)
     time.sleep(rng.uniform(*_SPELL_S))
-    struck, world.store.cuts_left = world.store.cuts_left < 1, 0
-    return struck
+    left, world.store.cuts_left = world.store.cuts_left, 0
+    return left < wanted
 
 
 def _fill_disk(world, _pid, rng):

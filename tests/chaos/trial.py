@@ -94,15 +94,22 @@ class Trial:
         """Start the run once, strike while it goes, and wait for its end; gives its exit status."""
         run = self._start(by_worker=outcome.by_worker)
         began = time.monotonic()
+
+        def goes_on():
+            # Without a worker nobody runs it any more.
+            is_orphaned = outcome.by_worker and not self.world.pid(ServiceName.WORKER)
+            return run.poll() is None and not is_orphaned and time.monotonic() - began < _RUN_TIMEOUT_S
+
         for moment, fault in planned:
-            while time.monotonic() - began < moment and run.poll() is None:
+            while goes_on() and time.monotonic() - began < moment:
                 time.sleep(0.05)
-            if run.poll() is None and fault.strike(self.world, run.pid, rng):
-                outcome.struck[fault.name] += 1
-                self._say(f"{fault.name} at {time.monotonic() - began:.1f} s")
-        while run.poll() is None and time.monotonic() - began < _RUN_TIMEOUT_S:
-            if outcome.by_worker and not self.world.pid(ServiceName.WORKER):
-                break  # nobody runs it any more
+            while goes_on():
+                if fault.strike(self.world, run.pid, rng):
+                    outcome.struck[fault.name] += 1
+                    self._say(f"{fault.name} at {time.monotonic() - began:.1f} s")
+                    break
+                time.sleep(0.1)  # what is not there yet is struck as soon as it is
+        while goes_on():
             time.sleep(0.1)
         hung = run.poll() is None
         if hung:
