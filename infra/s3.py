@@ -5,26 +5,28 @@ from __future__ import annotations
 import os
 import shutil
 import ssl
+from contextlib import closing, suppress
 from functools import lru_cache
 from http import HTTPStatus
 from itertools import groupby
 from operator import itemgetter
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import boto3
 import botocore.session
 from botocore.config import Config
+from botocore.exceptions import IncompleteReadError
 
 from infra.errors import ConfigurationError, ObjectMissingError
 from infra.folder import partial_file
 from infra.object_info import ObjectInfo, changed, check_range
-from infra.s3_errors import is_missing, s3_errors, status_code
+from infra.s3_errors import BROKEN_OFF, is_missing, s3_errors, status_code
 from infra.s3_listing import FEWEST, list_near
 from infra.s3_times import parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _SCHEME = "s3://"
 _CONNECTIONS = 32
 _making_client = Lock()
+_T = TypeVar("_T")
 
 
 class S3:
@@ -77,38 +80,50 @@ class S3:
 
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
         """Read one object whole."""
-        with self._errors(uri) as client:
-            answer = _get(client, uri, fingerprint=fingerprint, max_bytes=max_bytes)
-            with answer["Body"] as body:
+
+        def take(client: Any) -> bytes:  # noqa: ANN401
+            with _body(_get(client, uri, fingerprint=fingerprint, max_bytes=max_bytes)) as body:
                 data: bytes = body.read()
-        return data
+            return data
+
+        return self._whole(uri, take)
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
         """Read a part of one object."""
         bucket, key = _split(uri)
-        with self._errors(uri) as client:
+        part = {"Range": f"bytes={start}-{start + size - 1}", **_held_to(fingerprint)}
+
+        def take(client: Any) -> bytes:  # noqa: ANN401
             try:
-                answer = client.get_object(
-                    Bucket=bucket, Key=key, Range=f"bytes={start}-{start + size - 1}", **_held_to(fingerprint)
-                )
+                answer = client.get_object(Bucket=bucket, Key=key, **part)
             except client.exceptions.ClientError as error:
                 if status_code(error) != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                     raise
                 return b""  # behind the object's last byte
-            with answer["Body"] as body:
+            with _body(answer) as body:
                 check_range(uri, answer.get("ContentRange"), start=start)
                 if answer["ETag"].strip('"') != _etag_of(fingerprint):  # not every server knows If-Match
                     raise changed(uri)
                 data: bytes = body.read(size)
-        return data
+            expected = min(size, answer["ContentLength"])
+            if len(data) < expected:
+                raise IncompleteReadError(actual_bytes=len(data), expected_bytes=expected)
+            return data
+
+        return self._whole(uri, take)
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
         """Copy one object to `path`."""
-        with self._errors(uri) as client, partial_file(path) as file:
-            answer = _get(client, uri, fingerprint=fingerprint, max_bytes=max_bytes)
-            with answer["Body"] as body:
-                shutil.copyfileobj(body, file, 1 << 20)
-            return file.tell()
+        with partial_file(path) as file:
+
+            def take(client: Any) -> int:  # noqa: ANN401
+                file.seek(0)
+                file.truncate()
+                with _body(_get(client, uri, fingerprint=fingerprint, max_bytes=max_bytes)) as body:
+                    shutil.copyfileobj(body, file, 1 << 20)
+                return file.tell()
+
+            return self._whole(uri, take)
 
     def write_new(self, uri: str, data: bytes) -> bool:
         """Write an object unless one stands there."""
@@ -153,6 +168,14 @@ class S3:
                     raise
                 client.create_bucket(Bucket=bucket, **_placement(self._settings))
 
+    def _whole(self, uri: str, take: Callable[[Any], _T]) -> _T:
+        """Take an answer; one that breaks off within its body is asked for again, as boto3 itself does not."""
+        with self._errors(uri) as client:
+            for _ in range(self._settings.max_attempts - 1):
+                with suppress(*BROKEN_OFF):
+                    return take(client)
+            return take(client)
+
     def _errors(self, uri: str) -> AbstractContextManager[Any]:
         return s3_errors(uri, self._settings.endpoint_url, lambda: _client(self._settings))
 
@@ -194,6 +217,11 @@ def _get(client: Any, uri: str, *, fingerprint: str | None, max_bytes: int | Non
         answer["Body"].close()
         raise
     return answer
+
+
+def _body(answer: dict[str, Any]) -> AbstractContextManager[Any]:
+    """Give an answer's body, which notices where it breaks off: used as a context manager itself, boto3's does not."""
+    return closing(answer["Body"])
 
 
 def _held_to(fingerprint: str | None) -> dict[str, str]:

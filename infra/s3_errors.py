@@ -25,7 +25,8 @@ from infra.object_info import changed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_NO_ANSWER = (NoConnectionError, HTTPClientError, ReadTimeoutError, IncompleteReadError, ResponseStreamingError)
+BROKEN_OFF = (IncompleteReadError, ResponseStreamingError)
+_NO_ANSWER = (NoConnectionError, HTTPClientError, ReadTimeoutError, *BROKEN_OFF)
 _RETRIED = {HTTPStatus.CONFLICT, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 
 

@@ -194,10 +194,14 @@ def _repeated_ids(batches: Iterable[pl.DataFrame], hashes: pl.Series) -> list[Fa
 
 def _with_neighbourhood(frame: pl.DataFrame) -> pl.DataFrame:
     """Add `neighbourhood`, which is the same on every machine."""
-    shared = pl.col("video_uri").str.replace(_OWN_PART, "")
-    names = frame.select(shared.unique()).to_series().to_list()
-    hashes = [int.from_bytes(hashlib.blake2b(name.encode(), digest_size=_HASH_BYTES).digest(), "big") for name in names]
-    return frame.with_columns(neighbourhood=shared.replace_strict(names, hashes, return_dtype=pl.UInt64))
+    near = frame.with_columns(near=pl.col("video_uri").str.replace(_OWN_PART, ""))
+    names = near.select(pl.col("near").unique())
+    hashes = [
+        int.from_bytes(hashlib.blake2b(name.encode(), digest_size=_HASH_BYTES).digest(), "big")
+        for name in names["near"].to_list()
+    ]
+    hashed = names.with_columns(neighbourhood=pl.Series(hashes, dtype=pl.UInt64))
+    return near.join(hashed, on="near", how="left").drop("near")
 
 
 def _part(parts: int) -> pl.Expr:
