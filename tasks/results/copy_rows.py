@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ def copy_rows(
     connection: Connection,
     table: Table,
     names: tuple[str, ...],
-    rows: Sequence[Sequence[Any]],
+    rows: Iterable[Sequence[Any]],
     *,
     shared: dict[str, Any],
 ) -> None:
@@ -25,20 +24,18 @@ def copy_rows(
     Args:
         connection: In a transaction.
         table: Where they go.
-        names: The columns that differ from row to row; those that may be null are so by default.
+        names: The columns that differ from row to row.
         rows: Their values.
         shared: Columns that are the same for all, and their values; those that the table has not are left out.
     """
     constant = {name: value for name, value in shared.items() if name in table.c}
     # Made once: COPY takes them with every row.
     values = tuple(json.dumps(value) if isinstance(value, dict) else str(value) for value in constant.values())
-    # Columns that no row fills, of which there are many, cost as much as others: left out, they are null as well.
-    filled = [any(value is not None for value in column) for column in zip(*rows, strict=True)]
-    columns = (*constant, *compress(names, filled))
     psycopg: Any = connection.connection.driver_connection  # SQLAlchemy itself knows no COPY
-    with psycopg.cursor() as cursor, cursor.copy(f"COPY {table.fullname} ({', '.join(columns)}) FROM STDIN") as copy:
+    statement = f"COPY {table.fullname} ({', '.join((*constant, *names))}) FROM STDIN"
+    with psycopg.cursor() as cursor, cursor.copy(statement) as copy:
         for row in rows:
-            copy.write_row((*values, *compress(row, filled)))
+            copy.write_row((*values, *row))
 
 
 def array_text(elements: Iterable[str]) -> str:

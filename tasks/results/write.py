@@ -121,10 +121,10 @@ def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) ->
     _drop(connection, FAILURE, run, standing.failures.keys() & ended)
     shared = {name: getattr(run, name) for name in _SHARED}
     if labelled:
-        rows = [(fence, *_result_row(result)) for result, fence in labelled]
+        rows = ((fence, *_result_row(result)) for result, fence in labelled)
         copy_rows(connection, RESULT, _RESULT_COLUMNS, rows, shared=shared)
     if recorded:
-        rows = [(fence, *_failure_row(each, attempts=1 + standing.attempts_of(each.job))) for each, fence in recorded]
+        rows = ((fence, *_failure_row(each, attempts=1 + standing.attempts_of(each.job))) for each, fence in recorded)
         copy_rows(connection, FAILURE, _FAILURE_COLUMNS, rows, shared=shared)
 
 
