@@ -1,5 +1,5 @@
 -- Under which specs a run answers. A row of a job has one reference to it, instead of one to the run and one
--- to the spec: checking them is the dearest part of writing a row, and this says more, that they belong together.
+-- to the spec: each is checked for every row, and this says more, that they belong together.
 -- Locks: SHARE ROW EXCLUSIVE on run, spec, result and failure while every row is looked at once; reading goes on.
 
 CREATE TABLE reelabel.run_spec (

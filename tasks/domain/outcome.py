@@ -77,7 +77,7 @@ class Answer:
     def entropy_nats(self) -> float:
         """Shannon's entropy of the probabilities: 0 where one choice has all, ln(n) where n are equally likely."""
         # Rounding may lift a probability above one, and its term below zero.
-        return max(0.0, -math.fsum([share * math.log(share) for share in self.probabilities if share > 0]))
+        return max(0.0, -math.fsum(share * math.log(share) for share in self.probabilities if share > 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
