@@ -87,7 +87,10 @@ def _wait_until_ready(
     service: Service, home: Home, record: Record, cancelled: threading.Event, *, may_die: bool = False
 ) -> bool:
     deadline_s = time.monotonic() + _START_TIMEOUT_S
-    while not service.is_ready(record.port):
+    while True:
+        # Of a worker that was killed just now, the server says for a while that it is ready.
+        if service.is_ready(record.port) and not record.process.is_ending():
+            return True
         if cancelled.is_set():
             raise StartCancelledError
         is_alive = record.process.is_alive()
@@ -97,7 +100,6 @@ def _wait_until_ready(
             fate = f"was not ready within {_START_TIMEOUT_S:.0f} s" if is_alive else "ended while it started"
             raise ConfigurationError(f"The embedded {service.name} {fate}: {_gist(service.name, home)}")
         time.sleep(_POLL_S)
-    return True
 
 
 def _gist(name: ServiceName, home: Home) -> str:

@@ -50,6 +50,20 @@ def test_a_process_that_ignores_the_request_is_forced(start, tmp_path):
     assert not process.is_alive()
 
 
+def test_a_killed_process_is_known_as_ending_before_it_is_dead(start, tmp_path):
+    # To give 200 MB back takes longer than to look.
+    process = start("held = bytearray(b'1') * 200_000_000; import time; print(1, flush=True); time.sleep(60)")
+    _wait_for(tmp_path / "log", "1")
+    assert not process.is_ending()
+
+    os.kill(process.pid, signal.SIGKILL)
+
+    assert process.is_ending()
+    end(process, stop_signal=signal.SIGKILL, grace_s=5)
+    assert not process.is_alive()
+    assert process.is_ending()
+
+
 def test_a_later_process_with_the_same_id_is_another(start):
     process = start("import time; time.sleep(60)")
     earlier = Identity(pid=process.pid, start_ticks=process.start_ticks - 1)
