@@ -11,6 +11,7 @@ from tempfile import mkdtemp
 from rich.console import Console
 from rich.table import Table
 
+from tests.chaos.faults import FAULTS
 from tests.chaos.record import keep, recorded
 from tests.chaos.suite import run_suite
 
@@ -23,7 +24,7 @@ def main():
     options = _options()
     folder = Path(mkdtemp(prefix="reelabel-chaos-"))
     _CONSOLE.print(f"Seed {options.seed}; logs are in {folder}.")
-    wanted = {name: getattr(options, name) for name in ("trials", "seed", "engine", "clips")}
+    wanted = {name: getattr(options, name) for name in ("trials", "seed", "engine", "clips", "faults")}
     outcomes = []
     for outcome in run_suite(folder, **wanted) if options.trials else ():
         outcomes.append(outcome)
@@ -44,6 +45,8 @@ def _options():
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="what strikes when")
     parser.add_argument("--engine", choices=["openai", "vllm"], default="openai", help="a warm one, or a run's own")
     parser.add_argument("--clips", type=int, default=100, help="of three jobs each")
+    names = [fault.name for fault in FAULTS]
+    parser.add_argument("--faults", nargs="+", choices=names, default=names, help="kinds that strike; all by default")
     parser.add_argument("--record", type=Path, help="file to which outcomes are added; the table is of all in it")
     return parser.parse_args()
 

@@ -12,8 +12,8 @@ _MOST_FAULTS = 4
 _TRIALS_IN_A_WORLD = 15  # its store is small, and each leaves its frames
 
 
-def run_suite(folder, *, trials, seed, engine, clips):
-    """Break runs, and give what each came to as it ends."""
+def run_suite(folder, *, trials, seed, engine, clips, faults=tuple(fault.name for fault in FAULTS)):
+    """Break runs by faults of these names, and give what each came to as it ends."""
     rng = random.Random(seed)
     with model_server(folder, engine=engine) as model_url:
         for first in range(1, trials + 1, _TRIALS_IN_A_WORLD):
@@ -21,10 +21,13 @@ def run_suite(folder, *, trials, seed, engine, clips):
             own = folder / f"from-{first}"
             own.mkdir()
             with opened(own, model_url=model_url) as world:
-                yield from _in_one_world(world, own, numbers, seed=seed, engine=engine, clips=clips, rng=rng)
+                has = {"engine": engine == "vllm", "disk": world.disk is not None}
+                kinds = [fault for fault in FAULTS if fault.name in faults and has.get(fault.needs, True)]
+                assert kinds, f"None of {faults} can strike here."
+                yield from _in_one_world(world, own, numbers, seed=seed, kinds=kinds, clips=clips, rng=rng)
 
 
-def _in_one_world(world, folder, numbers, *, seed, engine, clips, rng):
+def _in_one_world(world, folder, numbers, *, seed, kinds, clips, rng):
     manifest, jobs = world.upload(clips, seed)
     log = folder / "deploy.log"
     with log.open("ab") as file:
@@ -32,7 +35,7 @@ def _in_one_world(world, folder, numbers, *, seed, engine, clips, rng):
     assert deployed == 0, f"`reelabel deploy` failed; see {log}"
     labels, usual_s = Trial(world, number=0, manifest=manifest, folder=folder).undisturbed()
     assert len(labels) == len(jobs)
-    for number, (by_worker, faults) in zip(numbers, _draw(world, engine, rng), strict=False):
+    for number, (by_worker, faults) in zip(numbers, _draw(kinds, rng), strict=False):
         trial = Trial(world, number=number, manifest=manifest, folder=folder)
         outcome = trial.broken(faults, rng, labels=labels, usual_s=usual_s, by_worker=by_worker)
         if not outcome.struck:  # the machine has become faster: faults came too late
@@ -41,17 +44,16 @@ def _in_one_world(world, folder, numbers, *, seed, engine, clips, rng):
         world.cancel_flow_runs()
 
 
-def _draw(world, engine, rng):
+def _draw(kinds, rng):
     """Deal faults like cards, from a pack that is shuffled anew when it is used up."""
-    has = {"": True, "engine": engine == "vllm", "disk": world.disk is not None}
     pack = []
     while True:
-        by_worker = rng.random() < 0.5
-        fitting = [fault for fault in FAULTS if has.get(fault.needs, by_worker)]
+        by_worker = rng.random() < 0.5 or all(fault.needs == "worker" for fault in kinds)
+        fitting = [fault for fault in kinds if by_worker or fault.needs != "worker"]
         wanted = rng.randint(1, _MOST_FAULTS)
         dealt = list(islice((fault for fault in pack if fault in fitting), wanted))
         if len(dealt) < wanted:
-            pack += rng.sample(FAULTS, len(FAULTS))
+            pack += rng.sample(kinds, len(kinds))
             continue
         for fault in dealt:
             pack.remove(fault)
