@@ -19,9 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import numpy as np
+    import numpy.typing as npt
+
     from infra.objects import ObjectStore
 
 _BATCH_ROWS = 65_536
+_IDS_AT_ONCE = 16 * _BATCH_ROWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +44,38 @@ class ManifestFiles:
     empty: pl.DataFrame
     paths: dict[str, Path]
 
-    def batches(self) -> Iterator[pl.DataFrame]:
+    def batches(self, *, only: npt.NDArray[np.bool_] | None = None) -> Iterator[pl.DataFrame]:
         """Read the rows in their order, all batches with the same columns.
+
+        Args:
+            only: Whether each row is wanted; shape (self.rows,).
+
+        Raises:
+            ManifestError: A file is damaged.
+        """
+        gathered, start = [self.empty], 0
+        for uri, path in self.paths.items():
+            with _opened(uri, path) as file, _reading(uri):
+                for batch in one_ahead(file.iter_batches(_BATCH_ROWS)):
+                    # Left out before they are copied and converted, which costs more than reading them.
+                    wanted = batch if only is None else batch.filter(pa.array(only[start : start + len(batch)]))
+                    start += len(batch)
+                    gathered.append(_frame(wanted))
+                    if start == self.rows or sum(map(len, gathered)) >= _BATCH_ROWS / 2:
+                        yield pl.concat(gathered, how="diagonal_relaxed")
+                        gathered = [self.empty]
+
+    def ids(self) -> Iterator[pl.DataFrame]:
+        """Read the rows' ids alone, more of them at a time; null where a file has none.
 
         Raises:
             ManifestError: A file is damaged.
         """
         for uri, path in self.paths.items():
             with _opened(uri, path) as file, _reading(uri):
-                for batch in one_ahead(file.iter_batches(_BATCH_ROWS)):
-                    yield pl.concat([self.empty, _frame(batch)], how="diagonal_relaxed")
+                for batch in one_ahead(file.iter_batches(_IDS_AT_ONCE, columns=["job_id"])):
+                    nulls = pl.repeat(None, len(batch), dtype=pl.String, eager=True)
+                    yield _frame(batch) if batch.num_columns else nulls.to_frame("job_id")
 
 
 @contextmanager

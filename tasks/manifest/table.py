@@ -6,7 +6,6 @@ import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from tasks.manifest.parquet import ManifestFiles
 
 _ROWS_PER_PART = 200_000
-_BATCHES_PER_LOOKUP = 8
 _HASH_BYTES = 8
 # The last three characters of a name, whatever its ending: of numbered ones, a thousand have the rest in common.
 _OWN_PART = r"[^/]{1,3}(\.[^/.]*)?$"
@@ -104,10 +102,11 @@ def open_jobs(uri: str, objects: ObjectStore, *, only: pl.Series | None = None) 
     """
     with temporary_folder("jobs") as folder:
         with open_manifest(uri, objects) as files:
-            most = files.rows if only is None else min(files.rows, len(only))
+            chosen = None if only is None else _places(files, only)
+            most = files.rows if chosen is None else int(chosen.sum())
             spill = Spill(folder, parts=1 + most // _ROWS_PER_PART)
-            jobs, faults = _check_into(spill, _chosen(files, only))
-            _refuse(uri, [*faults, *_repeated_ids(_chosen(files, only), jobs["hash"])])
+            jobs, faults = _check_into(spill, numbered_batches(files, only=chosen))
+            _refuse(uri, [*faults, *_repeated_ids(numbered_batches(files, only=chosen), jobs["hash"])])
         here = np.zeros(files.rows, np.bool_)
         here[jobs[ROW].to_numpy()] = True
         yield JobTable(here=here, _parts=tuple(partial(spill.read, part) for part in range(spill.parts)))
@@ -119,8 +118,12 @@ def table_of(jobs: Sequence[Job]) -> JobTable:
     return JobTable(here=np.ones(len(jobs), np.bool_), _parts=(lambda: frame,))
 
 
-def numbered_batches(files: ManifestFiles) -> Iterator[pl.DataFrame]:
+def numbered_batches(files: ManifestFiles, *, only: npt.NDArray[np.bool_] | None = None) -> Iterator[pl.DataFrame]:
     """Give a manifest's rows in its order, with the manifest's columns alone and `row`.
+
+    Args:
+        files: The manifest.
+        only: Whether each row is wanted; shape (files.rows,).
 
     Raises:
         ManifestError: A column is missing or has the wrong type, there is no row, or a file is damaged.
@@ -129,10 +132,13 @@ def numbered_batches(files: ManifestFiles) -> Iterator[pl.DataFrame]:
     if not (faults or files.rows):
         faults = [Fault(rule="The manifest has no rows.")]
     _refuse(files.uri, faults)
-    row = 0
-    for batch in files.batches():
-        yield conform(batch)[0].with_row_index(ROW, offset=row)
-        row += len(batch)
+    chosen = None if only is None else np.flatnonzero(only)
+    start = 0
+    for batch in files.batches(only=only):
+        stop = start + len(batch)
+        rows = np.arange(start, stop) if chosen is None else chosen[start:stop]
+        yield conform(batch)[0].insert_column(0, pl.Series(ROW, rows, dtype=pl.UInt32))
+        start = stop
 
 
 def asked_batches(files: ManifestFiles) -> Iterator[pl.DataFrame]:
@@ -151,14 +157,11 @@ def _refuse(uri: str, faults: Collection[Fault]) -> None:
         raise ManifestError(f"{uri} cannot be run:\n" + "\n".join(f"  - {fault}" for fault in faults))
 
 
-def _chosen(files: ManifestFiles, only: pl.Series | None) -> Iterator[pl.DataFrame]:
-    if only is None:
-        return numbered_batches(files)
-    ids = only.unique().alias("job_id").to_frame()
-    batches = numbered_batches(files)
-    # Several at a time: each time, all ids are hashed.
-    some = iter(lambda: list(islice(batches, _BATCHES_PER_LOOKUP)), [])
-    return (pl.concat(each).join(ids, on="job_id", how="semi", maintain_order="left") for each in some)
+def _places(files: ManifestFiles, ids: pl.Series) -> npt.NDArray[np.bool_]:
+    """Tell of each row of a manifest whether its id is one of `ids`."""
+    wanted = ids.unique().implode()
+    found = (conform(batch)[0]["job_id"].is_in(wanted).fill_null(value=False) for batch in files.ids())
+    return np.concatenate([np.zeros(0, np.bool_), *(each.to_numpy() for each in found)])
 
 
 def _check_into(spill: Spill, batches: Iterable[pl.DataFrame]) -> tuple[pl.DataFrame, list[Fault]]:

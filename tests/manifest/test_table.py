@@ -31,6 +31,7 @@ def objects():
 def _small_batches(monkeypatch):
     """Batches and parts of few rows, so that few rows make many of them."""
     monkeypatch.setattr(parquet, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(parquet, "_IDS_AT_ONCE", 9)
     monkeypatch.setattr(table, "_ROWS_PER_PART", 10)
 
 
@@ -114,6 +115,36 @@ def test_of_a_manifest_some_jobs_are_read_and_the_first_of_those_that_are_chosen
         assert ids_of(jobs.chosen(odd)) == ["j7", "j33"]
         assert ids_of(jobs.chosen(odd).first(1)) == ["j7"]
         assert ids_of(jobs.first(None)) == ids_of(jobs)
+
+
+@pytest.mark.usefixtures("_small_batches")
+def test_jobs_are_chosen_from_files_that_write_their_ids_in_other_ways(tmp_path, objects):
+    frame = manifest(60).with_columns(job_id=pl.int_range(60).cast(pl.String))
+    frame[:20].write_parquet(tmp_path / "1.parquet")
+    frame[20:40].with_columns(pl.col("job_id").cast(pl.Int32)).write_parquet(tmp_path / "2.parquet")
+    frame[40:].with_columns(pl.col("job_id").cast(pl.Categorical)).write_parquet(tmp_path / "3.parquet")
+
+    with open_jobs(f"{tmp_path}/*.parquet", objects, only=pl.Series(["0", "19", "20", "39", "59", "60"])) as jobs:
+        assert ids_of(jobs) == ["0", "19", "20", "39", "59"]
+        [part] = [part for part in jobs.parts() if len(part)]
+
+    assert part.sort("row").select(frame.columns).equals(frame[[0, 19, 20, 39, 59]])
+    with open_jobs(f"{tmp_path}/*.parquet", objects, only=pl.Series(["60"])) as jobs:
+        assert len(jobs) == 0
+
+
+def test_of_a_file_without_ids_no_job_is_chosen(tmp_path, objects):
+    manifest(3).write_parquet(tmp_path / "1.parquet")
+    manifest(3).drop("job_id").write_parquet(tmp_path / "2.parquet")
+
+    with open_jobs(f"{tmp_path}/*.parquet", objects, only=pl.Series(["j1"])) as jobs:
+        assert (jobs.rows, ids_of(jobs)) == (6, ["j1"])
+    (tmp_path / "1.parquet").unlink()
+    with (
+        pytest.raises(ManifestError, match="Column job_id is missing"),
+        open_jobs(f"{tmp_path}/*.parquet", objects, only=pl.Series(["j1"])),
+    ):
+        pass
 
 
 @pytest.mark.usefixtures("_small_batches")
