@@ -26,6 +26,7 @@ from tests.vllm_server import KEY
 @pytest.fixture(scope="module")
 def environment(prefect_services):
     settings = {"REELABEL_SHARD_TARGET_JOBS": "50", "REELABEL_SHARD_LEASE_S": "5", "REELABEL_MODEL_DTYPE": "float32"}
+    settings |= {"REELABEL_REPORT_BASE_URL": "https://pages.example/runs/"}
     return os.environ | export(prefect_services) | settings | {"COLUMNS": "160"}
 
 
@@ -127,6 +128,20 @@ def test_a_run_says_where_its_time_went_and_says_it_again_later(first_run, envir
         assert f"{run['jobs_per_hour_held']:,.0f} per engine-hour held" in shown
         assert f"{run['prompt_tokens']:,} prompt tokens" in shown
         assert run["bottleneck"] in " ".join(shown.replace("│", " ").split())
+
+
+@pytest.mark.usefixtures("first_run")
+def test_a_run_links_to_its_page_where_browsers_find_it(engine, prefect_services):
+    with engine.connect() as connection:
+        run_id = connection.execute(select(RUN.c.run_id).where(RUN.c.dataset == "first")).scalar_one()
+    prefect, link = prefect_services.prefect, f"https://pages.example/runs/{run_id}.html"
+
+    api = httpx.Client(base_url=f"{prefect.api_url}/artifacts/", headers=login_headers(prefect.auth_string))
+
+    assert f"]({link})" in api.get("reelabel-page/latest").json()["data"]
+    assert f"or [open it]({link})" in api.get("reelabel-how-to-read/latest").json()["data"]
+    page = ObjectStore(prefect_services.store).read(f"{prefect_services.store.uri}/reports/{run_id}.html")
+    assert page.startswith(b"<!doctype html>")
 
 
 @pytest.mark.usefixtures("first_run")
