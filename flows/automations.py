@@ -20,8 +20,14 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _SILENT_S = 90
+# From a worker's taking a run to its first line of Python: a process needs seconds, a pod may wait for a node, for as
+# long as infra/kubernetes lets it (pod_watch_timeout_seconds).
+_PROCESS_BEGINS_S = 300
+_POD_BEGINS_S = 3600
 _HEARTBEAT = "prefect.flow-run.heartbeat"
 _ENDED = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
+_TAKEN = {f"prefect.flow-run.{state}" for state in ("Pending", "Submitting", "InfrastructurePending")}
+_BEGUN = {f"prefect.flow-run.{state}" for state in ("Running", "Cancelling", "Scheduled", "AwaitingRetry")}
 _RUN = {"prefect.resource.id": "prefect.flow-run.*"}
 _OURS = {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{TAG}"}
 # All but `watch`: it looks every minute, and would tell every minute that the store is away.
@@ -36,7 +42,9 @@ _NOTIFYING = ("reelabel: tell of runs in trouble", "reelabel: tell of failed run
 
 def set_automations(client: SyncPrefectClient, settings: Settings) -> list[str]:
     """Create or update the automations; gives their names. Without an address, those that tell of trouble go."""
-    wanted = [_end_silent_runs(), _start_again()]
+    is_local = all(pool.type == "process" for pool in client.read_work_pools())
+    begins_s = _PROCESS_BEGINS_S if is_local else _POD_BEGINS_S
+    wanted = [_end_silent_runs(), _end_runs_not_begun(begins_s), _start_again()]
     if settings.notify.webhook_url:
         wanted += _notifications(_save_block(settings.notify.webhook_url.get_secret_value()))
     for name in {*_NOTIFYING} - {automation.name for automation in wanted}:
@@ -56,23 +64,37 @@ def _end_silent_runs() -> AutomationCore:
     return AutomationCore(
         name="reelabel: end lost runs",
         description=f"A run that gives no sign of life for {_SILENT_S} seconds has lost its node.",
-        trigger=EventTrigger(
-            match=_RUN,
-            match_related=_OURS,
-            after={_HEARTBEAT},
-            expect={_HEARTBEAT, *_ENDED},
-            for_each={"prefect.resource.id"},
-            posture=Posture.Proactive,
-            threshold=1,
-            within=timedelta(seconds=_SILENT_S),
-        ),
-        actions=[
-            ChangeFlowRunState(
-                state=StateType.CRASHED,
-                message=f"No sign of life for {_SILENT_S} seconds: its node was lost.",
-            )
-        ],
+        trigger=_missing({_HEARTBEAT, *_ENDED}, after={_HEARTBEAT}, within_s=_SILENT_S),
+        actions=[_crashed(f"No sign of life for {_SILENT_S} seconds: its node was lost.")],
     )
+
+
+def _end_runs_not_begun(within_s: int) -> AutomationCore:
+    """End a flow run that a worker took and that never began, for its node was lost before its first heartbeat."""
+    return AutomationCore(
+        name="reelabel: end runs that never began",
+        description=f"A run that a worker took, and that has not begun within {within_s} seconds, has lost its node.",
+        trigger=_missing({*_BEGUN, *_ENDED}, after=_TAKEN, within_s=within_s),
+        actions=[_crashed(f"Taken by a worker, and not begun within {within_s} seconds: its node was lost.")],
+    )
+
+
+def _missing(events: set[str], *, after: set[str], within_s: int) -> EventTrigger:
+    """Fire for each run of ours that shows none of some events in time after others."""
+    return EventTrigger(
+        match=_RUN,
+        match_related=_OURS,
+        after=after,
+        expect=events,
+        for_each={"prefect.resource.id"},
+        posture=Posture.Proactive,
+        threshold=1,
+        within=timedelta(seconds=within_s),
+    )
+
+
+def _crashed(message: str) -> ChangeFlowRunState:
+    return ChangeFlowRunState(state=StateType.CRASHED, message=message)
 
 
 def _start_again() -> AutomationCore:

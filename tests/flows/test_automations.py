@@ -6,8 +6,9 @@ from uuid import uuid4
 
 import pytest
 from prefect.client.orchestration import get_client
-from prefect.states import Failed, Running
+from prefect.states import Failed, Pending, Running, Submitting
 
+from flows import automations
 from flows.automations import set_automations
 from flows.classify import classify
 from flows.names import TAG
@@ -80,6 +81,29 @@ def test_trouble_is_told_once_to_the_address_that_was_set(client, told, engine, 
     assert len([line for line in posted if str(run_id) in line]) == 2
     set_automations(client, prefect_services)
     names = {automation.name for automation in client.read_automations()}
-    assert names == {"reelabel: end lost runs", "reelabel: start lost runs again"}
+    assert names == {
+        "reelabel: end lost runs",
+        "reelabel: end runs that never began",
+        "reelabel: start lost runs again",
+    }
     block = client.read_block_document_by_name("reelabel", "custom-webhook", include_secrets=False)
     assert "secret-token" not in str(block.data)
+
+
+def test_a_run_that_a_worker_took_and_that_never_began_is_ended(client, monkeypatch, prefect_services):
+    monkeypatch.setattr(automations, "_PROCESS_BEGINS_S", 10)  # the shortest that Prefect takes
+    set_automations(client, prefect_services)
+    lost, begun = (client.create_flow_run(classify, parameters={"manifest": "x"}, tags=[TAG]) for _ in range(2))
+    for run in (lost, begun):
+        client.set_flow_run_state(run.id, Pending(), force=True)
+        client.set_flow_run_state(run.id, Submitting(), force=True)
+    client.set_flow_run_state(begun.id, Running(), force=True)
+
+    deadline = time.monotonic() + 60
+    while not (state := client.read_flow_run(lost.id).state).is_crashed():
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+    assert state.message == "Taken by a worker, and not begun within 10 seconds: its node was lost."
+    time.sleep(5)  # were it ended, too, it would be by now
+    assert client.read_flow_run(begun.id).state.is_running()
