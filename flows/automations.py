@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SILENT_S = 90
 # From a worker's taking a run to its first line of Python: a process needs seconds, a pod may wait for a node, for as
 # long as infra/kubernetes lets it (pod_watch_timeout_seconds).
-_PROCESS_BEGINS_S = 300
+_PROCESS_BEGINS_S = 120
 _POD_BEGINS_S = 3600
 _HEARTBEAT = "prefect.flow-run.heartbeat"
 _ENDED = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
