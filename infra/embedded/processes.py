@@ -48,7 +48,7 @@ class Identity:
         return state != _ZOMBIE
 
     def is_ending(self) -> bool:
-        """Tell whether it is dead, or killed and about to be: the latter takes tens of milliseconds."""
+        """Tell whether it is dead, or killed and about to be: a process does not go at once."""
         try:
             status = (_PROC / str(self.pid) / "status").read_text()
         except OSError:

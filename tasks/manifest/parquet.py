@@ -57,7 +57,7 @@ class ManifestFiles:
         for uri, path in self.paths.items():
             with _opened(uri, path) as file, _reading(uri):
                 for batch in one_ahead(file.iter_batches(_BATCH_ROWS)):
-                    # Left out before they are copied and converted, which costs more than reading them.
+                    # Left out before it is converted; what is wanted of several batches is gathered.
                     wanted = batch if only is None else batch.filter(pa.array(only[start : start + len(batch)]))
                     start += len(batch)
                     gathered.append(_frame(wanted))
