@@ -1,8 +1,9 @@
-"""From a question to vLLM's prompt, by the model's own chat template; asks vLLM which one and what it takes."""
+"""From a question to a prompt, by the model's own chat template; asks vLLM which one and what it takes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from vllm.exceptions import VLLMValidationError
 from vllm.model_executor.model_loader import get_model_cls
@@ -10,38 +11,30 @@ from vllm.renderers.chat_utils import ChatTemplateResolutionError
 from vllm.renderers.hf import resolve_chat_template_content_format, safe_apply_chat_template
 
 from infra.errors import InferenceError
-from tasks.model.families import fit_video
 from tasks.model.prompt import chat_messages
 
-if TYPE_CHECKING:
-    from tasks.model.families import Video
-    from tasks.model.questions import Question
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat:
+    """A question beside a place for its video, as text and as tokens."""
+
+    text: str
+    token_ids: tuple[int, ...]
 
 
-def engine_prompt(
-    renderer: Any,  # noqa: ANN401
-    question: Question,
-    video: Video,
-    *,
-    video_hash: str,
-) -> dict[str, Any]:
-    """Render a question as `LLM.chat` would, beside its video.
+def lay_out(renderer: Any, text: str, system_prompt: str | None) -> Chat:  # noqa: ANN401
+    """Lay a question out as `LLM.chat` would. The template writes its special tokens itself: the tokenizer adds none.
 
     Args:
         renderer: vLLM's, of the model.
-        question: What is asked.
-        video: Frames and metadata, as `tasks.model.video_input` lays them out.
-        video_hash: Names these very frames: vLLM takes what it has under that name for theirs.
-
-    Returns:
-        A prompt of vLLM's with its text and tokens. The template writes its special tokens itself, so that
-        the tokenizer adds none.
+        text: The question with its choices.
+        system_prompt: None leaves it to the model's chat template.
 
     Raises:
         InferenceError: The model has no chat template, or that refuses the question.
     """
     tokenizer = renderer.get_tokenizer()
-    messages = chat_messages(question.text, question.system_prompt, placeholder=_placeholder(renderer))
+    messages = chat_messages(text, system_prompt, placeholder=_placeholder(renderer))
     try:
         chat = safe_apply_chat_template(
             renderer.model_config, tokenizer, messages, tokenize=False, add_generation_prompt=True
@@ -50,12 +43,7 @@ def engine_prompt(
         raise InferenceError("The model has no chat template; add its chat_template.jinja to its folder.") from None
     except VLLMValidationError as error:
         raise InferenceError(f"The model's chat template refuses the question: {error}") from None
-    return {
-        "prompt": chat,
-        "prompt_token_ids": tokenizer.encode(chat, add_special_tokens=False),
-        "multi_modal_data": {"video": [fit_video(video, renderer.model_config.hf_config)]},
-        "multi_modal_uuids": {"video": [video_hash]},
-    }
+    return Chat(text=chat, token_ids=tuple(tokenizer.encode(chat, add_special_tokens=False)))
 
 
 def _placeholder(renderer: Any) -> str | None:  # noqa: ANN401

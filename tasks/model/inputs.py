@@ -11,7 +11,7 @@ import io
 import pickle
 import time
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,9 @@ from vllm.renderers import renderer_from_config
 from infra.errors import InferenceError, JobError, PromptTooLongError
 from tasks.frames.file import decode_frame_file
 from tasks.model.arguments import llm_arguments
-from tasks.model.chat import engine_prompt
+from tasks.model.chat import lay_out
 from tasks.model.choices import ChoiceTokens, choice_tokens
+from tasks.model.families import fit_video
 from tasks.model.questions import Refusal
 from tasks.model.video_input import video_input
 
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from tasks.model.families import Video
     from tasks.model.questions import EngineConfig, Question
 
 # Room for the video at hand; the next one's pixels push it out.
 _PROCESSOR_CACHE_GB = 0.5
-_CHOICES_KEPT = 1024
+# Most questions are asked about many videos, and share their choices with others.
+_KEPT = 1024
 _renderers: list[InputRenderer] = []
 
 
@@ -70,7 +73,8 @@ class InputRenderer:
         settled = EngineArgs(**arguments).create_engine_config()
         self._renderer = renderer_from_config(settled)
         self.tokenizer = self._renderer.get_tokenizer()
-        self._tokens = lru_cache(_CHOICES_KEPT)(choice_tokens)  # most questions share their choices with others
+        self._tokens = lru_cache(_KEPT)(choice_tokens)
+        self._lay_out = lru_cache(_KEPT)(partial(lay_out, self._renderer))
         self.max_model_len = int(settled.model_config.max_model_len)
 
     def tokens(self, question: Question) -> ChoiceTokens:
@@ -85,9 +89,27 @@ class InputRenderer:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
         return ids
 
-    def prompt(self, question: Question, video: tuple[Any, dict[str, Any]], *, video_hash: str) -> dict[str, Any]:
-        """Lay a question and its video out by the model's own chat template; see `engine_prompt`."""
-        return engine_prompt(self._renderer, question, video, video_hash=video_hash)
+    def prompt(self, question: Question, video: Video, *, video_hash: str) -> dict[str, Any]:
+        """Render a question as `LLM.chat` would, beside its video.
+
+        Args:
+            question: What is asked.
+            video: Frames and metadata, as `tasks.model.video_input` lays them out.
+            video_hash: Names these very frames: vLLM takes what it has under that name for theirs.
+
+        Returns:
+            A prompt of vLLM's with its text and tokens.
+
+        Raises:
+            InferenceError: The model has no chat template, or that refuses the question.
+        """
+        chat = self._lay_out(question.text, question.system_prompt)
+        return {
+            "prompt": chat.text,
+            "prompt_token_ids": list(chat.token_ids),
+            "multi_modal_data": {"video": [fit_video(video, self._renderer.model_config.hf_config)]},
+            "multi_modal_uuids": {"video": [video_hash]},
+        }
 
     def render(self, prompt: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
         """Make a prompt what vLLM's engine takes.
