@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from tasks.video.verdict import Thresholds, Verdict
 
 _METADATA_KEY = b"reelabel"
-_ALL_BUT_PIXELS = [1, 2, 3, 4]
 _DAMAGE = (pa.ArrowException, OSError, KeyError, ValueError, IndexError)
 
 
@@ -110,33 +109,26 @@ class FrameFile:
     @property
     def pts(self) -> npt.NDArray[np.int64]:
         """Presentation times in the stream's time base, `NO_PTS` where there is none; shape (N,), int64."""
-        pts: npt.NDArray[np.int64] = self._columns["pts"].fill_null(NO_PTS).to_numpy()
+        pts: npt.NDArray[np.int64] = self._table["pts"].fill_null(NO_PTS).to_numpy()
         return pts
 
     @property
     def time_s(self) -> npt.NDArray[np.float64]:
         """The same in seconds; shape (N,), float64."""
-        time_s: npt.NDArray[np.float64] = self._columns["time_s"].to_numpy()
+        time_s: npt.NDArray[np.float64] = self._table["time_s"].to_numpy()
         return time_s
 
     @property
     def frame_index(self) -> npt.NDArray[np.int64]:
         """Positions in the linear decode, `UNKNOWN_POSITION` where unknown; shape (N,), int64."""
-        positions: npt.NDArray[np.int64] = self._columns["frame_index"].fill_null(UNKNOWN_POSITION).to_numpy()
+        positions: npt.NDArray[np.int64] = self._table["frame_index"].fill_null(UNKNOWN_POSITION).to_numpy()
         return positions
 
     @property
     def is_keyframe(self) -> npt.NDArray[np.bool_]:
         """Whether each frame is a keyframe; shape (N,), bool."""
-        flags: npt.NDArray[np.bool_] = self._columns["is_keyframe"].to_numpy()
+        flags: npt.NDArray[np.bool_] = self._table["is_keyframe"].to_numpy()
         return flags
-
-    @cached_property
-    def _columns(self) -> pa.Table:
-        try:
-            return _open(self.data, columns=_ALL_BUT_PIXELS).combine_chunks()
-        except _DAMAGE as error:
-            raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
 
     @cached_property
     def images(self) -> npt.NDArray[np.uint8]:
@@ -154,12 +146,20 @@ class FrameFile:
 
     def read_pixels(self) -> pa.Array:
         """Read the column of pixels as it is stored."""
-        return _open(self.data)["pixels"].chunk(0)
+        return self._table["pixels"].chunk(0)
+
+    @cached_property
+    def _table(self) -> pa.Table:
+        try:
+            # Pixels alone are large: threads for the other columns cost more than they save.
+            options = pa.ipc.IpcReadOptions(use_threads=False)
+            return pa.ipc.open_file(pa.py_buffer(self.data), options=options).read_all()
+        except _DAMAGE as error:
+            raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
 
     def replace_pixels(self, pixels: pa.Array, *, encoding: Encoding, **facts: Any) -> bytes:  # noqa: ANN401 - JSON
         """Write the file with its pixels stored otherwise, and facts added to its metadata."""
-        table = _open(self.data)
-        columns = dict(zip(table.column_names, table.columns, strict=True)) | {"pixels": pixels}
+        columns = dict(zip(self._table.column_names, self._table.columns, strict=True)) | {"pixels": pixels}
         return _write(columns, self.facts | facts | {"encoding": encoding})
 
 
@@ -258,13 +258,6 @@ def decode_frame_file(data: bytes) -> FrameFile:
         )
     except _DAMAGE as error:
         raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
-
-
-def _open(data: bytes, *, columns: list[int] | None = None) -> pa.Table:
-    """Read all columns where they stand, or copies of some; the others are not decompressed."""
-    # Pixels alone are large: threads for the other columns cost more than they save.
-    options = pa.ipc.IpcReadOptions(included_fields=columns, use_threads=False)
-    return pa.ipc.open_file(pa.py_buffer(data), options=options).read_all()
 
 
 def _write(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
