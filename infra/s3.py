@@ -8,6 +8,7 @@ import ssl
 from contextlib import closing, suppress
 from functools import lru_cache
 from http import HTTPStatus
+from importlib.metadata import version
 from itertools import groupby
 from operator import itemgetter
 from threading import Lock
@@ -294,6 +295,8 @@ def _config(settings: StoreSettings) -> Config:
         else {}
     )
     return Config(
+        # Given here, it is put together once; botocore's own is, anew, for each request.
+        user_agent=f"reelabel/{version('reelabel')}",
         connect_timeout=settings.connect_timeout_s,
         read_timeout=settings.read_timeout_s,
         retries={"total_max_attempts": settings.max_attempts, "mode": "standard"},
