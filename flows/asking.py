@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,6 +23,7 @@ from tasks.model.questions import Batch, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
     from tasks.domain import Job, RunSpec
     from tasks.frames.cache import FrameCache
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from tasks.video.pool import DecodePool
 
 _READS_AT_ONCE = 4
+# While one group of a shard is answered, the next one is on its way to the engine.
+GROUPS_AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +46,7 @@ class Answering:
         pool: Decodes frame files that hold packets.
         limits: What one of them may cost.
         writer: Writes how shards end.
-        batch_bytes: Frames handed to the engine in one batch.
+        batch_bytes: Frames handed to the engine in one group of a shard.
         preparer: Prepares videos as jobs that are asked again are shown them.
         ask_again_below: The margin below which they are; None asks none again.
         ledger: Where the time goes.
@@ -83,17 +87,23 @@ class Endings:
 
 def ask(arriving: Arriving, by_view: Mapping[View, Sequence[Job]], answering: Answering, endings: Endings) -> None:
     """Ask jobs about what they are shown."""
-    for group in _groups(arriving, answering):
-        prepared: dict[View, tuple[PreparedVideo, Sequence[Job]]] = {}
-        for view, outcome in group.items():
-            if isinstance(outcome, VideoError):
-                endings.failures += [
-                    _failure(job, outcome, endings.index, outcome.fingerprint) for job in by_view[view]
-                ]
-            else:
-                endings.videos.append(outcome)
-                prepared[view] = (outcome, by_view[view])
-        _ask_group(prepared, answering, endings)
+    under_way: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(GROUPS_AT_ONCE) as askers:
+        for group in _groups(arriving, answering):
+            prepared: dict[View, tuple[PreparedVideo, Sequence[Job]]] = {}
+            for view, outcome in group.items():
+                if isinstance(outcome, VideoError):
+                    endings.failures += [
+                        _failure(job, outcome, endings.index, outcome.fingerprint) for job in by_view[view]
+                    ]
+                else:
+                    endings.videos.append(outcome)
+                    prepared[view] = (outcome, by_view[view])
+            under_way.append(askers.submit(_ask_group, prepared, answering, endings))
+            if len(under_way) == GROUPS_AT_ONCE:  # the next group is whatever is ready then
+                under_way.popleft().result()
+        for future in under_way:
+            future.result()
 
 
 def ask_again(answering: Answering, endings: Endings, *, below: float) -> None:

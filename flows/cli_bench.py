@@ -152,8 +152,8 @@ def bench_pipeline(
     model: Annotated[str, typer.Option(help="tiny, 100m, or both.")] = "both",
     folder: ClipFolder = _BENCH_CLIPS,
     jobs: Annotated[
-        int, typer.Option(min=4, max=10_000, help="Jobs of a pass with the tiny model; 100m has an eighth.")
-    ] = 1200,
+        int, typer.Option(min=4, max=10_000, help="Jobs of a pass with the tiny model; 100m has a twenty-fourth.")
+    ] = 3600,
     questions: Annotated[int, typer.Option(min=1, max=3, help="Questions on each video.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, max=100, help="How often each way is taken; medians are shown.")] = 2,
     *,

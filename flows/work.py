@@ -16,7 +16,7 @@ from prefect.utilities.annotations import quote
 from flows.arriving import Arriving
 from flows.artifacts import ProgressArtifact
 from flows.asker import make_asker
-from flows.asking import Answering
+from flows.asking import GROUPS_AT_ONCE, Answering
 from flows.shards import extract_shard, infer_shard
 from flows.taking import HeldShard, ShardSource, make_keeper
 from infra.objects import ObjectStore
@@ -227,7 +227,7 @@ def make_answering(
         limits=preparer.limits,
         engine=engine,
         writer=ShardWriter(database, run),
-        batch_bytes=settings.model.batch_mib * 1024**2 // settings.model.shards_at_once,
+        batch_bytes=settings.model.batch_mib * 1024**2 // (settings.model.shards_at_once * GROUPS_AT_ONCE),
         preparer=preparer,
         ask_again_below=ask_again_below(database, spec),
     )

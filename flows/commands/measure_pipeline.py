@@ -69,7 +69,7 @@ def _medium(folder: Path) -> Path:
 
 CANDIDATES = {
     "tiny": Candidate(make=lambda _folder: TINY_MODEL, warm_share=0.85, jobs_share=1.0),
-    "100m": Candidate(make=_medium, warm_share=0.95, jobs_share=0.125),
+    "100m": Candidate(make=_medium, warm_share=0.95, jobs_share=1 / 24),
 }
 
 
