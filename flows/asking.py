@@ -90,20 +90,26 @@ def ask(arriving: Arriving, by_view: Mapping[View, Sequence[Job]], answering: An
     under_way: deque[Future[None]] = deque()
     with ThreadPoolExecutor(GROUPS_AT_ONCE) as askers:
         for group in _groups(arriving, answering):
-            prepared: dict[View, tuple[PreparedVideo, Sequence[Job]]] = {}
-            for view, outcome in group.items():
-                if isinstance(outcome, VideoError):
-                    endings.failures += [
-                        _failure(job, outcome, endings.index, outcome.fingerprint) for job in by_view[view]
-                    ]
-                else:
-                    endings.videos.append(outcome)
-                    prepared[view] = (outcome, by_view[view])
+            prepared = _take_faults(group, by_view, endings)
             under_way.append(askers.submit(_ask_group, prepared, answering, endings))
             if len(under_way) == GROUPS_AT_ONCE:  # the next group is whatever is ready then
                 under_way.popleft().result()
         for future in under_way:
             future.result()
+
+
+def _take_faults(
+    group: Mapping[View, PreparedVideo | VideoError], by_view: Mapping[View, Sequence[Job]], endings: Endings
+) -> dict[View, tuple[PreparedVideo, Sequence[Job]]]:
+    """Give the videos that jobs can be asked about, with these; the others' jobs end as failures."""
+    prepared: dict[View, tuple[PreparedVideo, Sequence[Job]]] = {}
+    for view, outcome in group.items():
+        if isinstance(outcome, VideoError):
+            endings.failures += [_failure(job, outcome, endings.index, outcome.fingerprint) for job in by_view[view]]
+        else:
+            endings.videos.append(outcome)
+            prepared[view] = (outcome, by_view[view])
+    return prepared
 
 
 def ask_again(answering: Answering, endings: Endings, *, below: float) -> None:
