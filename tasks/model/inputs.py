@@ -27,6 +27,7 @@ from tasks.model.chat import lay_out
 from tasks.model.choices import ChoiceTokens, choice_tokens
 from tasks.model.families import fit_video
 from tasks.model.questions import Refusal
+from tasks.model.shortcut import Shortcut
 from tasks.model.video_input import video_input
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class InputRenderer:
         self._tokens = lru_cache(_KEPT)(choice_tokens)
         self._lay_out = lru_cache(_KEPT)(partial(lay_out, self._renderer))
         self.max_model_len = int(settled.model_config.max_model_len)
+        self._shortcut = Shortcut(self._renderer, max_model_len=self.max_model_len)
 
     def tokens(self, question: Question) -> ChoiceTokens:
         """Find the tokens that stand for each choice.
@@ -118,10 +120,13 @@ class InputRenderer:
             PromptTooLongError: The model does not take as many tokens.
             InferenceError: Its processor refuses them.
         """
+        if rendered := self._shortcut.render(prompt):
+            return rendered
         try:
             [rendered] = self._renderer.render_cmpl([prompt], skip_mm_cache=True)
         except (ValueError, VLLMValidationError) as error:
             raise explain_refusal(error, self.max_model_len) from None
+        self._shortcut.learn(prompt, rendered)
         return rendered
 
 
