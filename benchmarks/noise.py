@@ -8,7 +8,7 @@ import numpy as np
 
 from tasks.domain import Sampling
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.frames.file import decode_frame_file, encode_frame_file
+from tasks.frames.file import decode_frame_file, make_frame_file
 from tasks.model.prompt import question_text
 from tasks.model.questions import Question
 from tasks.model.video_input import video_input
@@ -64,4 +64,4 @@ def noise_file(seed: int, *, frames: int, side_px: int) -> bytes:
         decode_ms=0.0,
     )
     sampling = Sampling(num_frames=frames, max_pixels=max(784, side_px * side_px))
-    return encode_frame_file(keyframes, source_uri=f"noise-{seed}", fingerprint=str(seed), sampling=sampling)
+    return make_frame_file(keyframes, source_uri=f"noise-{seed}", fingerprint=str(seed), sampling=sampling).data

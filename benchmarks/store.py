@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.loaders import SAMPLING, FileParts
-from tasks.frames.file import decode_frame_file, encode_frame_file
+from tasks.frames.file import decode_frame_file, make_frame_file
 from tasks.frames.packets import gather_packets, prove_packets, with_packets, with_pixels
 from tasks.frames.pixels import from_differences, to_differences
 from tasks.video.extract import extract_by_ranges
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from benchmarks.clips import BenchClip
     from infra.objects import ObjectStore
+    from tasks.frames.file import FrameFile
     from tasks.frames.packets import StoredPackets
     from tasks.frames.pixels import Lossless
     from tasks.video.keyframes import Keyframes
@@ -124,26 +124,27 @@ def _row(
 
 
 def _ways(keyframes: Keyframes) -> dict[str, Way]:
-    ways: dict[str, Way] = {name: Way(partial(_encode, keyframes, lossless=name), _decode) for name in _LOSSLESS}
+    ways: dict[str, Way] = {name: _stored(keyframes, lossless=name) for name in _LOSSLESS}
     ways[_PLAIN] = _compressed(keyframes.images, level=1, differences=False)
     ways |= {f"zstd {level}": _compressed(keyframes.images, level=level) for level in _ZSTD_LEVELS}
-    return ways | {
-        f"jpeg {quality}": Way(partial(_encode, keyframes, jpeg_quality=quality), _decode)
-        for quality in _JPEG_QUALITIES
-    }
+    return ways | {f"jpeg {quality}": _stored(keyframes, jpeg_quality=quality) for quality in _JPEG_QUALITIES}
 
 
 def _packed(keyframes: Keyframes, packets: StoredPackets, pool: DecodePool) -> Way:
     def encode() -> bytes:
         assert prove_packets(packets, keyframes, pool, sampling=SAMPLING, limits=Limits())
-        return with_packets(_encode(keyframes, lossless="raw"), packets)
+        return with_packets(_frame_file(keyframes, lossless="raw"), packets)
 
     return Way(encode, lambda data: _decode(with_pixels(decode_frame_file(data), pool, Limits())))
 
 
-def _encode(keyframes: Keyframes, *, lossless: Lossless = "zstd", jpeg_quality: int | None = None) -> bytes:
+def _stored(keyframes: Keyframes, *, lossless: Lossless = "zstd", jpeg_quality: int | None = None) -> Way:
+    return Way(lambda: _frame_file(keyframes, lossless=lossless, jpeg_quality=jpeg_quality).data, _decode)
+
+
+def _frame_file(keyframes: Keyframes, *, lossless: Lossless = "zstd", jpeg_quality: int | None = None) -> FrameFile:
     sampling = SAMPLING.model_copy(update={"jpeg_quality": jpeg_quality})
-    return encode_frame_file(keyframes, source_uri="clip", fingerprint="1", sampling=sampling, lossless=lossless)
+    return make_frame_file(keyframes, source_uri="clip", fingerprint="1", sampling=sampling, lossless=lossless)
 
 
 def _decode(data: bytes) -> npt.NDArray[np.uint8]:

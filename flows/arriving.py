@@ -23,7 +23,7 @@ class Arriving:
         """Hold nothing yet."""
         self._outcomes: dict[View, PreparedVideo | VideoError] = {}
         self._extracted: ExtractedShard | None = None
-        self._is_over = False
+        self._is_over = threading.Event()
         self._changed = threading.Condition()
 
     @classmethod
@@ -48,13 +48,23 @@ class Arriving:
         """
         with self._changed:
             self._extracted = self._extracted or extracted
-            self._is_over = True
+            self._is_over.set()
             self._changed.notify_all()
 
-    def after(self, count: int) -> dict[View, PreparedVideo | VideoError]:
-        """Wait for more than the first `count` views, and give them; empty where nothing more comes."""
+    def after(self, count: int, *, few: int = 1, patience_s: float = 0.0) -> dict[View, PreparedVideo | VideoError]:
+        """Wait for more than the first `count` views, and give them; empty where nothing more comes.
+
+        Args:
+            count: Views that are known.
+            few: Where fewer than so many are new, others are waited for.
+            patience_s: How long.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over or len(self._outcomes) > count)
+            self._changed.wait_for(lambda: self._is_over.is_set() or len(self._outcomes) > count)
+            is_few = len(self._outcomes) < count + few
+        if is_few:
+            self._is_over.wait(patience_s)
+        with self._changed:
             return dict(islice(self._outcomes.items(), count, None))
 
     @property

@@ -15,7 +15,6 @@ from flows.extracting import extract_views
 from infra.errors import FrameFileError, JobError, ObjectMissingError, VideoError
 from tasks.domain import Answer, Failure, JobResult, Part, Shard, Stage, TimeLedger, View
 from tasks.domain.cascade import is_unsure, settle
-from tasks.frames.file import decode_frame_file
 from tasks.frames.packets import with_pixels
 from tasks.model.orders import ask_in_every_order
 from tasks.model.prompt import question_of
@@ -23,7 +22,7 @@ from tasks.model.questions import Batch, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from concurrent.futures import Future
+    from concurrent.futures import Executor, Future
 
     from tasks.domain import Job, RunSpec
     from tasks.frames.cache import FrameCache
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
     from tasks.video.pool import DecodePool
 
 _READS_AT_ONCE = 4
+# Each group costs time of its own: where the engine is faster than the extraction, a little waiting makes few of many.
+_FEW = 8
+_PATIENCE_S = 0.1
 # While one group of a shard is answered, the next one is on its way to the engine.
 GROUPS_AT_ONCE = 2
 
@@ -88,10 +90,10 @@ class Endings:
 def ask(arriving: Arriving, by_view: Mapping[View, Sequence[Job]], answering: Answering, endings: Endings) -> None:
     """Ask jobs about what they are shown."""
     under_way: deque[Future[None]] = deque()
-    with ThreadPoolExecutor(GROUPS_AT_ONCE) as askers:
+    with ThreadPoolExecutor(GROUPS_AT_ONCE) as askers, ThreadPoolExecutor(_READS_AT_ONCE) as readers:
         for group in _groups(arriving, answering):
             prepared = _take_faults(group, by_view, endings)
-            under_way.append(askers.submit(_ask_group, prepared, answering, endings))
+            under_way.append(askers.submit(_ask_group, prepared, answering, endings, readers))
             if len(under_way) == GROUPS_AT_ONCE:  # the next group is whatever is ready then
                 under_way.popleft().result()
         for future in under_way:
@@ -136,7 +138,7 @@ def _groups(arriving: Arriving, answering: Answering) -> Iterator[dict[View, Pre
     taken = 0
     while True:
         with answering.ledger.doing(Part.DECODE):
-            ready = arriving.after(taken)
+            ready = arriving.after(taken, few=_FEW, patience_s=_PATIENCE_S)
         if not ready:
             return
         sums_bytes = accumulate(0 if isinstance(each, VideoError) else each.frame_bytes for each in ready.values())
@@ -147,9 +149,12 @@ def _groups(arriving: Arriving, answering: Answering) -> Iterator[dict[View, Pre
 
 
 def _ask_group(
-    group: Mapping[View, tuple[PreparedVideo, Sequence[Job]]], answering: Answering, endings: Endings
+    group: Mapping[View, tuple[PreparedVideo, Sequence[Job]]],
+    answering: Answering,
+    endings: Endings,
+    readers: Executor,
 ) -> None:
-    files, faults = _read_group({view: video for view, (video, _) in group.items()}, answering, endings)
+    files, faults = _read_group({view: video for view, (video, _) in group.items()}, answering, endings, readers)
     for view, fault in faults.items():
         video, jobs = group[view]
         endings.failures += [_failure(job, fault, endings.index, video.fingerprint) for job in jobs]
@@ -171,11 +176,12 @@ def _read_group(
     group: dict[View, PreparedVideo],
     answering: Answering,
     endings: Endings,
+    readers: Executor,
 ) -> tuple[dict[str, bytes], dict[View, JobError]]:
     """Read frame files, several at once; gives them by their views' names, and what is wrong with the others."""
     files: dict[str, bytes] = {}
     faults: dict[View, JobError] = {}
-    with answering.ledger.doing(Part.CACHE_READ), ThreadPoolExecutor(_READS_AT_ONCE) as readers:
+    with answering.ledger.doing(Part.CACHE_READ):
         outcomes = readers.map(partial(_read, answering), group.values())
         for view, (outcome, read_ms) in zip(group, outcomes, strict=True):
             endings.read_ms[view] = read_ms
@@ -205,7 +211,7 @@ def _read_frame_file(video: PreparedVideo, answering: Answering) -> bytes:
     """
     cache = answering.cache
     try:
-        return with_pixels(decode_frame_file(cache.read(video.key)), answering.pool, answering.limits)
+        return with_pixels(cache.read(video.key), answering.pool, answering.limits)
     except (FrameFileError, ObjectMissingError) as error:
         raise FrameFileError(f"{cache.uri_of(video.key)}: {error.message} Run again to make it anew.") from None
 

@@ -84,7 +84,7 @@ class Streaming:
         )
 
     def _batch(self, videos: Sequence[str], preparer: Preparer, extractors: ThreadPoolExecutor) -> Batch:
-        files = {video.uri: preparer.cache.read(video.key) for video in extractors.map(preparer.prepare, videos)}
+        files = {video.uri: preparer.cache.read(video.key).data for video in extractors.map(preparer.prepare, videos)}
         questions = tuple(chain.from_iterable(self._questions[video] for video in videos))
         return Batch(frame_files=files, questions=questions)
 

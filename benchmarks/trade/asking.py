@@ -14,7 +14,7 @@ import polars as pl
 
 from tasks.domain import Answer, Job
 from tasks.domain.passes import lossless_pass, pass_of, shown
-from tasks.frames.file import encode_frame_file
+from tasks.frames.file import make_frame_file
 from tasks.model.prompt import question_of
 from tasks.model.questions import Batch
 from tasks.video.limits import Limits
@@ -92,9 +92,9 @@ class Asking:
             return []
         seen = list(decoders.map(self._extract, jobs, samplings))
         files = {
-            job.video_uri: encode_frame_file(
+            job.video_uri: make_frame_file(
                 frames, source_uri=job.video_uri, fingerprint=job.job_id, sampling=sampling
-            )
+            ).data
             for job, frames, sampling in zip(jobs, seen, samplings, strict=True)
         }
         questions = tuple(question_of(job, spec) for job in jobs)

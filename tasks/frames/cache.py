@@ -6,11 +6,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from infra.errors import FrameFileError, ObjectMissingError
-from tasks.frames.file import FrameFile, decode_frame_file
+from tasks.frames.file import decode_frame_file
 from tasks.frames.index_file import decode_index, encode_index
 
 if TYPE_CHECKING:
     from infra.objects import ObjectStore
+    from tasks.frames.file import FrameFile
     from tasks.video.table import KnownIndex
 
 
@@ -34,36 +35,37 @@ class FrameCache:
         """Name the object behind a key."""
         return f"{self._root_uri}/{key}"
 
-    def read(self, key: str) -> bytes:
-        """Read a frame file's bytes.
+    def read(self, key: str) -> FrameFile:
+        """Read a frame file.
 
         Raises:
             ObjectMissingError: It is not there.
+            FrameFileError: It is damaged.
         """
-        return self._kept.take(key) or self._objects.read(self.uri_of(key))
+        return self._kept.take(key) or decode_frame_file(self._objects.read(self.uri_of(key)))
 
     def find(self, key: str) -> FrameFile | None:
         """Look a frame file up; None where it is absent or damaged, and must be made."""
         try:
-            found = decode_frame_file(self.read(key))
+            found = self.read(key)
         except (ObjectMissingError, FrameFileError):
             return None
-        self._kept.put(key, found.data)
+        self._kept.put(key, found)
         return found
 
-    def write(self, key: str, data: bytes) -> None:
+    def write(self, key: str, file: FrameFile) -> None:
         """Write a frame file once; a damaged one in its place is replaced, a whole one kept."""
         uri = self.uri_of(key)
-        if not self._objects.write_new(uri, data):
+        if not self._objects.write_new(uri, file.data):
             if self.find(key):
                 return
-            self._objects.replace(uri, data)
-        self._kept.put(key, data)
+            self._objects.replace(uri, file.data)
+        self._kept.put(key, file)
 
     def find_index(self, key: str) -> KnownIndex:
         """Look an index file up; nothing where it is absent or damaged."""
         try:
-            return decode_index(self.read(key))
+            return decode_index(self._objects.read(self.uri_of(key)))
         except (ObjectMissingError, FrameFileError):
             return ()
 
@@ -75,26 +77,26 @@ class FrameCache:
 
 
 class _Kept:
-    """Bytes by key, each taken once; the oldest make room for new ones. Safe to use from many threads."""
+    """Frame files by key, each taken once; the oldest make room for new ones. Safe to use from many threads."""
 
     def __init__(self, most_bytes: int) -> None:
         self._room_bytes = most_bytes
-        self._files: dict[str, bytes] = {}
+        self._files: dict[str, FrameFile] = {}
         self._lock = threading.Lock()
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, file: FrameFile) -> None:
         with self._lock:
             self._drop(key)
-            self._files[key] = data
-            self._room_bytes -= len(data)
+            self._files[key] = file
+            self._room_bytes -= len(file.data)
             while self._room_bytes < 0:
                 self._drop(next(iter(self._files)))
 
-    def take(self, key: str) -> bytes | None:
+    def take(self, key: str) -> FrameFile | None:
         with self._lock:
             return self._drop(key)
 
-    def _drop(self, key: str) -> bytes | None:
-        data = self._files.pop(key, None)
-        self._room_bytes += len(data or b"")
-        return data
+    def _drop(self, key: str) -> FrameFile | None:
+        file = self._files.pop(key, None)
+        self._room_bytes += len(file.data) if file else 0
+        return file

@@ -163,7 +163,7 @@ class FrameFile:
         return _write(columns, self.facts | facts | {"encoding": encoding})
 
 
-def encode_frame_file(
+def make_frame_file(
     keyframes: Keyframes,
     *,
     source_uri: str,
@@ -171,7 +171,7 @@ def encode_frame_file(
     sampling: Sampling,
     lossless: Lossless = "zstd",
     encoding_note: str = "",
-) -> bytes:
+) -> FrameFile:
     """Write extracted frames as Arrow IPC.
 
     Args:
@@ -223,7 +223,7 @@ def encode_frame_file(
         "frame_index": pa.array(keyframes.frame_index, mask=keyframes.frame_index == UNKNOWN_POSITION),
         "is_keyframe": pa.array(keyframes.is_keyframe),
     }
-    return _write(columns, metadata)
+    return _frame_file(_write(columns, metadata), metadata)
 
 
 def decode_frame_file(data: bytes) -> FrameFile:
@@ -238,26 +238,30 @@ def decode_frame_file(data: bytes) -> FrameFile:
         metadata: dict[str, Any] = json.loads((schema.metadata or {})[_METADATA_KEY])
         if metadata["schema"] != SCHEMA_VERSION:
             raise FrameFileError(f"The frame file has schema {metadata['schema']}, not {SCHEMA_VERSION}.")
-        picks = np.array(metadata["picks"], np.int64)
-        return FrameFile(
-            data=data,
-            encoding=metadata["encoding"],
-            shape=(int(picks.max()) + 1, metadata["height_px"], metadata["width_px"], 3),  # every frame is shown
-            sampler=metadata["sampling"]["sampler"],
-            frames_decoded=metadata["frames_decoded"],
-            picks=picks,
-            fps=metadata["fps"],
-            duration_s=metadata["duration_s"],
-            total_frames=metadata["total_frames"],
-            keyframes_in_file=metadata["keyframes_in_file"],
-            source_uri=metadata["source_uri"],
-            fingerprint=metadata["fingerprint"],
-            method=metadata["method"],
-            reason=metadata["reason"],
-            facts=metadata,
-        )
+        return _frame_file(data, metadata)
     except _DAMAGE as error:
         raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
+
+
+def _frame_file(data: bytes, metadata: dict[str, Any]) -> FrameFile:
+    picks = np.array(metadata["picks"], np.int64)
+    return FrameFile(
+        data=data,
+        encoding=metadata["encoding"],
+        shape=(int(picks.max()) + 1, metadata["height_px"], metadata["width_px"], 3),  # every frame is shown
+        sampler=metadata["sampling"]["sampler"],
+        frames_decoded=metadata["frames_decoded"],
+        picks=picks,
+        fps=metadata["fps"],
+        duration_s=metadata["duration_s"],
+        total_frames=metadata["total_frames"],
+        keyframes_in_file=metadata["keyframes_in_file"],
+        source_uri=metadata["source_uri"],
+        fingerprint=metadata["fingerprint"],
+        method=metadata["method"],
+        reason=metadata["reason"],
+        facts=metadata,
+    )
 
 
 def _write(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from infra.errors import FrameFileError, VideoError
 from tasks.domain import Sampling
-from tasks.frames.file import decode_frame_file
 from tasks.frames.index_file import describe_table, table_facts
 from tasks.frames.pixels import encode_pixels
 from tasks.video.misled import MisledError
@@ -107,7 +106,7 @@ def prove_packets(
     return np.array_equal(images, keyframes.images)
 
 
-def with_packets(data: bytes, stored: StoredPackets) -> bytes:
+def with_packets(file: FrameFile, stored: StoredPackets) -> bytes:
     """Put packets in the place of a frame file's pixels."""
     facts = describe_table(stored.table) | {
         "pos": stored.table.pos.tolist(),
@@ -115,7 +114,7 @@ def with_packets(data: bytes, stored: StoredPackets) -> bytes:
         "size_bytes": stored.size_bytes,
     }
     packets = pa.array(stored.packets, pa.binary())
-    return decode_frame_file(data).replace_pixels(packets, encoding="packets", packets=facts)
+    return file.replace_pixels(packets, encoding="packets", packets=facts)
 
 
 def with_pixels(file: FrameFile, pool: DecodePool, limits: Limits) -> bytes:

@@ -23,7 +23,7 @@ from tasks.domain.passes import lossless_pass, routed, taken
 from tasks.domain.passes import shown as sampling_of
 from tasks.domain.segment import WHOLE
 from tasks.frames.fetch import PARTS_FROM_BYTES, Fetcher, own_fault
-from tasks.frames.file import encode_frame_file
+from tasks.frames.file import decode_frame_file, make_frame_file
 from tasks.frames.key import frame_key
 from tasks.frames.packets import with_packets
 from tasks.video.verdict import USUAL
@@ -210,16 +210,16 @@ class Preparer:
             **_columns(keyframes.judged(self.thresholds)),
         )
 
-    def _encode(self, fetched: Fetched, info: ObjectInfo, sampling: Sampling) -> bytes:
+    def _encode(self, fetched: Fetched, info: ObjectInfo, sampling: Sampling) -> FrameFile:
         encode = partial(
-            encode_frame_file,
+            make_frame_file,
             fetched.keyframes,
             source_uri=show_uri(info.uri),  # the file must not carry an embedded video or a signed query
             fingerprint=info.fingerprint,
             sampling=sampling,
         )
         if fetched.packets:
-            return with_packets(encode(lossless="raw"), fetched.packets)
+            return decode_frame_file(with_packets(encode(lossless="raw"), fetched.packets))
         if self.stored_as == "packets":
             return encode(encoding_note=_NO_PACKETS)
         return encode(lossless=self.stored_as)

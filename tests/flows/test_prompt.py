@@ -13,7 +13,7 @@ from flows.spec import make_spec
 from infra.embedded import export
 from infra.objects import ObjectStore
 from infra.settings import PromptChoice, Settings
-from tasks.frames.file import encode_frame_file
+from tasks.frames.file import make_frame_file
 from tasks.manifest.read import read_jobs
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.process import EngineProcess
@@ -70,7 +70,7 @@ def prompt_tokens(engine, manifest):
         spec = make_spec(read_model_card(None), Settings(), prompts=PromptChoice(examples=examples))
         [job] = [one for one in read_jobs(manifest, ObjectStore(Settings().store)) if one.job_id == job_id]
         frames = extract_keyframes(Path(job.video_uri), sampling=spec.sampling, limits=Limits())
-        file = encode_frame_file(frames, source_uri="v", fingerprint="e", sampling=spec.sampling)
+        file = make_frame_file(frames, source_uri="v", fingerprint="e", sampling=spec.sampling).data
         [answer] = engine.ask(Batch(frame_files={job.video_uri: file}, questions=(question_of(job, spec),)))
         return answer.prompt_tokens
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from infra.errors import FrameFileError, VideoTooLargeError
 from infra.settings import StoreSettings
 from tasks.domain import Sampling
-from tasks.frames.file import decode_frame_file, encode_frame_file
+from tasks.frames.file import decode_frame_file, make_frame_file
 from tasks.frames.pixels import Exact, Lossless
 from tests.frames.rewrite import rewrite
 
@@ -19,9 +19,9 @@ LOSSLESS = get_args(Lossless)
 
 
 def encode(keyframes, lossless="zstd", **sampling):
-    return encode_frame_file(
+    return make_frame_file(
         keyframes, source_uri="s3://b/v.mp4", fingerprint="e1", sampling=Sampling(**sampling), lossless=lossless
-    )
+    ).data
 
 
 @pytest.fixture(params=[*LOSSLESS, "jpeg"])

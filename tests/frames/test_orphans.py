@@ -4,7 +4,7 @@ from infra.objects import ObjectStore
 from infra.settings import StoreSettings
 from tasks.domain import Sampling
 from tasks.frames.collect import cached_files
-from tasks.frames.file import encode_frame_file
+from tasks.frames.file import make_frame_file
 from tasks.frames.key import frame_key, index_key
 from tasks.frames.orphans import remove_orphans
 
@@ -22,7 +22,7 @@ def cache(tmp_path, keyframes):
     for name, uri in videos.items():
         fingerprint = STORE.stat(uri).fingerprint if name != "web" else "etag"
         made_of = {"source_uri": uri, "fingerprint": fingerprint, "sampling": Sampling()}
-        STORE.replace(f"{root}/{frame_key(**made_of)}", encode_frame_file(keyframes, **made_of))
+        STORE.replace(f"{root}/{frame_key(**made_of)}", make_frame_file(keyframes, **made_of).data)
     STORE.replace(f"{root}/{index_key(source_uri=videos['gone'], fingerprint='f')}", b"an index")
     STORE.replace(videos["replaced"], b"another video")
     STORE.remove(videos["gone"])

@@ -127,7 +127,7 @@ def store_packets(path, folder, pool):
         limits=Limits(),
         stored_as="packets",
     )
-    return cache.read(preparer.prepare(str(path)).key)
+    return cache.read(preparer.prepare(str(path)).key).data
 
 
 def test_no_scheduler_store_or_database_is_imported():

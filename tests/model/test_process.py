@@ -16,7 +16,7 @@ from infra.errors import EngineLostError, ModelError
 from tasks.demo.shapes import draw_shape, render_frames
 from tasks.domain import Answer, Sampling
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.frames.file import encode_frame_file
+from tasks.frames.file import make_frame_file
 from tasks.model.identity import TINY_MODEL
 from tasks.model.orders import ask_in_every_order, rotations
 from tasks.model.process import EngineProcess
@@ -55,7 +55,7 @@ def frame_file(seed, *, repeats=2, every_s=0.5):
         reason="",
         decode_ms=1.0,
     )
-    return encode_frame_file(keyframes, source_uri="v", fingerprint="e", sampling=Sampling())
+    return make_frame_file(keyframes, source_uri="v", fingerprint="e", sampling=Sampling()).data
 
 
 def question(prompt="Which colour is the shape?", choices=("red", "green", "blue", "yellow"), **changed):

@@ -9,7 +9,7 @@ import numpy as np
 
 from infra.errors import ConfigurationError, JobError
 from tasks.domain import Sampling
-from tasks.frames.file import encode_frame_file
+from tasks.frames.file import make_frame_file
 from tasks.model.choices import choice_tokens
 from tasks.model.server.frames import TIMED_WAYS, WAYS
 from tasks.model.server.scoring import ask_for_logprobs, read_logprobs
@@ -101,4 +101,4 @@ def _grey_video() -> bytes:
         reason="",
         decode_ms=0.0,
     )
-    return encode_frame_file(keyframes, source_uri="", fingerprint="", sampling=Sampling())
+    return make_frame_file(keyframes, source_uri="", fingerprint="", sampling=Sampling()).data
