@@ -79,11 +79,12 @@ class Extracting:
         self.extraction.load()
 
     def run(self, number: int) -> Timing:
-        """Prepare every video."""
+        """Prepare every video, whose sizes and versions are looked up by few requests, as a run does it."""
         preparer = self.extraction.preparer(number)
         began_s = time.time()
+        known = preparer.look_around(self.videos)
         with ThreadPoolExecutor(self.extraction.width) as threads:
-            prepared = list(threads.map(preparer.prepare, self.videos))
+            prepared = list(threads.map(lambda video: preparer.prepare(video, known.get(video)), self.videos))
         return Timing(jobs=len(prepared), began_s=began_s, ended_s=time.time())
 
     def close(self) -> None:
