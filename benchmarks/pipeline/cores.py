@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from types import TracebackType
 
-_LOOK_S = 0.5  # each look takes time of the host's core
+_LOOK_S = 2.0  # each look takes time of the host's core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
