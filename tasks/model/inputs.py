@@ -77,7 +77,7 @@ class InputRenderer:
         self._tokens = lru_cache(_KEPT)(choice_tokens)
         self._lay_out = lru_cache(_KEPT)(partial(lay_out, self._renderer))
         self.max_model_len = int(settled.model_config.max_model_len)
-        self._shortcut = Shortcut(self._renderer, max_model_len=self.max_model_len)
+        self._shortcut = Shortcut(self._renderer, self._by_vllm, max_model_len=self.max_model_len)
 
     def tokens(self, question: Question) -> ChoiceTokens:
         """Find the tokens that stand for each choice.
@@ -120,13 +120,17 @@ class InputRenderer:
             PromptTooLongError: The model does not take as many tokens.
             InferenceError: Its processor refuses them.
         """
-        if rendered := self._shortcut.render(prompt):
-            return rendered
+        rendered = self._shortcut.render(prompt)
+        if rendered is None:
+            rendered = self._by_vllm(prompt)
+            self._shortcut.learn(prompt, rendered)
+        return rendered
+
+    def _by_vllm(self, prompt: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
         try:
             [rendered] = self._renderer.render_cmpl([prompt], skip_mm_cache=True)
         except (ValueError, VLLMValidationError) as error:
             raise explain_refusal(error, self.max_model_len) from None
-        self._shortcut.learn(prompt, rendered)
         return rendered
 
 

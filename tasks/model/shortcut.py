@@ -1,9 +1,9 @@
 """Videos laid out as a model's processor would lay them out, by the few steps that this takes.
 
 What Qwen2-VL's processor, which Qwen2.5-VL shares, does to frames of the model's own size is a change of
-their order. The library takes several times as long to check and merge its settings, anew for each video.
-So it lays out the first video of each size, and ours beside it must equal that to the last bit; only then
-are further videos of that size laid out by ours.
+their pixels' order. The library takes several times as long to check and merge its settings, anew for each
+video. So where a size comes again, noise of that size is laid out by both, and only where ours equals the
+library's to the last bit do further videos of that size go by ours; all others go by the library.
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ from transformers.video_utils import VideoMetadata
 from vllm.inputs.engine import mm_input
 from vllm.multimodal.inputs import MultiModalFieldElem, MultiModalKwargsItem, MultiModalKwargsItems, PlaceholderRange
 
+from infra.errors import JobError
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
 _PIXELS = "pixel_values_videos"
 _GRID = "video_grid_thw"
 _SECONDS = "second_per_grid_ts"
 _RGB = 3
+_LONGER = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +74,18 @@ class Patches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """What videos of one size share once they are laid out."""
+    """What videos of one size share once they are laid out.
+
+    Attributes:
+        kinds: How vLLM puts videos of one step together, by the name of a processor's output.
+        grid: Patches along time, height and width.
+        token: Stands for the video in a prompt.
+        tokens: How often, once the prompt is rendered.
+    """
 
     patches: Patches
-    elements: dict[str, MultiModalFieldElem] = field(repr=False)
+    kinds: dict[str, Any] = field(repr=False)
+    grid: torch.Tensor
     token: int
     tokens: int
 
@@ -81,22 +94,27 @@ class _Layout:
         """Take a layout from a video that the library has laid out; None where it is of another kind."""
         [item] = rendered["mm_kwargs"]["video"]
         [place] = rendered["mm_placeholders"]["video"]
-        if {_PIXELS, _GRID} <= item.keys() <= {_PIXELS, _GRID, _SECONDS} and place.is_embed is None:
-            return cls(patches=patches, elements=dict(item), token=ids[place.offset], tokens=place.length)
-        return None
+        if not {_PIXELS, _GRID} <= item.keys() <= {_PIXELS, _GRID, _SECONDS}:
+            return None
+        return cls(
+            patches=patches,
+            kinds={name: element.field for name, element in item.items()},
+            grid=item[_GRID].data,
+            token=ids[place.offset],
+            tokens=place.length,
+        )
 
     def lay_out(self, video: npt.NDArray[np.uint8], metadata: dict[str, Any]) -> MultiModalKwargsItem:
         """Lay out another video of the size."""
-        made = {_PIXELS: self.patches.cut(video)}
-        if _SECONDS in self.elements:
-            timed = ("total_num_frames", "fps", "duration", "frames_indices")
-            shown_a_second = VideoMetadata(**{name: metadata[name] for name in timed}).sampled_fps
-            made[_SECONDS] = torch.tensor(self.patches.frames / shown_a_second)
+        timed = ("total_num_frames", "fps", "duration", "frames_indices")
+        shown_a_second = VideoMetadata(**{name: metadata[name] for name in timed}).sampled_fps
+        values = {
+            _PIXELS: self.patches.cut(video),
+            _GRID: self.grid,
+            _SECONDS: torch.tensor(self.patches.frames / shown_a_second),
+        }
         return MultiModalKwargsItem(
-            {
-                name: MultiModalFieldElem(data=made.get(name, element.data), field=element.field)
-                for name, element in self.elements.items()
-            }
+            {name: MultiModalFieldElem(data=values[name], field=kind) for name, kind in self.kinds.items()}
         )
 
     def ask(self, prompt: dict[str, Any], item: MultiModalKwargsItem) -> Any:  # noqa: ANN401 - vLLM's EngineInput
@@ -119,61 +137,75 @@ class _Layout:
 class Shortcut:
     """Renders prompts about videos of sizes that it knows, as vLLM's renderer would."""
 
-    def __init__(self, renderer: Any, *, max_model_len: int) -> None:  # noqa: ANN401 - vLLM's
+    def __init__(self, renderer: Any, by_library: Callable[[dict[str, Any]], Any], *, max_model_len: int) -> None:  # noqa: ANN401
         """Look whether the model's processor is one that it can stand for.
 
         Args:
             renderer: vLLM's, of the model.
+            by_library: Renders a prompt by it.
             max_model_len: Most tokens of a prompt and its answer.
         """
         processor: Any = getattr(renderer.get_mm_processor().info.get_hf_processor(), "video_processor", None)
-        self._patches = _patches(processor) if type(processor) is Qwen2VLVideoProcessor else None
+        self._patches = (
+            Patches(frames=processor.temporal_patch_size, side_px=processor.patch_size, merged=processor.merge_size)
+            if type(processor) is Qwen2VLVideoProcessor
+            else None
+        )
+        self._by_library = by_library
         self._max_model_len = max_model_len
         self._layouts: dict[tuple[int, ...], _Layout | None] = {}
+        self._met: set[tuple[int, ...]] = set()
         self._last: tuple[str, MultiModalKwargsItem] | None = None  # questions on one video share its pixels
 
     def render(self, prompt: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
-        """Render a prompt of `InputRenderer.prompt`; None where vLLM must."""
+        """Render a prompt of `InputRenderer.prompt`; None where the library must."""
         [(video, metadata)] = prompt["multi_modal_data"]["video"]
         layout = self._layouts.get(video.shape)
         if layout is None or len(prompt["prompt_token_ids"]) + layout.tokens > self._max_model_len:
-            return None  # of what is too long, vLLM says so
+            return None  # of what is too long, the library says so
         [video_hash] = prompt["multi_modal_uuids"]["video"]
         if self._last is None or self._last[0] != video_hash:
             self._last = video_hash, layout.lay_out(video, metadata)
         return layout.ask(prompt, self._last[1])
 
     def learn(self, prompt: dict[str, Any], rendered: Any) -> None:  # noqa: ANN401 - vLLM's EngineInput
-        """Look how vLLM rendered a prompt; videos of its size are known from now on, if ours is the same."""
+        """Look how the library rendered a prompt: a size that has come before may be known from now on."""
         [(video, _)] = prompt["multi_modal_data"]["video"]
         if self._patches is None or video.shape in self._layouts:
             return
+        if video.shape not in self._met:  # a size that comes once is not worth a proof
+            self._met.add(video.shape)
+            return
         layout = _Layout.of(self._patches, prompt["prompt_token_ids"], rendered)
-        if layout and _is_cut(video, self._patches) and _are_same(layout, prompt, rendered):
-            self._layouts[video.shape] = layout
-            self._last = rendered["mm_hashes"]["video"][0], rendered["mm_kwargs"]["video"][0]
-        else:
-            self._layouts[video.shape] = None
+        self._layouts[video.shape] = layout if layout and self._is_proven(layout, prompt) else None
+
+    def _is_proven(self, layout: _Layout, prompt: dict[str, Any]) -> bool:
+        """Compare both ways on noise, in which every pixel's place tells, of another length."""
+        [(video, metadata)] = prompt["multi_modal_data"]["video"]
+        noise = np.random.default_rng(0).integers(0, 256, video.shape, np.uint8)
+        longer = metadata | {"total_num_frames": metadata["total_num_frames"] + _LONGER}
+        probe = prompt | {
+            "multi_modal_data": {"video": [(noise, longer)]},
+            "multi_modal_uuids": {"video": [f"noise {video.shape}"]},
+        }
+        if any(side % (layout.patches.side_px * layout.patches.merged) for side in video.shape[1:3]):
+            return False  # scaled by the processor
+        try:
+            theirs = self._by_library(probe)
+        except JobError:
+            return False
+        ours = layout.ask(probe, layout.lay_out(noise, longer))
+        return ours is not None and _are_same(ours, theirs)
 
 
-def _patches(processor: Qwen2VLVideoProcessor) -> Patches:
-    return Patches(frames=processor.temporal_patch_size, side_px=processor.patch_size, merged=processor.merge_size)
-
-
-def _is_cut(video: npt.NDArray[np.uint8], patches: Patches) -> bool:
-    """Tell whether both sides are whole merged patches, so that nothing is scaled."""
-    return not any(length % (patches.side_px * patches.merged) for length in video.shape[1:3])
-
-
-def _are_same(layout: _Layout, prompt: dict[str, Any], rendered: Any) -> bool:  # noqa: ANN401 - vLLM's EngineInput
-    [(video, metadata)] = prompt["multi_modal_data"]["video"]
-    ours = layout.ask(prompt, layout.lay_out(video, metadata))
-    if ours is None or ours.keys() != rendered.keys():
-        return False
-    plain = rendered.keys() - {"mm_kwargs", "arrival_time"}
-    return all(ours[name] == rendered[name] for name in plain) and all(
-        _is_same_tensor(element.data, rendered["mm_kwargs"]["video"][0][name].data)
-        for name, element in ours["mm_kwargs"]["video"][0].items()
+def _are_same(ours: Any, theirs: Any) -> bool:  # noqa: ANN401 - vLLM's EngineInput
+    plain = theirs.keys() - {"mm_kwargs", "arrival_time"}
+    [item], [other] = ours["mm_kwargs"]["video"], theirs["mm_kwargs"]["video"]
+    return (
+        ours.keys() == theirs.keys()
+        and all(ours[name] == theirs[name] for name in plain)
+        and item.keys() == other.keys()
+        and all(_is_same_tensor(element.data, other[name].data) for name, element in item.items())
     )
 
 

@@ -33,6 +33,24 @@ def test_who_waits_gets_a_video_before_the_next_one_is_ready():
     assert arriving.extracted is None
 
 
+def test_a_few_wait_for_others_until_the_shard_is_over():
+    arriving = Arriving()
+    arriving.add(FIRST, FAULT)
+    with ThreadPoolExecutor(1) as reader:
+        waiting = reader.submit(arriving.after, 0, few=2, patience_s=60)
+        arriving.add(SECOND, OTHER_FAULT)
+        arriving.end(None)
+
+        assert waiting.result(30) == {FIRST: FAULT, SECOND: OTHER_FAULT}
+
+
+def test_a_few_wait_for_others_no_longer_than_their_patience():
+    arriving = Arriving()
+    arriving.add(FIRST, FAULT)
+
+    assert arriving.after(0, few=2, patience_s=0.01) == {FIRST: FAULT}
+
+
 def test_an_extraction_that_begins_anew_changes_nothing_that_was_said():
     arriving = Arriving()
     arriving.add(FIRST, FAULT)

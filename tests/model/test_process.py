@@ -64,6 +64,10 @@ def question(prompt="Which colour is the shape?", choices=("red", "green", "blue
     return Question(text=text, choices=choices, **facts | changed)
 
 
+def test_what_the_engine_says_of_itself_needs_no_library_to_be_read(engine):
+    assert {type(value) for value in engine.wait_ready().versions.values()} == {str}
+
+
 def test_probabilities_are_over_the_choices_alone(engine):
     [answer] = engine.ask(Batch(frame_files={"v": frame_file(1)}, questions=(question(),)))
 

@@ -1,0 +1,90 @@
+"""Renders prompts by the shortcut and by vLLM, and tells where they differ.
+
+`python compare_layouts.py FOLDER`: models of several families are built there. FOLDER/compared.json then
+tells, by family, of each prompt whether the shortcut took it, and whether both ways gave the same.
+"""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from flows.engine_config import engine_config
+from infra.errors import JobError
+from infra.settings import Settings
+from tasks.model.identity import read_model_card
+from tasks.model.inputs import InputRenderer
+from tests.model.families.architectures import save
+from tests.model.families.asked import QUESTION
+
+FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+TEXTS = (QUESTION.text, "Is it there?\nA. yes\nB. no", "What is <|video_pad|>?\nA. a token\nB. a video")
+# By what is shown: shape of the frames.
+SHAPES = {
+    "even": (6, 84, 112, 3),
+    "odd": (5, 84, 112, 3),
+    "alone": (1, 84, 112, 3),
+    "scaled": (6, 90, 100, 3),
+    "too large": (6, 280, 280, 3),
+}
+VIDEOS = 5
+
+
+def video(shape, number, rng):
+    total, fps = 100 + 13 * number, (12.0, 25.0, 29.97, 1000.0, 7.5)[number]
+    return rng.integers(0, 256, shape, np.uint8), {
+        "fps": fps,
+        "duration": total / fps,
+        "total_num_frames": total,
+        "frames_indices": sorted(rng.choice(total, shape[0]).tolist()),
+        "video_backend": "reelabel",
+        "do_sample_frames": False,
+    }
+
+
+def is_same(ours, theirs):
+    values = [
+        {name: element.data for name, element in each["mm_kwargs"]["video"][0].items()} for each in (ours, theirs)
+    ]
+    plain = ("type", "prompt", "prompt_token_ids", "mm_hashes", "mm_placeholders")
+    return (
+        ours.keys() == theirs.keys()
+        and all(ours[name] == theirs[name] for name in plain)
+        and values[0].keys() == values[1].keys()
+        and all(
+            torch.equal(torch.as_tensor(value), torch.as_tensor(values[1][name])) for name, value in values[0].items()
+        )
+    )
+
+
+def compare(renderer, shape, rng):
+    for number in range(VIDEOS):
+        shown = video(shape, number, rng)
+        for text in TEXTS[: 2 if number else 3]:
+            prompt = renderer.prompt(replace(QUESTION, text=text), shown, video_hash=f"{shape} {number}")
+            try:
+                ours = renderer._shortcut.render(prompt)
+                theirs = renderer._by_vllm(prompt)
+            except JobError as error:
+                yield {"video": number, "refused": str(error)}
+                continue
+            yield {"video": number, "taken": ours is not None, "same": ours is None or is_same(ours, theirs)}
+            renderer.render(prompt)
+
+
+def main(folder):
+    settings = Settings(sampling={"num_frames": 6}, model={"dtype": "float32"})
+    compared = {}
+    for family in FAMILIES:
+        save(family, folder / family)
+        renderer = InputRenderer(engine_config(read_model_card(str(folder / family)), settings))
+        rng = np.random.default_rng(0)
+        compared[family] = {name: list(compare(renderer, shape, rng)) for name, shape in SHAPES.items()}
+    (folder / "compared.json").write_text(json.dumps(compared))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,55 @@
+"""Prompts that are rendered without the library's processor are those that it would have made."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.model.identity import TINY_MODEL
+from tasks.model.process import engine_environment
+from tasks.model.questions import EngineConfig
+
+QWEN = ("qwen2_vl", "qwen2_5_vl")
+SIZED = ("even", "odd", "alone")
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compared")
+    root = Path(__file__).parents[3]
+    environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
+    environment["PYTHONPATH"] += f":{root}"
+    command = [sys.executable, str(Path(__file__).with_name("compare_layouts.py")), str(folder)]
+    subprocess.run(command, check=True, env=environment, cwd=folder)
+    return json.loads((folder / "compared.json").read_text())
+
+
+@pytest.mark.parametrize("family", QWEN)
+@pytest.mark.parametrize("shown", SIZED)
+def test_a_size_that_comes_again_is_laid_out_as_the_processor_would(compared, family, shown):
+    first, later = (
+        [each for each in compared[family][shown] if bool(each["video"]) is later] for later in (False, True)
+    )
+
+    assert first[0]["taken"] is False
+    assert later
+    assert all(each["taken"] and each["same"] for each in later)
+
+
+@pytest.mark.parametrize("family", QWEN)
+def test_a_question_that_names_the_videos_token_is_left_to_the_library(compared, family):
+    *_, naming = (each for each in compared[family]["even"] if not each["video"])
+
+    assert naming.get("taken", False) is False
+
+
+@pytest.mark.parametrize("family", QWEN)
+@pytest.mark.parametrize("shown", ["scaled", "too large"])
+def test_frames_that_the_processor_scales_are_left_to_it(compared, family, shown):
+    assert not any(each["taken"] for each in compared[family][shown])
+
+
+def test_other_processors_lay_out_everything_themselves(compared):
+    assert not any(each["taken"] for prompts in compared["qwen3_vl"].values() for each in prompts)
