@@ -79,6 +79,7 @@ class _Layout:
     Attributes:
         kinds: How vLLM puts videos of one step together, by the name of a processor's output.
         grid: Patches along time, height and width.
+        numbers: The model's type of numbers, in which it is told seconds.
         token: Stands for the video in a prompt.
         tokens: How often, once the prompt is rendered.
     """
@@ -86,6 +87,7 @@ class _Layout:
     patches: Patches
     kinds: dict[str, Any] = field(repr=False)
     grid: torch.Tensor
+    numbers: torch.dtype
     token: int
     tokens: int
 
@@ -100,6 +102,7 @@ class _Layout:
             patches=patches,
             kinds={name: element.field for name, element in item.items()},
             grid=item[_GRID].data,
+            numbers=item[_SECONDS].data.dtype if _SECONDS in item else torch.float32,
             token=ids[place.offset],
             tokens=place.length,
         )
@@ -111,7 +114,7 @@ class _Layout:
         values = {
             _PIXELS: self.patches.cut(video),
             _GRID: self.grid,
-            _SECONDS: torch.tensor(self.patches.frames / shown_a_second),
+            _SECONDS: torch.tensor(self.patches.frames / shown_a_second).to(self.numbers),
         }
         return MultiModalKwargsItem(
             {name: MultiModalFieldElem(data=values[name], field=kind) for name, kind in self.kinds.items()}

@@ -1,7 +1,7 @@
 """Renders prompts by the shortcut and by vLLM, and tells where they differ.
 
 `python compare_layouts.py FOLDER`: models of several families are built there. FOLDER/compared.json then
-tells, by family, of each prompt whether the shortcut took it, and whether both ways gave the same.
+tells, by family and type of numbers, of each prompt whether the shortcut took it, and whether both ways gave the same.
 """
 
 import json
@@ -21,6 +21,7 @@ from tests.model.families.architectures import save
 from tests.model.families.asked import QUESTION
 
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+DTYPES = ("float32", "bfloat16")
 TEXTS = (QUESTION.text, "Is it there?\nA. yes\nB. no", "What is <|video_pad|>?\nA. a token\nB. a video")
 # By what is shown: shape of the frames.
 SHAPES = {
@@ -76,13 +77,15 @@ def compare(renderer, shape, rng):
 
 
 def main(folder):
-    settings = Settings(sampling={"num_frames": 6}, model={"dtype": "float32"})
     compared = {}
     for family in FAMILIES:
         save(family, folder / family)
-        renderer = InputRenderer(engine_config(read_model_card(str(folder / family)), settings))
-        rng = np.random.default_rng(0)
-        compared[family] = {name: list(compare(renderer, shape, rng)) for name, shape in SHAPES.items()}
+        for dtype in DTYPES:
+            settings = Settings(sampling={"num_frames": 6}, model={"dtype": dtype})
+            renderer = InputRenderer(engine_config(read_model_card(str(folder / family)), settings))
+            rng = np.random.default_rng(0)
+            shown = {name: list(compare(renderer, shape, rng)) for name, shape in SHAPES.items()}
+            compared[f"{family} {dtype}"] = shown
     (folder / "compared.json").write_text(json.dumps(compared))
 
 

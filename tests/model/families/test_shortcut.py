@@ -11,7 +11,7 @@ from tasks.model.identity import TINY_MODEL
 from tasks.model.process import engine_environment
 from tasks.model.questions import EngineConfig
 
-QWEN = ("qwen2_vl", "qwen2_5_vl")
+QWEN = ("qwen2_vl float32", "qwen2_5_vl float32", "qwen2_vl bfloat16", "qwen2_5_vl bfloat16")
 SIZED = ("even", "odd", "alone")
 
 
@@ -52,4 +52,4 @@ def test_frames_that_the_processor_scales_are_left_to_it(compared, family, shown
 
 
 def test_other_processors_lay_out_everything_themselves(compared):
-    assert not any(each["taken"] for prompts in compared["qwen3_vl"].values() for each in prompts)
+    assert not any(each["taken"] for prompts in compared["qwen3_vl bfloat16"].values() for each in prompts)
