@@ -104,8 +104,8 @@ def test_a_job_shows_its_question_and_the_frames_that_the_model_saw(engine, star
     uri = pl.read_parquet(manifest)["video_uri"][0]
     frames = extract_keyframes(Path(uri), sampling=SPEC.sampling, limits=Limits())
     key = frame_key(source_uri=uri, fingerprint="e1", sampling=SPEC.sampling)
-    data = make_frame_file(frames, source_uri=uri, fingerprint="e1", sampling=SPEC.sampling).data
-    FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache").write(key, data)
+    file = make_frame_file(frames, source_uri=uri, fingerprint="e1", sampling=SPEC.sampling)
+    FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache").write(key, file)
     started(SPEC, [of(manifest, name) for name in "ab"])
 
     shown = page_of(engine, tmp_path).shown
