@@ -1,9 +1,9 @@
 """Videos laid out as a model's processor would lay them out, by the few steps that this takes.
 
 What Qwen2-VL's processor, which Qwen2.5-VL shares, does to frames of the model's own size is a change of
-their pixels' order. The library takes several times as long to check and merge its settings, anew for each
-video. So where a size comes again, noise of that size is laid out by both, and only where ours equals the
-library's to the last bit do further videos of that size go by ours; all others go by the library.
+their pixels' order; the library checks and merges all of its settings for it, anew for each video. So where a
+size comes again, noise of that size is laid out by both, and only where ours equals the library's to the last
+bit do further videos of that size go by ours; all others go by the library.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PIXELS = "pixel_values_videos"
 _GRID = "video_grid_thw"
 _SECONDS = "second_per_grid_ts"
 _RGB = 3
-_LONGER = 7
+_LONGER = 7  # frames; any number that changes the seconds between those shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,14 +185,14 @@ class Shortcut:
     def _is_proven(self, layout: _Layout, prompt: dict[str, Any]) -> bool:
         """Compare both ways on noise, in which every pixel's place tells, of another length."""
         [(video, metadata)] = prompt["multi_modal_data"]["video"]
+        if any(side % (layout.patches.side_px * layout.patches.merged) for side in video.shape[1:3]):
+            return False  # scaled by the processor
         noise = np.random.default_rng(0).integers(0, 256, video.shape, np.uint8)
         longer = metadata | {"total_num_frames": metadata["total_num_frames"] + _LONGER}
         probe = prompt | {
             "multi_modal_data": {"video": [(noise, longer)]},
             "multi_modal_uuids": {"video": [f"noise {video.shape}"]},
         }
-        if any(side % (layout.patches.side_px * layout.patches.merged) for side in video.shape[1:3]):
-            return False  # scaled by the processor
         try:
             theirs = self._by_library(probe)
         except JobError:
