@@ -17,7 +17,7 @@ _WORTH_SAYING = 0.005
 
 
 def cost_lines(run: Mapping[str, Any] | RowMapping) -> list[tuple[str, str]]:
-    """Describe a run by its row, as names and values; nothing where it asked nothing, or predates these figures."""
+    """Describe a run by its row, as names and values; nothing where no job ended, or it predates these figures."""
     cost = _cost_of(run)
     if cost is None or not cost.jobs or not cost.loaded_ms:
         return []
@@ -26,7 +26,9 @@ def cost_lines(run: Mapping[str, Any] | RowMapping) -> list[tuple[str, str]]:
         ("engine", _engine(cost)),
         ("tokens", _tokens(cost)),
     ]
-    return [*lines, ("bottleneck", run["bottleneck"])]
+    if run["bottleneck"]:
+        lines.append(("bottleneck", run["bottleneck"]))
+    return lines
 
 
 def _cost_of(run: Mapping[str, Any] | RowMapping) -> RunCost | None:

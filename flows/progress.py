@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -44,11 +45,16 @@ class Progress:
     cached_tokens: int = 0
     stage_ms: dict[str, float] = field(default_factory=dict)
     verdicts: dict[str, int] = field(default_factory=dict)
+    _loaded: tuple[float, float] | None = field(default=None, init=False, repr=False)
 
     @property
     def jobs_ended(self) -> int:
         """Jobs that have a label or a failure."""
         return self.jobs_labelled + self.jobs_failed
+
+    def note_loaded(self) -> None:
+        """Note that the engine is loaded: from now on counts what this process does to feed it."""
+        self._loaded = time.process_time(), time.perf_counter()
 
     def add(self, report: ShardReport) -> None:
         """Count a shard in."""
@@ -82,9 +88,24 @@ class Progress:
         )
 
     def bottleneck(self) -> str:
-        """Say what to change first."""
+        """Say what to change first; nothing where no job came as far as an answer."""
+        if not self.jobs_labelled:
+            return ""
         cores = len(os.sched_getaffinity(0))
-        return name_bottleneck(self.cost(), processes=cores if self.engines_ms else self.processes, cores=cores)
+        return name_bottleneck(
+            self.cost(),
+            processes=cores if self.engines_ms else self.processes,
+            cores=cores,
+            own_cores=self.own_cores,
+        )
+
+    @property
+    def own_cores(self) -> float:
+        """Processors that this process has used at a time, on average, since the engine was loaded."""
+        if self._loaded is None:
+            return 0.0
+        began_cpu_s, began_s = self._loaded
+        return (time.process_time() - began_cpu_s) / max(time.perf_counter() - began_s, 1e-9)
 
     def _wall_ms(self) -> dict[str, float]:
         """Give our own time, with the mean engine's where the work was done elsewhere."""

@@ -100,7 +100,7 @@ def _close(ready: PreparedRun, progress: Progress, report: AuditReport) -> RunEn
     columns = progress.columns() | {"jobs_skipped": ready.jobs.rows - progress.jobs_ended}
     state = "done" if report.is_reconciled else "failed"
     close_run(ready.database, ready.run.run_id, state=state, message=str(report), **columns)
-    get_run_logger().info("%s %s", report, columns["bottleneck"])
+    get_run_logger().info("%s", " ".join(filter(None, (str(report), columns["bottleneck"]))))
     publish_results(
         ready.run.run_id,
         dataset=ready.run.dataset,

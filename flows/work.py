@@ -113,6 +113,7 @@ def work_here(
                 return
             info = engine.wait_ready()
         progress.gpus = info.gpus
+        progress.note_loaded()
         progress.stage_ms["engine start"] = info.start_ms
         run = replace(run, versions=run.versions | info.versions)
         answering = make_answering(preparer, engine, run=run, spec=spec, settings=settings, database=database)

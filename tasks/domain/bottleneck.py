@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 _LONG_LOAD = 0.5
 _MUCH_WAITING = 0.1  # what an engine wins that never waits at all
+_WHOLE_CORE = 0.9  # Python runs in one thread of a process at a time, so that it uses little more than this
+_INPUT = {Part.FETCH, Part.DECODE, Part.CACHE_WRITE, Part.CACHE_READ}
 
 _ADVICE = {
     Part.FETCH: ("fetching", "raise extract.processes, for fetching needs no core, or bring the videos nearer"),
@@ -23,13 +25,14 @@ _ADVICE = {
 }
 
 
-def name_bottleneck(cost: RunCost, *, processes: int, cores: int) -> str:
+def name_bottleneck(cost: RunCost, *, processes: int, cores: int, own_cores: float = 0.0) -> str:
     """Say in one sentence what to change first; nothing where no engine was held.
 
     Args:
         cost: Where the time went.
         processes: Decoding processes of the run.
         cores: Processors that the run may use.
+        own_cores: Those that its own process has used at a time, on average; not its decoders' and the engine's.
     """
     if not cost.loaded_ms:
         return ""
@@ -43,6 +46,11 @@ def name_bottleneck(cost: RunCost, *, processes: int, cores: int) -> str:
         return f"The engine was busy {cost.busy:.0%} of the time: {device}, or {fewer}, would help."
     part, share = cost.waits[0]
     what, advice = ("decoding", _more_decoding(processes, cores)) if part is Part.DECODE else _ADVICE[part]
+    if part in _INPUT and own_cores >= _WHOLE_CORE:
+        advice = (
+            "the run's own process, which hands videos out, is busy all the time: "
+            "have several extract (run.place, run.extract_flows)"
+        )
     return f"The engine waited {waited:.0%} of the time, {share:.0%} for {what}: {advice}."
 
 

@@ -49,6 +49,20 @@ def test_a_run_with_idle_cores_is_told_to_decode_on_them():
     assert "raise extract.processes from 2 to 16, the number of cores." in sentence({"decode": 1}, cores=16)
 
 
+@pytest.mark.parametrize("part", ["decode", "fetch", "cache write", "cache read"])
+def test_a_run_whose_own_process_is_busy_is_not_told_of_more_cores(part):
+    got = name_bottleneck(cost({"answer": 40, part: 60}), processes=8, cores=16, own_cores=1.02)
+
+    assert "have several extract (run.place, run.extract_flows)." in got
+    assert "extract.processes" not in got
+
+
+def test_a_busy_process_is_no_matter_where_the_engine_waits_for_something_else():
+    got = name_bottleneck(cost({"answer": 40, "database": 60}), processes=8, cores=16, own_cores=1.02)
+
+    assert "raise shard.target_jobs" in got
+
+
 def test_a_busy_gpu_is_told_of_larger_ones():
     assert "a larger or faster GPU, or fewer frames" in sentence({"answer": 1}, gpus=1)
 
