@@ -135,7 +135,7 @@ class InputRenderer:
 
 
 def start_worker(config: EngineConfig) -> None:
-    """Make this process a worker, one of those that `render_video` runs in."""
+    """Make this process a worker, one of those that `render_videos` runs in."""
     torch.set_num_threads(1)
     _renderers.append(InputRenderer(config))
 
@@ -172,6 +172,11 @@ def render_video(frame_file: bytes, questions: Sequence[Question]) -> bytes:
     file = io.BytesIO()
     _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(ready)
     return file.getvalue()
+
+
+def render_videos(videos: Sequence[tuple[bytes, Sequence[Question]]]) -> list[bytes]:
+    """Prepare several videos' questions, each by `render_video`."""
+    return [render_video(frame_file, questions) for frame_file, questions in videos]
 
 
 class _Pickler(pickle.Pickler):

@@ -8,21 +8,33 @@ import time
 from functools import partial
 from itertools import groupby
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from infra.errors import JobError
-from tasks.model.inputs import render_video
+from tasks.model.inputs import render_videos
 from tasks.model.questions import EngineTimes, Refusal, Replies, Ticket
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from concurrent.futures import Executor, Future
     from multiprocessing.connection import Connection
 
     from tasks.model.engine import Engine
     from tasks.model.inputs import EngineReady
-    from tasks.model.questions import Reply
+    from tasks.model.questions import Batch, Question, Reply
 
     _Rendered = tuple[list[Ticket], list[EngineReady | Refusal]]
+
+# To reach a worker and come back takes about as long as laying out a small video: such go together.
+_TOGETHER_BYTES = 512 * 1024
+
+
+class _Video(NamedTuple):
+    """A frame file, and the questions about it."""
+
+    tickets: list[Ticket]
+    frame_file: bytes
+    questions: list[Question]
 
 
 def serve(connection: Connection, engine: Engine, renderers: Executor) -> None:
@@ -64,19 +76,19 @@ class _Reception(threading.Thread):
         try:
             while True:
                 number, batch = self._connection.recv()
-                for video_id, group in groupby(enumerate(batch.questions), key=lambda each: each[1].video_id):
-                    places, questions = zip(*group, strict=True)
-                    tickets = [Ticket(batch=number, place=place) for place in places]
-                    self._received += 1
-                    rendering = self._renderers.submit(render_video, batch.frame_files[video_id], questions)
-                    rendering.add_done_callback(partial(self._put, tickets))
+                for videos in _together(_videos(number, batch)):
+                    self._received += len(videos)
+                    asked = [(video.frame_file, video.questions) for video in videos]
+                    rendering = self._renderers.submit(render_videos, asked)
+                    rendering.add_done_callback(partial(self._put, videos))
         except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise
             self._inbox.put(error)
 
-    def _put(self, tickets: list[Ticket], rendering: Future[bytes]) -> None:
+    def _put(self, videos: list[_Video], rendering: Future[list[bytes]]) -> None:
         try:
-            # Unpickled here, off the engine's thread.
-            self._inbox.put((tickets, pickle.loads(rendering.result())))  # noqa: S301 - from our own worker
+            for video, rendered in zip(videos, rendering.result(), strict=True):
+                # Unpickled here, off the engine's thread.
+                self._inbox.put((video.tickets, pickle.loads(rendered)))  # noqa: S301 - from our own worker
         except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise; here it would be lost
             self._inbox.put(error)
 
@@ -106,6 +118,28 @@ class _Reception(threading.Thread):
                 item = self._inbox.get_nowait()
             except Empty:
                 return ready
+
+
+def _videos(number: int, batch: Batch) -> Iterator[_Video]:
+    """Take a batch apart."""
+    for video_id, group in groupby(enumerate(batch.questions), key=lambda each: each[1].video_id):
+        places, questions = zip(*group, strict=True)
+        tickets = [Ticket(batch=number, place=place) for place in places]
+        yield _Video(tickets, batch.frame_files[video_id], list(questions))
+
+
+def _together(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
+    """Put small videos together, in their order; a large one stays alone."""
+    some: list[_Video] = []
+    room_bytes = _TOGETHER_BYTES
+    for video in videos:
+        room_bytes -= len(video.frame_file)
+        if some and room_bytes < 0:
+            yield some
+            some, room_bytes = [], _TOGETHER_BYTES - len(video.frame_file)
+        some.append(video)
+    if some:
+        yield some
 
 
 def _feed(
