@@ -56,6 +56,19 @@ def write_clip(
     return path
 
 
+def cut_start(path, cut_path, *, frames):
+    """Copy a clip without its first frames: an MP4's stay in the file, hidden by an edit list, for others need them."""
+    with av.open(str(path)) as source, av.open(str(cut_path), "w") as target:
+        [stream] = source.streams
+        copy = target.add_stream_from_template(stream)
+        packets = [packet for packet in source.demux(stream) if packet.size]
+        shift = int(frames / (stream.average_rate * packets[0].time_base))
+        for packet in packets if path.suffix == ".mp4" else packets[frames:]:
+            packet.pts, packet.dts, packet.stream = packet.pts - shift, packet.dts - shift, copy
+            target.mux(packet)
+    return cut_path
+
+
 @pytest.fixture
 def decode_linearly():
     """Decode every frame of a clip with PyAV alone: list of (pts, is_keyframe, pixels)."""

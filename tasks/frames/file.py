@@ -95,6 +95,7 @@ class FrameFile:
         """Judge the source by its keyframes."""
         return judge(
             self.keyframe_ms,
+            first_ms=self.facts.get("first_ms"),  # files of earlier versions do not tell
             keyframes=self.keyframes_in_file,
             duration_s=self.duration_s,
             thresholds=thresholds,
@@ -199,6 +200,7 @@ def make_frame_file(
         "duration_s": keyframes.duration_s,
         "total_frames": keyframes.total_frames,
         "keyframe_ms": None if keyframes.keyframe_ms is None else keyframes.keyframe_ms.tolist(),
+        "first_ms": keyframes.first_ms,
         "frames_decoded": keyframes.frames_decoded,
         "keyframes_in_file": keyframes.keyframes_in_file,
         "pixel_aspect": keyframes.pixel_aspect,

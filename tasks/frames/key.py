@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tasks.domain import Sampling, Segment
 
 SCHEMA_VERSION = 3
+_TABLE_VERSION = 2
 
 
 def decoder_versions() -> dict[str, str]:
@@ -54,6 +55,8 @@ def frame_key(
             "source_uri": source_uri,
             "fingerprint": fingerprint,
             "segment_s": list(segment),
+            # Files from before it was so counted from the first keyframe where that was not the first frame.
+            **({} if segment.is_whole else {"segment_from": "first frame"}),
             "sampling": sampling.model_dump(mode="json"),
             "schema": SCHEMA_VERSION,
             "decoder": decoder_versions(),
@@ -69,5 +72,7 @@ def index_key(*, source_uri: str, fingerprint: str) -> str:
     Returns:
         A path below the cache's root: `v3/ab/abcdef....index`.
     """
-    digest = digest_of({"source_uri": source_uri, "fingerprint": fingerprint, "schema": SCHEMA_VERSION})
+    digest = digest_of(
+        {"source_uri": source_uri, "fingerprint": fingerprint, "schema": SCHEMA_VERSION, "table": _TABLE_VERSION}
+    )
     return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.index"

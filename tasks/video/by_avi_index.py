@@ -72,6 +72,8 @@ def extract_by_avi_index(request: Request, file: BinaryIO | SparseFile, size_byt
         check_count(len(stream.index_entries), request.limits)
         first = _first_packet(container, stream)
         keyframes = _list_pictures(container, stream, file, size_bytes, first=first)
+        if keyframes[0].pos != stream.index_entries[0].pos and not request.segment.is_whole:
+            raise MisledError("frames stand before the first keyframe of the index")
         times = [picture.timestamp for picture in keyframes]
         chosen = request.choose(times, stream.time_base)
         picked = [keyframes[number] for number in dict.fromkeys(chosen)]
@@ -84,7 +86,7 @@ def extract_by_avi_index(request: Request, file: BinaryIO | SparseFile, size_byt
             partial(StreamFacts.of, container, stream),
             chosen=chosen,
             frames=request.tally.each(_read(file, stream, picked)),
-            census=Census(keyframes=len(keyframes), frames=None, keyframe_pts=times),
+            census=Census(keyframes=len(keyframes), frames=None, keyframe_pts=times, first_pts=first.pts),
             method="index",
         )
 

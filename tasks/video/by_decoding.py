@@ -36,7 +36,7 @@ def extract_by_decoding(request: Request) -> Keyframes:
     chosen = request.choose([sight.pts for sight in candidates], time_base, first_pts=first_pts)
     wanted = {candidates[number].position: candidates[number] for number in chosen}
     pts = [sight.pts for sight in keyframes]
-    census = Census(keyframes=len(keyframes), frames=len(sights), keyframe_pts=pts)
+    census = Census(keyframes=len(keyframes), frames=len(sights), keyframe_pts=pts, first_pts=first_pts)
     with open_video(request.source, request.limits) as opened:
         frames = take(*opened, wanted, request.limits)
         return shoot(

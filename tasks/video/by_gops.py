@@ -47,11 +47,13 @@ def extract_by_gops(request: Request) -> Keyframes:
     with open_video(request.source, request.limits) as (container, stream):
         times, keyframes = table or arrange(list_packets(container, stream, request.limits))
         choice = choose(request, times, stream)
+    if choice.positions[0] < keyframes[0]:  # an edit list hides the keyframe that they need
+        raise MisledError("frames stand before the first keyframe that is shown")
     are_key = set(keyframes)
     unique = dict.fromkeys(choice.positions)
     sights = [Sight(times[position], position, is_keyframe=position in are_key) for position in unique]
     pts = [times[position] for position in keyframes]
-    census = Census(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts)
+    census = Census(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0])
     with open_video(request.source, request.limits, strictly=True) as opened:
         frames, describe = _walk(*opened, sights, times, keyframes, request.tally), partial(StreamFacts.of, *opened)
         got = shoot(request, describe, chosen=choice.positions, frames=frames, census=census, method="seek")

@@ -11,7 +11,7 @@ from av.stream import Discard
 from infra.errors import VideoUnreadableError
 from tasks.video.by_avi_index import extract_by_avi_index
 from tasks.video.header import is_mp4
-from tasks.video.listing import keyframe_pts
+from tasks.video.listing import first_shown, keyframe_pts
 from tasks.video.misled import ContradictedError, MisledError
 from tasks.video.ranges import SparseFile
 from tasks.video.reader import KeyframeReader
@@ -59,14 +59,22 @@ def _extract(request: Request) -> Keyframes:
         with _reading(request.source) as (file, _):
             place = file.tell()
             pts = keyframe_pts(reader, file, size_bytes)
+            first_pts = first_shown(reader, pts, file, size_bytes)
             file.seek(place)  # where FFmpeg believes to be in a remote file: it may read on without a seek
-        chosen = request.choose(pts, stream.time_base)
+        if first_pts is None and not request.segment.is_whole:
+            raise MisledError("frames stand before the first keyframe of the index")
+        chosen = request.choose(pts, stream.time_base, first_pts=first_pts)
         numbers = list(dict.fromkeys(chosen))
         remote = request.source if isinstance(request.source, SparseFile) else None
         if remote:
             remote.index = remote.extents
             remote.prefetch(reader.spans(numbers))
-        census = Census(keyframes=len(reader.index.keyframes), frames=reader.index.frames, keyframe_pts=pts)
+        census = Census(
+            keyframes=len(reader.index.keyframes),
+            frames=reader.index.frames,
+            keyframe_pts=pts,
+            first_pts=reader.first_pts if first_pts is None else first_pts,
+        )
         frames = request.tally.each(reader.read(numbers, limits=request.limits, threads=request.threads))
         describe = partial(StreamFacts.of, *opened)
         got = shoot(request, describe, chosen=chosen, frames=frames, census=census, method="index")

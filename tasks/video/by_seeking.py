@@ -46,7 +46,7 @@ def extract_by_seeking(request: Request) -> Keyframes:
     pts = [times[position] for position in keyframes]
     chosen = request.choose(pts, time_base, first_pts=times[0])
     sights = [Sight(times[keyframes[number]], keyframes[number], is_keyframe=True) for number in dict.fromkeys(chosen)]
-    census = Census(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts)
+    census = Census(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0])
     # Opened anew: demuxing to the end may have met what a decoder starting there would not.
     with open_video(request.source, request.limits, strictly=True) as opened:
         frames = ((sight, _frame_at(*opened, sight.pts, request.tally)) for sight in sights)

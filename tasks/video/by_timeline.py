@@ -55,7 +55,7 @@ def extract_all(request: Request) -> Keyframes:
             choice, replaced = _nearest_shown(wanted, announced, [sight.pts or 0 for sight in shown])
     sights = {position: shown[position] for position in choice.positions}
     pts = [sight.pts for sight in shown if sight.is_keyframe]
-    census = Census(keyframes=len(pts), frames=len(shown), keyframe_pts=pts)
+    census = Census(keyframes=len(pts), frames=len(shown), keyframe_pts=pts, first_pts=shown[0].pts if shown else None)
     with open_video(request.source, request.limits) as opened:
         frames, describe = take(*opened, sights, request.limits), partial(StreamFacts.of, *opened)
         got = shoot(request, describe, chosen=choice.positions, frames=frames, census=census, method="linear")

@@ -93,7 +93,7 @@ def extract_keyframes(
     # Every sampler tells of a video's keyframes what the shortest way would.
     listing = listing or (list_by_index(path, limits) if keyframes.method == "seek" else None)
     if listing:
-        keyframes = replace(keyframes, keyframe_ms=listing.times_ms)
+        keyframes = replace(keyframes, keyframe_ms=listing.times_ms, first_ms=listing.first_ms)
     with path.open("rb") as file:
         keyframes = _judged(keyframes, missing_bytes(file, path.stat().st_size))
     return replace(
@@ -196,6 +196,7 @@ def _routed(sampling: Sampling, listing: Listing, segment: Segment) -> Sampling:
     """Choose what `auto` takes, before anything is decoded."""
     verdict = judge(
         listing.times_ms,
+        first_ms=listing.first_ms,
         keyframes=0,
         duration_s=listing.duration_s,
         thresholds=Thresholds.of(sampling),

@@ -39,6 +39,7 @@ class Keyframes:
         keyframes_in_file: Keyframes of the video stream; with method `index`, those that the index lists.
         keyframe_ms: When each of them is shown, in milliseconds of the stream's time; shape (K,), int64, ascending;
             None where unknown.
+        first_ms: When the first frame is shown, by the same clock, or a little before; None where unknown.
         total_frames: Frames of the video stream; None where that cannot be told without decoding.
         fps: Average frame rate; 0.0 where the container gives none.
         duration_s: Length of the stream; 0.0 where unknown.
@@ -83,6 +84,7 @@ class Keyframes:
     segment: Segment = WHOLE
     starts_s: float | None = None
     keyframe_ms: npt.NDArray[np.int64] | None = field(default=None, repr=False)
+    first_ms: int | None = None
     parts: tuple[Extent, ...] = field(default=(), repr=False)
 
     @property
@@ -94,6 +96,7 @@ class Keyframes:
         """Judge the video by its keyframes."""
         return judge(
             self.keyframe_ms,
+            first_ms=self.first_ms,
             keyframes=self.keyframes_in_file,
             duration_s=self.duration_s,
             thresholds=thresholds,

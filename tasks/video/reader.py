@@ -83,6 +83,16 @@ class KeyframeReader:
         return self._stream.id
 
     @property
+    def begins_with_keyframe(self) -> bool:
+        """Whether the first frame that is shown is the first keyframe of the index."""
+        return self.index.keyframes[0].number == 0 if self.is_mp4 else self._first.is_keyframe
+
+    def shown_first(self) -> list[int]:
+        """Number the packets of an MP4 that are shown and come before its second keyframe."""
+        second, entries = self._following(0), self._stream.index_entries
+        return [n for n in range(second.number if second else len(entries)) if not entries[n].is_discard]
+
+    @property
     def hidden_before(self) -> int | None:
         """Frames before the first keyframe that are not shown; None where positions cannot be told."""
         return self.index.hidden_before if self._are_positions_known else None

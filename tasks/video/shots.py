@@ -13,7 +13,7 @@ from tasks.video.cut import cut
 from tasks.video.keyframes import NO_PTS, Keyframes
 from tasks.video.render import Renderer
 from tasks.video.sample import pick_evenly
-from tasks.video.stream import as_ms
+from tasks.video.stream import as_ms, one_as_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -129,11 +129,13 @@ class Census:
         keyframes: Keyframes.
         frames: All frames; None where unknown.
         keyframe_pts: When each keyframe is shown, in the stream's time base; shape (keyframes,).
+        first_pts: When the first frame is shown, or a little before; None where unknown.
     """
 
     keyframes: int
     frames: int | None
     keyframe_pts: Sequence[int | None] | npt.NDArray[np.int64]
+    first_pts: int | None = None
 
 
 def shoot(
@@ -182,6 +184,7 @@ def shoot(
         picks=np.array([row_of[number] for number in chosen], np.int64),
         keyframes_in_file=census.keyframes,
         keyframe_ms=as_ms(census.keyframe_pts, stream.time_base),
+        first_ms=one_as_ms(census.first_pts, stream.time_base),
         total_frames=census.frames,
         fps=stream.fps,
         duration_s=stream.duration_s,

@@ -53,3 +53,9 @@ def as_ms(
     if not time_base or any(each is None for each in pts):
         return None
     return np.sort(np.rint(np.asarray(pts, np.float64) * float(time_base * 1000)).astype(np.int64))
+
+
+def one_as_ms(pts: int | None, time_base: Fraction | None) -> int | None:
+    """Turn one time of a stream into milliseconds; None where it or its unit is unknown."""
+    times_ms = as_ms([pts], time_base)
+    return None if times_ms is None else int(times_ms[0])

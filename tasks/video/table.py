@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KeyframeTable:
-    """The keyframes of one MP4, in the order in which they are shown.
+    """The keyframes of one MP4 that begins with one, in the order in which they are shown.
 
     Attributes:
         codec: What their decoder must know.
@@ -85,7 +85,9 @@ def extract_by_table(request: Request, file: SparseFile, table: KeyframeTable) -
         lambda: table.stream,
         chosen=chosen,
         frames=zip(sights, frames, strict=True),
-        census=Census(keyframes=len(table.pts), frames=table.frames, keyframe_pts=table.pts),
+        census=Census(
+            keyframes=len(table.pts), frames=table.frames, keyframe_pts=table.pts, first_pts=int(table.pts[0])
+        ),
         method="index",
         orientation=table.orientation,
     )

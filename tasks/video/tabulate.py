@@ -31,8 +31,8 @@ def tabulate(reader: KeyframeReader, got: Keyframes, *, stream: StreamFacts, fil
     """
     index, codec = reader.index, reader.codec
     pts = tabled_pts(reader, file, file.size_bytes)
-    if codec is None or index.frames is None or pts is None:
-        return None
+    if codec is None or index.frames is None or pts is None or not reader.begins_with_keyframe:
+        return None  # by a table, the first keyframe is taken for the first frame
     numbers, _, pos, size = np.array(index.keyframes, np.int64).T
     if any(pts[number] != known for number, known in reader.demuxed.items()) or (np.diff(pts) <= 0).any():
         return None

@@ -88,6 +88,7 @@ def judge(
     duration_s: float,
     thresholds: Thresholds,
     segment: Segment = WHOLE,
+    first_ms: int | None = None,
 ) -> Verdict:
     """Judge a video, or a part of it, by its keyframes.
 
@@ -99,10 +100,12 @@ def judge(
         duration_s: Length of the video; 0.0 where unknown.
         thresholds: What is enough.
         segment: The part of the video that is asked about.
+        first_ms: When the first frame is shown, by the clock of `times_ms`; None takes the first keyframe's.
     """
     if times_ms is None or times_ms.size == 0 or not duration_s:
         return Verdict(keyframes=keyframes, longest_gap_s=None, cover=None, reasons=(Reason.UNKNOWN,))
-    times_s, length_s = _of_segment((times_ms - times_ms[0]) / 1e3, duration_s, segment)
+    zero_ms = times_ms[0] if first_ms is None else min(first_ms, times_ms[0])
+    times_s, length_s = _of_segment((times_ms - zero_ms) / 1e3, duration_s, segment)
     keyframes = len(times_s)
     gaps_s = np.diff(times_s, prepend=0.0, append=max(length_s, times_s[-1]))
     # Between two keyframes, both stand for what is near them; before the first and after the last, one alone does.

@@ -13,7 +13,7 @@ from tasks.video.extract import extract_by_ranges, extract_keyframes
 from tasks.video.limits import Limits
 from tasks.video.sample import pick_evenly
 from tasks.video.samplers import SAMPLERS, SourceFacts, choose_indices
-from tests.clips import write_clip
+from tests.clips import cut_start, write_clip
 
 LIMITS = Limits()
 FPS = 12
@@ -23,6 +23,13 @@ CLIPS = {
     "clip.avi": {"codec": "mpeg4"},
     "clip.ts": {"b_frames": 2},  # its clock does not start at 0
 }
+# Their first frames come before their first keyframe: cut out of a longer clip without encoding it anew.
+CUT = {
+    "trimmed.mp4": {"b_frames": 2},
+    "cut.mkv": {"codec": "mpeg4"},
+    "cut.avi": {"codec": "mpeg4"},
+}
+MISSING = 4  # frames of the first GOP
 SEGMENTS = [
     pytest.param(Segment(1.0, 2.5), id="two keyframes"),
     pytest.param(Segment(0.3, 0.8), id="no keyframe"),
@@ -37,8 +44,9 @@ PLAIN = (Sampling(num_frames=3), *(Sampling(sampler=name, num_frames=3) for name
 def clips(tmp_path_factory):
     """By name, a clip of four seconds with a keyframe each, its frames and their times since the first one."""
     folder, found = tmp_path_factory.mktemp("clips"), {}
-    for name, options in CLIPS.items():
+    for name, options in (CLIPS | CUT).items():
         path = write_clip(folder / name, frames=4 * FPS, gop=FPS, fps=FPS, **options)
+        path = cut_start(path, folder / f"its-end-{name}", frames=MISSING) if name in CUT else path
         with av.open(str(path)) as container:
             container.streams.video[0].codec_context.thread_type = "NONE"
             frames = list(container.decode(video=0))
@@ -56,7 +64,8 @@ def expected(sampling, segment, times_s, are_key):
     of_candidates = since_s[candidates]
     inside = candidates[(of_candidates > start_s - 1e-4) & (of_candidates < end_s + 1e-4)]
     if not inside.size:
-        inside = candidates[of_candidates < start_s][-1:]
+        earlier = candidates[of_candidates < start_s]
+        inside = earlier[-1:] if earlier.size else candidates[:1]
     if sampling.sampler == "keyframes":
         return inside[pick_evenly(len(inside), sampling.num_frames)]
     facts = SourceFacts(total_frames=len(inside), fps=FPS, duration_s=len(inside) / FPS, times_s=times_s[inside])
@@ -65,7 +74,7 @@ def expected(sampling, segment, times_s, are_key):
 
 @pytest.mark.parametrize("segment", SEGMENTS)
 @pytest.mark.parametrize("sampling", PLAIN, ids=lambda sampling: sampling.sampler)
-@pytest.mark.parametrize("name", CLIPS)
+@pytest.mark.parametrize("name", [*CLIPS, *CUT])
 def test_every_sampler_takes_the_true_frames_of_a_segment(clips, name, sampling, segment):
     path, times_s, are_key, images = clips[name]
     try:
@@ -81,7 +90,7 @@ def test_every_sampler_takes_the_true_frames_of_a_segment(clips, name, sampling,
     for image, row in zip(got.images[got.picks], wanted, strict=True):
         np.testing.assert_array_equal(image, images[row])
     assert got.segment == segment
-    assert got.keyframes_in_file == 4
+    assert got.keyframes_in_file == sum(are_key)
 
 
 def test_where_a_segment_holds_no_keyframe_the_last_one_before_it_is_shown_and_said(clips):
@@ -98,6 +107,20 @@ def test_a_segment_behind_the_end_is_refused(clips):
     for sampling in (Sampling(), Sampling(sampler="uniform")):
         with pytest.raises(SamplingRefusedError, match="starts at 9 s, and the video ends at 4 s; correct start_s"):
             extract_keyframes(path, sampling=sampling, limits=LIMITS, segment=Segment(9.0, 12.0))
+
+
+def test_a_segment_of_a_remote_video_counts_from_its_first_frame_again_and_again(tmp_path):
+    path = write_clip(tmp_path / "clip.mp4", frames=40 * FPS, gop=3 * FPS, fps=FPS, size=(320, 240), b_frames=2)
+    path = cut_start(path, tmp_path / "trimmed.mp4", frames=MISSING)  # the first keyframe is at 2.67 s now
+    known = ()
+
+    for _ in range(2):
+        got, known = extract_by_ranges(
+            FileParts(path), sampling=Sampling(num_frames=1), limits=LIMITS, segment=Segment(2.0, 3.0), known=known
+        )
+        assert got.time_s.tolist() == pytest.approx([3.0 - MISSING / FPS])
+        assert got.reason == ""
+        assert got.starts_s == 2.0
 
 
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.avi"])

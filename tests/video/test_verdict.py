@@ -6,10 +6,13 @@ import av
 import numpy as np
 import pytest
 
+from benchmarks.loaders import FileParts
 from tasks.domain import WHOLE, Sampling, Segment
-from tasks.video.extract import extract_keyframes
+from tasks.frames.file import decode_frame_file, make_frame_file
+from tasks.video.extract import extract_by_ranges, extract_keyframes
 from tasks.video.limits import Limits
 from tasks.video.verdict import Thresholds, count_verdicts, judge
+from tests.clips import cut_start
 
 THRESHOLDS = Thresholds(min_keyframes=3, max_gap_s=4, near_s=1, min_cover=0.5)
 
@@ -98,6 +101,36 @@ def test_every_sampler_tells_of_all_keyframes_when_they_are_shown(
 
     assert got.keyframe_ms.tolist() == expected
     assert got.sampler == sampler
+
+
+CUT = {"cut.mp4": "libx264", "cut.mkv": "mpeg4", "cut.avi": "mpeg4"}
+
+
+@pytest.fixture(params=CUT)
+def cut_clip(request, make_clip, tmp_path):
+    """A clip of 10 seconds whose first keyframe is shown at 8: the one before was cut away."""
+    name = request.param
+    path = make_clip(f"whole-{name}", codec=CUT[name], frames=132, gop=108, fps=12, size=(640, 480))
+    return cut_start(path, tmp_path / name, frames=12)
+
+
+@pytest.mark.parametrize("sampler", ["keyframes", "num_frames", "auto"])
+def test_what_is_shown_before_the_first_keyframe_counts(cut_clip, sampler):
+    got = extract_keyframes(cut_clip, sampling=Sampling(sampler=sampler, num_frames=3), limits=Limits())
+
+    assert got.judged(THRESHOLDS).longest_gap_s == pytest.approx(8, abs=0.1)
+    assert sampler != "auto" or got.sampler != "keyframes"
+
+
+@pytest.mark.parametrize("cut_clip", ["cut.mp4", "cut.avi"], indirect=True)  # of the other, parts are most of it
+def test_what_is_shown_before_the_first_keyframe_counts_in_a_remote_video_and_in_its_frame_file(cut_clip):
+    source, known = FileParts(cut_clip), ()
+    for _ in range(2):
+        got, known = extract_by_ranges(source, sampling=Sampling(num_frames=1), limits=Limits(), known=known)
+        file = make_frame_file(got, source_uri="v", fingerprint="f", sampling=Sampling())
+
+        assert got.judged(THRESHOLDS).longest_gap_s == pytest.approx(8, abs=0.1)
+        assert decode_frame_file(file.data).judged(THRESHOLDS) == got.judged(THRESHOLDS)
 
 
 @pytest.mark.parametrize(
