@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prefect import get_run_logger
@@ -12,6 +13,7 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 
 from flows.artifacts import ProgressArtifact
+from flows.patience import patiently
 from infra.errors import ConfigurationError
 from tasks.domain import Part
 from tasks.plans.plan import state_of, sums_of
@@ -54,7 +56,7 @@ def work_elsewhere(
     with progress.ledger.doing(Part.ELSEWHERE):
         extracting.start()
         answering.start()  # at once, for the model takes its time to load
-        while not (state := state_of(database, plan.plan_id)).is_drained:
+        while not (state := patiently(partial(state_of, database, plan.plan_id))).is_drained:
             # Flows that were idle for too long may have ended before there was work for them.
             for flows, waiting in ((extracting, state.planned), (answering, state.extracted)):
                 if waiting and flows.have_ended():
@@ -65,8 +67,8 @@ def work_elsewhere(
 
 
 def _show(plan: Plan, progress: Progress, artifact: ProgressArtifact, *, run_id: UUID, database: Engine) -> None:
-    progress.take_over(sums_of(database, plan.plan_id))
-    update_run(database, run_id, **progress.columns())
+    progress.take_over(patiently(partial(sums_of, database, plan.plan_id)))
+    patiently(partial(update_run, database, run_id, **progress.columns()))
     artifact.update(progress.jobs_ended)
 
 

@@ -92,6 +92,7 @@ class Planner:
                 jobs=wanted,
                 fingerprints_of=partial(fingerprints_of, ready.objects),
                 retry_failures=request.choosing is not None,
+                run_id=ready.run.run_id,
             )
         return wanted.first(request.limit)
 

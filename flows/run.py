@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from prefect import get_run_logger
 
@@ -13,6 +14,7 @@ from flows.cost import cost_lines
 from flows.elsewhere import work_elsewhere
 from flows.ending import RunEnding
 from flows.page import leave_page
+from flows.patience import patiently
 from flows.planning import Planner, end_plan
 from flows.prepared import prepared
 from flows.progress import Progress
@@ -53,7 +55,9 @@ def execute_run(request: RunRequest, settings: Settings) -> RunEnding:
             ready = stack.enter_context(prepared(request, settings))
         with _breaking_off_recorded(ready):
             report = _ask(ready, progress)
-        return _close(ready, progress, report)
+            columns = _record(ready, progress, report)
+        _show(ready, report, columns)
+        return RunEnding(asked=progress.jobs_ended, report=report)
 
 
 def _ask(ready: PreparedRun, progress: Progress) -> AuditReport:
@@ -67,8 +71,8 @@ def _ask(ready: PreparedRun, progress: Progress) -> AuditReport:
             # Of a plan that was joined, some jobs may have changed since it was made.
             plan = planner.plan() if plan.run_id != run.run_id else None
     with progress.ledger.doing(Part.AUDIT):
-        asked = planner.answers_for.parts()
-        return audit_jobs(ready.database, dataset=run.dataset, spec_id=run.spec_id, jobs=asked)
+        audit = partial(audit_jobs, ready.database, dataset=run.dataset, spec_id=run.spec_id)
+        return patiently(lambda: audit(jobs=planner.answers_for.parts()))
 
 
 def _carry_out(plan: Plan, progress: Progress, ready: PreparedRun) -> None:
@@ -90,16 +94,21 @@ def _carry_out(plan: Plan, progress: Progress, ready: PreparedRun) -> None:
     end_plan(database, ready.objects, plan, state="done")
 
 
-def _close(ready: PreparedRun, progress: Progress, report: AuditReport) -> RunEnding:
-    """Record and show how the run ended.
+def _record(ready: PreparedRun, progress: Progress, report: AuditReport) -> dict[str, Any]:
+    """Record how the run ended; gives the columns of its row."""
+    # Jobs that others have asked meanwhile are as those that had ended before; a few may have been asked twice.
+    columns = progress.columns() | {"jobs_skipped": max(0, ready.jobs.rows - progress.jobs_ended)}
+    state = "done" if report.is_reconciled else "failed"
+    patiently(partial(close_run, ready.database, ready.run.run_id, state=state, message=str(report), **columns))
+    return columns
+
+
+def _show(ready: PreparedRun, report: AuditReport, columns: dict[str, Any]) -> None:
+    """Show how the run ended.
 
     Raises:
         NotReconciledError: Some jobs have no row.
     """
-    # Jobs that others have asked meanwhile are as those that had ended before.
-    columns = progress.columns() | {"jobs_skipped": ready.jobs.rows - progress.jobs_ended}
-    state = "done" if report.is_reconciled else "failed"
-    close_run(ready.database, ready.run.run_id, state=state, message=str(report), **columns)
     get_run_logger().info("%s", " ".join(filter(None, (str(report), columns["bottleneck"]))))
     publish_results(
         ready.run.run_id,
@@ -111,7 +120,6 @@ def _close(ready: PreparedRun, progress: Progress, report: AuditReport) -> RunEn
     )
     if not report.is_reconciled:
         raise NotReconciledError(str(report))
-    return RunEnding(asked=progress.jobs_ended, report=report)
 
 
 @contextmanager

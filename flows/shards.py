@@ -14,6 +14,7 @@ from flows.arriving import Arriving
 from flows.asking import Endings, ask, ask_again
 from flows.extracting import extract_views
 from flows.metrics import count_endings, under_way
+from flows.patience import RETRY_DELAYS_S
 from flows.shard_report import report_on
 from infra.errors import TransientError
 from tasks.domain import Part, jobs_by_view
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
     from tasks.results.write import RunKey
 
 _LOG = logging.getLogger("reelabel")
-_RETRIES = 3
-_RETRY_DELAYS_S = [2.0, 10.0, 30.0]
+_RETRIES = len(RETRY_DELAYS_S)
 
 
 def is_transient(_task: Task[..., object], _run: TaskRun, state: State) -> bool:
@@ -48,7 +48,7 @@ def is_transient(_task: Task[..., object], _run: TaskRun, state: State) -> bool:
 @task(
     task_run_name="extract-shard-{index}",
     retries=_RETRIES,
-    retry_delay_seconds=_RETRY_DELAYS_S,
+    retry_delay_seconds=[*RETRY_DELAYS_S],
     retry_condition_fn=is_transient,
     cache_policy=NO_CACHE,
     persist_result=False,
@@ -82,7 +82,7 @@ def extract_shard(
 @task(
     task_run_name="infer-shard-{index}",
     retries=_RETRIES,
-    retry_delay_seconds=_RETRY_DELAYS_S,
+    retry_delay_seconds=[*RETRY_DELAYS_S],
     retry_condition_fn=is_transient,
     cache_policy=NO_CACHE,
     persist_result=False,

@@ -6,10 +6,12 @@ import os
 import socket
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from prefect import get_run_logger
 
+from flows.patience import patiently
 from infra.errors import LeaseLostError, PlanLostError, TransientError
 from tasks.manifest.plan_file import read_shard
 from tasks.plans.keeper import LeaseKeeper
@@ -77,7 +79,7 @@ class ShardSource:
             PlanLostError: A plan's files are gone; the plan is dropped.
             TransientError: The store or the database is away.
         """
-        plans = self.plans()
+        plans = patiently(self.plans)
         taken_s = time.monotonic()
         while True:
             self._is_paused = False
@@ -88,11 +90,11 @@ class ShardSource:
                 taken_s = time.monotonic()
             if held:
                 continue
-            if self.has_ended(time.monotonic() - taken_s):
+            if patiently(partial(self.has_ended, time.monotonic() - taken_s)):
                 return
             yield None
             time.sleep(_POLL_S)
-            plans = self.plans()
+            plans = patiently(self.plans)
 
     def attempt(self, held: HeldShard, work: Callable[[], Result]) -> Result | None:
         """Do some of the work on a shard, or wait for it; None where it came to nothing, and the shard is given back.
@@ -117,10 +119,13 @@ class ShardSource:
         return result
 
     def _take(self, plan: Plan) -> HeldShard | None:
-        if self.most_waiting and count_extracted(self.database, plan.plan_id) >= self.most_waiting:
-            self._is_paused = True
-            return None
-        while lease := self.keeper.claim(plan.plan_id, self.work):
+        if self.most_waiting:
+            waiting = patiently(partial(count_extracted, self.database, plan.plan_id))
+            if waiting >= self.most_waiting:
+                self._is_paused = True
+                return None
+        # A claim whose answer was lost is renewed by nobody, and others take the shard up.
+        while lease := patiently(partial(self.keeper.claim, plan.plan_id, self.work)):
             if lease.attempts < MOST_ATTEMPTS:
                 return HeldShard(plan=plan, lease=lease, shard=self._read(plan, lease))
             self._give_up(lease)

@@ -17,6 +17,7 @@ from flows.arriving import Arriving
 from flows.artifacts import ProgressArtifact
 from flows.asker import make_asker
 from flows.asking import GROUPS_AT_ONCE, Answering
+from flows.patience import patiently
 from flows.shards import extract_shard, infer_shard
 from flows.taking import HeldShard, ShardSource, make_keeper
 from infra.objects import ObjectStore
@@ -125,7 +126,7 @@ def work_here(
         reports = answer_shards(chain(begun, extracting), source, lambda _: answering, ledger=ledger, at_once=at_once)
         for report in reports:
             progress.add(report)
-            update_run(database, run.run_id, versions=versions, **progress.columns())
+            patiently(partial(update_run, database, run.run_id, versions=versions, **progress.columns()))
             artifact.update(progress.jobs_ended)
             get_run_logger().info("%s", report, extra={"shard": report.index})
         with ledger.doing(Part.UNLOAD):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from sqlalchemy import func, select, true
+from sqlalchemy import and_, func, or_, select, true
 
 from infra.copy_out import copy_out
 from infra.database import database_errors
@@ -20,6 +20,7 @@ from tasks.results.tables import FAILURE, RESULT, RUN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from uuid import UUID
 
     import numpy.typing as npt
     from sqlalchemy import Engine, Select, Table
@@ -42,6 +43,7 @@ def pending_jobs(
     jobs: JobTable,
     fingerprints_of: Callable[[Sequence[str]], Sequence[str | None]],
     retry_failures: bool = False,
+    run_id: UUID | None = None,
 ) -> JobTable:
     """Select the jobs that have not ended.
 
@@ -57,6 +59,7 @@ def pending_jobs(
         fingerprints_of: Looks at videos; None where one is gone or refused. Called with some thousand URIs
             at a time, in their order, each once, and only with videos of jobs that have a row.
         retry_failures: Count failed jobs among the pending ones.
+        run_id: A run whose failures end their jobs whatever was at fault: who asks again has asked them itself.
 
     Raises:
         DatabaseUnavailableError: Postgres did not answer.
@@ -66,7 +69,7 @@ def pending_jobs(
     with staged_jobs(engine, jobs.parts(), columns=KEYS) as connection:
         ended = _Endings.of(jobs.rows)
         if not retry_failures:
-            for rows in copy_out(connection, _failed(dataset, spec_id), _ENDED):
+            for rows in copy_out(connection, _failed(dataset, spec_id, run_id), _ENDED):
                 ended.note(rows, _FAILED)
         for rows in copy_out(connection, _same_job(RESULT, dataset, spec_id), _ENDED):
             ended.note(rows, _LABELLED)
@@ -130,9 +133,10 @@ def _same_job(table: Table, dataset: str, spec_id: str) -> Select[tuple[int, str
     return query.where(table.c.dataset == dataset, table.c.spec_id == spec_id)
 
 
-def _failed(dataset: str, spec_id: str) -> Select[tuple[int, str]]:
-    lasting = (FAILURE.c.stage != Stage.CACHE.value, FAILURE.c.code.not_in(_PASSING))
-    return _same_job(FAILURE, dataset, spec_id).where(*lasting)
+def _failed(dataset: str, spec_id: str, run_id: UUID | None) -> Select[tuple[int, str]]:
+    lasting = and_(FAILURE.c.stage != Stage.CACHE.value, FAILURE.c.code.not_in(_PASSING))
+    is_ended = lasting if run_id is None else or_(lasting, FAILURE.c.run_id == run_id)
+    return _same_job(FAILURE, dataset, spec_id).where(is_ended)
 
 
 def count_foreign(engine: Engine, *, dataset: str, manifest_uri: str, jobs: JobTable) -> int:

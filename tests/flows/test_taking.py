@@ -1,12 +1,16 @@
 """What becomes of shards that cannot be worked on."""
 
+import threading
+from dataclasses import replace
+
 import pytest
 from prefect.logging import disable_run_logger
 
 from flows.taking import MOST_ATTEMPTS, ShardSource
-from infra.errors import PlanLostError, StoreUnavailableError
+from infra.database import connect
+from infra.errors import DatabaseUnavailableError, PlanLostError, StoreUnavailableError
 from infra.objects import ObjectStore
-from infra.settings import StoreSettings
+from infra.settings import DatabaseSettings, StoreSettings
 from tasks.manifest.digests import columns_of
 from tasks.manifest.plan_file import PlanWriter
 from tasks.plans.keeper import LeaseKeeper
@@ -83,6 +87,22 @@ def test_where_shard_after_shard_comes_to_nothing_the_cause_is_told(engine, plan
     with pytest.raises(StoreUnavailableError, match="The store is away"):
         work()
     assert state_of(engine, plan.plan_id).failed <= 1
+
+
+def test_shards_are_taken_on_after_the_database_was_away_for_a_moment(database_url, planned, source_of):
+    engine = connect(DatabaseSettings(url=database_url, pool_size=3, connect_timeout_s=1))
+    plan = planned(1)
+    shards = iter(replace(source_of(plan), keeper=LeaseKeeper(engine, holder="here", lease_s=600)))
+    held = [engine.connect() for _ in range(3)]
+    with pytest.raises(DatabaseUnavailableError):
+        state_of(engine, plan.plan_id)
+    release = threading.Timer(1.5, lambda: [connection.close() for connection in held])
+    release.start()
+
+    assert next(shards).shard.index == 0
+
+    release.join()
+    engine.dispose()
 
 
 def test_extraction_pauses_while_enough_waits_and_goes_on_after(engine, planned, source_of):

@@ -157,14 +157,14 @@ def test_only_unchanged_jobs_on_unchanged_videos_are_done(engine, run):
     assert pending_ids(engine, now, fingerprints) == ["b", "c", "d", "e"]
 
 
-def pending_ids(engine, jobs, fingerprints, *, dataset="d", retry_failures=False):
+def pending_ids(engine, jobs, fingerprints, *, dataset="d", **options):
     pending = pending_jobs(
         engine,
         dataset=dataset,
         spec_id=SPEC.spec_id,
         jobs=table_of(jobs),
         fingerprints_of=lambda uris: [fingerprints[uri] for uri in uris],
-        retry_failures=retry_failures,
+        **options,
     )
     return ids_of(pending)
 
@@ -180,6 +180,9 @@ def test_a_failure_ends_its_job_until_its_video_changes_or_somebody_asks(engine,
 
     assert pending_ids(engine, jobs, fingerprints) == ["c", "d"]
     assert pending_ids(engine, jobs, fingerprints, retry_failures=True) == ["a", "b", "c", "d"]
+    # Who wrote them, and looks once more, has asked them already.
+    assert pending_ids(engine, jobs, fingerprints, run_id=run.run_id) == ["c"]
+    assert pending_ids(engine, jobs, fingerprints, run_id=uuid4()) == ["c", "d"]
 
 
 def test_ids_that_another_manifest_used_for_other_questions_are_counted(engine, run):
