@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
+from infra.uri import scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
 _LETTERED = re.compile(r"^\(?[A-Z][.):]\s*")
 
@@ -33,8 +34,9 @@ class Source:
     columns: dict[str, str] | None = None
 
     def uri_of(self, place: str) -> str:
-        """Give a video's URI by its place below `videos`."""
-        return f"{self.videos.rstrip('/')}/{place}" if self.videos else place
+        """Give a video's URI by its place below `videos`; a URI or an absolute path stays as it is."""
+        is_whole = scheme_of(place) is not None or Path(place).is_absolute()
+        return place if is_whole or not self.videos else f"{self.videos.rstrip('/')}/{place}"
 
     def mapped(self) -> dict[str, str]:
         """Read the map of videos; empty where there is none.

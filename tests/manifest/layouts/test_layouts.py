@@ -173,6 +173,17 @@ def test_any_csv_is_read_by_a_mapping(tmp_path, right):
     ]
 
 
+def test_a_video_that_a_table_names_by_its_whole_place_is_left_there(tmp_path):
+    columns = {"job_id": "n", "video_uri": "file", "prompt": "q", "choices": "c"}
+    places = ["s3://bucket/a.mp4", "https://h/c.mp4", "/data/b.mp4", "day/d.mp4"]
+    lines = "".join(f"{number},{place},Who?,x|y\n" for number, place in enumerate(places))
+    path = write(tmp_path / "any.csv", f"n,file,q,c\n{lines}")
+
+    frame = read_mapped(Source(path=path, videos="/folder", columns=columns))
+
+    assert frame["video_uri"].to_list() == [*places[:3], "/folder/day/d.mp4"]
+
+
 def test_choices_may_stand_in_one_column_and_fewer_than_columns(tmp_path):
     path = write(tmp_path / "any.csv", "vid,n,file,q,c1,c2,c3\nv,7,a.mp4,Colour?,A. red,B. green,\n")
     columns = {name: MAPPING[name] for name in ("job_id", "video_uri", "prompt", "choices")}
