@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from infra.errors import ManifestError
-from tasks.manifest.layouts.source import choice_at, require_columns, strip_letters
+from tasks.manifest.layouts.source import choice_at, require_columns, strip_letter, strip_letters
 from tasks.manifest.schema import COLUMNS, REQUIRED
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _choices(row: dict[str, str | None], names: list[str]) -> list[str]:
 
 
 def _answer(text: str, choices: list[str], *, where: str) -> str:
-    (stripped,) = strip_letters([text])
+    stripped = strip_letter(text)
     if text in choices or stripped in choices:
         return text if text in choices else stripped
     if len(text) == 1 and text.isalpha():

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
@@ -14,7 +15,7 @@ from infra.uri import scheme_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_LETTERED = re.compile(r"^\(?[A-Z][.):]\s*")
+_LETTERED = re.compile(r"^\(?([A-Z])[.):]\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +79,15 @@ def require_columns(path: Path, found: Iterable[str], wanted: Iterable[str], *, 
 
 
 def strip_letters(choices: Sequence[str]) -> list[str]:
-    """Take `A. `, `(B) ` and the like off choices, where all bear one."""
-    are_lettered = all(_LETTERED.match(choice) for choice in choices)
-    return [_LETTERED.sub("", choice) if are_lettered else choice for choice in choices]
+    """Take `A. `, `(B) ` and the like off choices, where all bear one in the alphabet's order."""
+    # Other letters belong to the choices, as in `U.S.` and `J. Smith`.
+    found = [match[1] for choice in choices if (match := _LETTERED.match(choice))]
+    return [strip_letter(choice) for choice in choices] if found == [*ascii_uppercase[: len(choices)]] else [*choices]
+
+
+def strip_letter(text: str) -> str:
+    """Take `A. `, `(B) ` or the like off a text."""
+    return _LETTERED.sub("", text)
 
 
 def choice_at(choices: Sequence[str], number: int, *, where: str) -> str:

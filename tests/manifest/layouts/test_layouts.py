@@ -9,7 +9,7 @@ from tasks.manifest.check import check_manifest
 from tasks.manifest.layouts.mapped import read_mapped
 from tasks.manifest.layouts.mvbench import read_mvbench
 from tasks.manifest.layouts.nextqa import read_nextqa
-from tasks.manifest.layouts.source import Source
+from tasks.manifest.layouts.source import Source, strip_letters
 from tasks.manifest.layouts.videomme import read_videomme
 
 NEXTQA = (
@@ -131,6 +131,21 @@ def test_videomme_is_read_without_its_letters(tmp_path):
     assert frame["choices"][0].to_list()[:2] == ["Apples.", "Candles."]
     assert frame["answer"][0] == "Berries."
     assert frame.select("task", "subtask").row(0) == ("Counting Problem", "short")
+
+
+@pytest.mark.parametrize(
+    ("choices", "stripped"),
+    [
+        (["A. red", "(B) green", "C: blue"], ["red", "green", "blue"]),
+        (["U.S.", "U.K."], ["U.S.", "U.K."]),
+        (["J. Smith", "B. Jones"], ["J. Smith", "B. Jones"]),
+        (["A. Smith", "C. Jones"], ["A. Smith", "C. Jones"]),
+        (["A. red", "green"], ["A. red", "green"]),
+        ([f"{letter}. x" for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZA"],) * 2,
+    ],
+)
+def test_letters_are_taken_off_choices_only_where_they_count_them(choices, stripped):
+    assert strip_letters(choices) == stripped
 
 
 def test_what_is_not_videomme_is_refused(tmp_path):
