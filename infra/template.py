@@ -11,13 +11,15 @@ def check_template(template: str) -> str:
     """Make sure that a template can be filled; gives it back.
 
     Raises:
-        ValueError: It has not exactly the places {prompt} and {choices}, or a brace stands alone; a clause
-            without a full stop.
+        ValueError: It has not exactly the places {prompt} and {choices}, one is to be converted or formatted, or
+            a brace stands alone; a clause without a full stop.
     """
     try:
-        places = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+        places = [(name, spec, turned) for _, name, spec, turned in Formatter().parse(template) if name is not None]
     except ValueError as error:
         raise ValueError(f"it is no template ({error}); double the braces that are meant as such") from None
-    if places != _PLACES:
+    if {name for name, _, _ in places} != _PLACES:
         raise ValueError("it must hold {prompt} and {choices} and no other place in braces")
+    if any(spec or turned for _, spec, turned in places):
+        raise ValueError("its places take nothing after ! or :; write {prompt} and {choices} as they are")
     return template

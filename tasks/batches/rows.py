@@ -88,4 +88,5 @@ def _seconds(row: Mapping[str, Any], name: str) -> float | None:
 
 def _is_given(value: object) -> bool:
     is_nan = isinstance(value, float) and math.isnan(value)  # what a column of texts may hold for a null
-    return value is not None and not is_nan and value != ""
+    is_blank = isinstance(value, str) and not value
+    return value is not None and not is_nan and not is_blank

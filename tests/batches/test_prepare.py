@@ -183,6 +183,15 @@ def test_a_row_may_name_its_video_in_chat_messages(preparing, make_clip):
     assert "0 videos in the messages" in got["video_meta"][3]["error"]
 
 
+def test_several_messages_may_come_as_the_array_that_arrow_makes_of_them(preparing, make_clip):
+    parts = np.array([{"type": "video_url", "video_url": {"url": str(make_clip())}}], object)
+    messages = [{"role": "system", "content": "Look closely."}, {"role": "user", "content": parts}]
+
+    got = preparing()({"messages": [np.array(messages, object)]})
+
+    assert [len(video) for video in got["video"]] == [4]
+
+
 def test_an_unpickled_copy_shares_the_processes_of_the_first(preparing):
     prepare = preparing()
 

@@ -47,6 +47,7 @@ def reelabel(environment, *arguments):
         ({"REELABEL_STORE_URI": "s3://no-such-bucket/x"}, "no-such-bucket"),
         ({"REELABEL_STORE_SECRET_ACCESS_KEY": "wrong"}, "configuration"),
         ({"REELABEL_MODEL_TEMPLATE": "Say yes."}, "model.template"),
+        ({"REELABEL_MODEL_TEMPLATE": "{prompt:d} {choices}"}, "nothing after ! or :"),
         ({"REELABEL_DATABSE_URL": "x"}, "did you mean REELABEL_DATABASE_URL?"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
