@@ -49,6 +49,8 @@ def read_messages(messages: object) -> ChatQuestion:
             a full stop.
     """
     parts = [*_parts(messages)]
+    if not all(_is_text(value) for _, _, value in parts):
+        raise ValueError("half of a surrogate pair, which is no character")
     videos = [value for _, kind, value in parts if kind == "video"]
     if len(videos) != 1:
         raise ValueError(f"{len(videos)} videos in the messages; give one")
@@ -60,8 +62,14 @@ def read_messages(messages: object) -> ChatQuestion:
 
 
 def messages_as_json(column: pl.Series) -> pl.Series:
-    """Write messages that stand in lists of structs as JSON; fields that a part does not have are left out."""
-    texts = [None if value is None else json.dumps(without_nulls(value)) for value in column.to_list()]
+    """Write messages that stand in lists of structs as JSON; fields that a part does not have are left out.
+
+    What JSON cannot hold becomes null, and is missed where it is needed.
+    """
+    texts = [
+        None if value is None else json.dumps(without_nulls(value), default=lambda _: None)
+        for value in column.to_list()
+    ]
     return pl.Series(column.name, texts, dtype=pl.String)
 
 
@@ -100,7 +108,7 @@ def resolve_messages(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
 def _question(row: dict[str, Any]) -> dict[str, str | None]:
     try:
         messages = json.loads(row["messages"])
-    except ValueError:
+    except (ValueError, RecursionError):  # nested too deeply
         raise ValueError("the text is not JSON") from None
     question = read_messages(messages)
     found = {name: getattr(question, name) for name in _GIVEN}
@@ -145,3 +153,11 @@ def _part(part: dict[str, Any]) -> tuple[str, str]:
     if not isinstance(value, str):
         raise ValueError(f"a part of type {name!r} without its {'URL' if kind == 'video' else 'text'}")  # noqa: TRY004
     return kind, value
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -14,6 +14,7 @@ from infra.ahead import one_ahead
 from infra.errors import ManifestError, ManifestMissingError, ObjectMissingError
 from infra.temporary import temporary_folder
 from tasks.manifest.match import matching_files
+from tasks.manifest.schema import COLUMNS, REQUIRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +36,8 @@ class ManifestFiles:
     Attributes:
         uri: As the user named it.
         rows: How many.
-        empty: No row, every column that one of the files has, of a type that holds what all of them have.
+        empty: No row, every column of a manifest that one of the files has, of a type that holds what all of them
+            have.
         paths: Local files by URI, in the manifest's order.
     """
 
@@ -56,7 +58,7 @@ class ManifestFiles:
         gathered, start = [self.empty], 0
         for uri, path in self.paths.items():
             with _opened(uri, path) as file, _reading(uri):
-                for batch in one_ahead(file.iter_batches(_BATCH_ROWS)):
+                for batch in one_ahead(file.iter_batches(_BATCH_ROWS, columns=_columns(file))):
                     # Left out before it is converted; what is wanted of several batches is gathered.
                     wanted = batch if only is None else batch.filter(pa.array(only[start : start + len(batch)]))
                     start += len(batch)
@@ -87,7 +89,8 @@ def open_manifest(uri: str, objects: ObjectStore) -> Iterator[ManifestFiles]:
         objects: Where `s3://` leads.
 
     Raises:
-        ManifestError: Nothing stands there, or it is not Parquet, or its files differ in type.
+        ManifestError: Nothing stands there, or it is not Parquet; a file has no column of a manifest, or one twice, or
+            one that cannot be read; its files differ in type.
     """
     with temporary_folder("manifest") as folder:
         paths: dict[str, Path] = {}
@@ -96,7 +99,7 @@ def open_manifest(uri: str, objects: ObjectStore) -> Iterator[ManifestFiles]:
             paths[part] = _local(part, objects, folder / f"{number}.parquet")
             with _opened(part, paths[part]) as file:
                 rows += file.metadata.num_rows
-                columns.append(_frame(file.schema_arrow.empty_table()))
+                columns.append(_empty(part, file))
         try:
             empty = pl.concat(columns, how="diagonal_relaxed")
         except pl.exceptions.PolarsError as error:
@@ -132,6 +135,26 @@ def _reading(uri: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError):
         raise ManifestError(f"{uri} is not a Parquet file; `reelabel manifest import` makes one from CSV.") from None
+
+
+def _empty(uri: str, file: parquet.ParquetFile) -> pl.DataFrame:
+    names = _columns(file)
+    if not names:
+        raise ManifestError(f"{uri} has no column of a manifest; it needs {', '.join(REQUIRED)}.")
+    for name in names:
+        if names.count(name) > 1:
+            raise ManifestError(f"{uri} has several columns {name}; leave one.")
+    rows = file.schema_arrow.empty_table().select(names)
+    try:
+        return _frame(rows)
+    except pl.exceptions.PanicException:  # of a time zone that Polars does not know, for one
+        types = ", ".join(f"{field.name} ({field.type})" for field in rows.schema)
+        raise ManifestError(f"{uri} has a column of a type that cannot be read: one of {types}.") from None
+
+
+def _columns(file: parquet.ParquetFile) -> list[str]:
+    """List a file's columns that belong to a manifest; others are not read, whatever they hold."""
+    return [name for name in file.schema_arrow.names if name in COLUMNS]
 
 
 def _frame(rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:

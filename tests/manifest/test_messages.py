@@ -1,4 +1,5 @@
 import json
+from datetime import UTC, datetime
 
 import polars as pl
 import pytest
@@ -72,6 +73,10 @@ def test_rows_with_and_without_messages_stand_side_by_side(tmp_path):
     ("messages", "message"),
     [
         pytest.param("{", "the text is not JSON", id="no json"),
+        pytest.param("[" * 100_000, "the text is not JSON", id="nested without end"),
+        pytest.param(
+            chat(VIDEO, {"type": "text", "text": "\ud83d"}), "half of a surrogate pair", id="half a character"
+        ),
         pytest.param({"role": "user"}, "not a list of messages", id="one message"),
         pytest.param(["hello"], "a message without role or content", id="text"),
         pytest.param([{"role": "user"}], "a message without role or content", id="no content"),
@@ -94,6 +99,18 @@ def test_each_fault_of_messages_is_named_with_its_rows(messages, message):
     assert [(fault.count, message in fault.rule) for fault in faults] == [(2, True)], [*map(str, faults)]
     assert str(faults[0]).startswith(("messages", "prompt", "video_uri"))
     assert "2 rows, first row 1 (" in str(faults[0])
+
+
+@pytest.mark.parametrize("value", [b"What colour?", datetime(2026, 11, 1, tzinfo=UTC)])
+def test_what_json_cannot_hold_is_no_text_and_does_no_harm_elsewhere(tmp_path, value):
+    text = [chat(VIDEO, TEXT | {"text": value})]
+    beside = [chat(VIDEO, TEXT | {"seen": value})]
+
+    faults = check_manifest(manifest(None).with_columns(messages=pl.Series(text)))
+    (job,) = jobs_of(manifest(None).with_columns(messages=pl.Series(beside)), tmp_path)
+
+    assert [fault.rule for fault in faults] == ["messages: a part of type 'text' without its text."]
+    assert job.prompt == "What colour?"
 
 
 def test_what_messages_hold_is_not_given_twice():

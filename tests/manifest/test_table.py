@@ -3,9 +3,11 @@ from itertools import pairwise
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet as pq
 
 from infra.errors import ManifestError
 from infra.objects import ObjectStore
@@ -178,6 +180,39 @@ def test_files_that_cannot_be_one_manifest_are_refused(tmp_path, objects):
     manifest(3).with_columns(choices=pl.lit(1)).write_parquet(tmp_path / "2.parquet")
 
     with pytest.raises(ManifestError, match="differ in their columns' types"):
+        read_jobs(f"{tmp_path}/*.parquet", objects)
+
+
+def test_columns_that_are_no_manifests_are_left_unread_whatever_they_hold(tmp_path, objects):
+    made = manifest(3).to_arrow()
+    for name in ("seen", "note", "note"):
+        made = made.append_column(name, pa.array([1, 2, 3], pa.timestamp("us", "+05:30")))
+    pq.write_table(made, tmp_path / "m.parquet")
+
+    jobs = read_jobs(str(tmp_path / "m.parquet"), objects)
+
+    assert [job.job_id for job in jobs] == ["j0", "j1", "j2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("job_id", pa.array(["a", "b", "c"]), r"m\.parquet has several columns job_id; leave one"),
+        ("answer", pa.array([1, 2, 3], pa.timestamp("us", "+05:30")), r"answer \(timestamp\[us, tz=\+05:30\]\)"),
+    ],
+)
+def test_columns_that_cannot_be_read_are_named(tmp_path, objects, name, values, message):
+    pq.write_table(manifest(3).to_arrow().append_column(name, values), tmp_path / "m.parquet")
+
+    with pytest.raises(ManifestError, match=message):
+        read_jobs(str(tmp_path / "m.parquet"), objects)
+
+
+def test_a_file_with_no_column_of_a_manifest_is_named_among_others(tmp_path, objects):
+    manifest(3).write_parquet(tmp_path / "1.parquet")
+    pl.DataFrame({"jobid": ["a"]}).write_parquet(tmp_path / "2.parquet")
+
+    with pytest.raises(ManifestError, match=r"2\.parquet has no column of a manifest; it needs job_id, video_uri"):
         read_jobs(f"{tmp_path}/*.parquet", objects)
 
 
