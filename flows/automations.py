@@ -33,7 +33,7 @@ _OURS = {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{T
 # All but `watch`: it looks every minute, and would tell every minute that the store is away.
 _TOLD_OF = {
     "prefect.resource.role": "flow",
-    "prefect.resource.name": ["classify", "backfill", "extract", "infer", "maintain"],
+    "prefect.resource.name": ["classify", "backfill", "evaluate", "extract", "infer", "maintain"],
 }
 _DEPLOYED = {"prefect.resource.role": "deployment", "prefect.resource.id": "prefect.deployment.*"}
 _BLOCK = "reelabel"

@@ -90,7 +90,7 @@ def _spec_of(text: str, card: ModelCard, settings: Settings) -> tuple[SamplingCh
     choice, frames = read_way(text)
     if choice.sampler is None:
         choice = choice.model_copy(update={"sampler": card.faithful_sampler})
-        frames = frames or card.faithful_frames
+        frames = card.faithful_frames if frames is None else frames
     return choice, frames, make_spec(card, settings, num_frames=frames, choice=choice)
 
 

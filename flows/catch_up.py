@@ -78,7 +78,7 @@ def find_nights(
     deployment, schedule = _nightly(client)
     zone = ZoneInfo(schedule.timezone or "UTC")
     now = datetime.now(zone)
-    end = now if until is None else min(now, datetime.combine(until + timedelta(days=1), time(), zone))
+    end = now if until is None else min(now, datetime.combine(until, time.max, zone))
     dates = _dates(schedule, datetime.combine(since, time(), zone), end)
     planned = {render_dates(deployment.parameters["manifest"], at): at for at in dates}  # the last date of each
     flow_runs = _flow_runs(client, deployment, dates)

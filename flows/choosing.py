@@ -170,7 +170,7 @@ def read_ids(uri: str, objects: ObjectStore) -> list[str]:
         ConfigurationError: Nothing stands there, or it is no text.
     """
     try:
-        lines = objects.read(uri).decode("utf-8").splitlines()
+        lines = objects.read(uri).decode("utf-8-sig").splitlines()
     except ObjectError as error:
         raise ConfigurationError(f"The job ids cannot be read: {error.message}") from None
     except UnicodeDecodeError:

@@ -26,7 +26,7 @@ from flows.commands.prompt_options import with_prompts
 from flows.commands.sampling_options import NumFrames, with_sampling
 from flows.commands.selection_options import with_selection
 from flows.commands.terminal import ERRORS, complain
-from infra.errors import JobError, NotReconciledError, ReelabelError, TransientError
+from infra.errors import JobError, NotReconciledError, ReelabelError, RunFailedError, TransientError
 from infra.sampling_settings import SamplingChoice  # noqa: TC001 - a command's options are read from it
 from infra.settings import PromptChoice, load_settings
 from tasks.results.selection import Selection  # noqa: TC001 - a command's options are read from it
@@ -44,7 +44,7 @@ class ExplainingGroup(TyperGroup):
             sys.exit(130)
         except ReelabelError as error:
             complain(error.code, error.message)
-            sys.exit(1 if isinstance(error, JobError | TransientError | NotReconciledError) else 2)
+            sys.exit(1 if isinstance(error, JobError | TransientError | NotReconciledError | RunFailedError) else 2)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # whoever read our output has seen enough: Click ends quietly
@@ -249,7 +249,7 @@ def backfill(  # noqa: PLR0913 - a command's options
         ids=ids,
         ids_file=ids_file,
         manifest=manifest,
-        dataset=dataset,
+        dataset=dataset or None,
         asking=asking,
         force=force,
         via=via,

@@ -39,8 +39,8 @@ _JOB_VARIABLES = {
 _WHEN_RUNNING = {"queue": ConcurrencyLimitStrategy.ENQUEUE, "skip": ConcurrencyLimitStrategy.CANCEL_NEW}
 
 
-def deploy_flows(settings: Settings) -> list[str]:
-    """Create or update the deployments, their work pools and the automations; gives the deployments' names.
+def deploy_flows(settings: Settings) -> dict[str, str]:
+    """Create or update the deployments, their work pools and the automations; gives deployments with their pools.
 
     Secrets are not among their parameters: flow runs find them in the worker's environment.
 
@@ -61,7 +61,7 @@ def deploy_flows(settings: Settings) -> list[str]:
     for pool in (pools.work_pool, pools.cpu_pool, pools.gpu_pool):
         with get_client(sync_client=True) as client, contextlib.suppress(ObjectAlreadyExists):
             client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
-    names = []
+    deployed = {}
     for flow, name, options in planned:
         deployment = flow.to_deployment(
             name,
@@ -72,10 +72,10 @@ def deploy_flows(settings: Settings) -> list[str]:
             **{"work_pool_name": pools.work_pool} | options,
         )
         deployment.apply()
-        names.append(f"{flow.name}/{name}")
+        deployed[f"{flow.name}/{name}"] = str(deployment.work_pool_name)
     with get_client(sync_client=True) as client:
         set_automations(client, settings)
-    return names
+    return deployed
 
 
 def _nightly(nightly: NightlySettings) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from prefect import get_run_logger
@@ -85,17 +86,15 @@ class _Flows:
     count: int
     parameters: dict[str, Any]
     key: str
-    _rounds: int = 0
     _ids: list[UUID] = field(default_factory=list)
 
     def start(self) -> None:
-        """Start as many as there are to be.
+        """Start as many as there are to be, in the places of those that have ended.
 
         Raises:
             ConfigurationError: There is no such deployment.
         """
-        self._rounds += 1
-        self._ids = [self._start_one(f"{self.key}/{self.deployment}/{self._rounds}/{i}") for i in range(self.count)]
+        self._ids = [self._start_one(f"{self.key}/{self.deployment}/{place}") for place in range(self.count)]
         if self._ids:
             get_run_logger().info("Started %s x %s.", self.count, self.deployment)
 
@@ -118,13 +117,19 @@ class _Flows:
         return True
 
     def _start_one(self, key: str) -> UUID:
+        for attempt in count(1):
+            flow_run = self._find_or_start(f"{key}/{attempt}")
+            if not flow_run.state.is_final():  # else it is one that this run started before, and has done its share
+                break
+        found: UUID = flow_run.id
+        return found
+
+    def _find_or_start(self, key: str) -> Any:  # noqa: ANN401 - Prefect's is typed as a coroutine, too
         try:
-            flow_run: Any = run_deployment(
+            return run_deployment(
                 self.deployment, parameters=self.parameters, timeout=0, as_subflow=False, idempotency_key=key
             )
         except ObjectNotFound:
             raise ConfigurationError(
                 f"There is no deployment {self.deployment}; `reelabel deploy` makes it, or set run.place to here."
             ) from None
-        found: UUID = flow_run.id
-        return found

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from infra.sampling_settings import SamplingChoice
 from infra.settings import PromptChoice
 from tasks.results.selection import Selection
 
 Manifest = Annotated[str, Field(min_length=1)]
-Dataset = Annotated[str | None, Field(max_length=200)]
+# An emptied field of a form, or an unset variable of a shell, names none.
+Dataset = Annotated[Annotated[str, Field(max_length=200)] | None, BeforeValidator(lambda name: name or None)]
 NumFrames = Annotated[int | None, Field(ge=1, le=512)]
 Permutations = Annotated[int | None, Field(ge=1, le=26)]
 Model = Annotated[str | None, Field(max_length=1000)]

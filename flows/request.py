@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from flows.asker import read_card
 from flows.parameters import AS_SET, WORDED_AS_SET
 from flows.spec import make_spec, require_same
+from tasks.domain import RunSpec
 
 if TYPE_CHECKING:
     import polars as pl
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from flows.choosing import Choosing
     from infra.sampling_settings import SamplingChoice
     from infra.settings import PromptChoice, Settings
-    from tasks.domain import RunSpec
     from tasks.model.identity import ModelCard
 
 
@@ -57,6 +57,13 @@ class RunRequest:
         sizes = (self.num_frames, self.model, self.permutations)
         return any(each is not None for each in sizes) or (self.sampling, self.prompts) != (AS_SET, WORDED_AS_SET)
 
+    @property
+    def kept(self) -> set[str]:
+        """What of an earlier way of asking must stay as it was, as fields of the spec."""
+        if not self.asks_anew:
+            return set(RunSpec.model_fields)
+        return set() if self.model is not None else {"model", "frames_as"}
+
 
 def read_spec_of(request: RunRequest, settings: Settings) -> tuple[ModelCard, RunSpec]:
     """Look at the model that a request names, and put together how it asks.
@@ -78,6 +85,6 @@ def read_spec_of(request: RunRequest, settings: Settings) -> tuple[ModelCard, Ru
         permutations=request.permutations,
         base=base,
     )
-    if base and not request.asks_anew:
-        require_same(spec, base)
+    if base:
+        require_same(spec, base, request.kept)
     return card, spec

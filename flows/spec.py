@@ -11,6 +11,8 @@ from infra.errors import ConfigurationError
 from tasks.domain import ROUTING_OPTIONS, SAMPLER_OPTIONS, RunSpec, Sampling
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from infra.sampling_settings import SamplingChoice, SamplingSettings
     from infra.settings import PromptChoice, Settings
     from tasks.model.identity import ModelCard
@@ -46,7 +48,7 @@ def make_spec(
     """
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     usual = base.sampling if base else settings.sampling
-    shown = num_frames or usual.num_frames
+    shown = usual.num_frames if num_frames is None else num_frames
     is_as_before = base is not None and base.model == identity and base.sampling.num_frames == shown
     numbers = _chosen(usual, choice) | {
         "num_frames": shown,
@@ -71,20 +73,28 @@ def make_spec(
     )
 
 
-def require_same(spec: RunSpec, base: RunSpec) -> None:
-    """Make sure that a run which asks for nothing new asks as the earlier one did.
+def require_same(spec: RunSpec, base: RunSpec, kept: Collection[str]) -> None:
+    """Make sure that a run asks as the earlier one did, but for what it asks for.
+
+    Args:
+        spec: How it would ask.
+        base: How the earlier one did.
+        kept: Fields of the spec that it asks no other value for.
 
     Raises:
         ConfigurationError: The settings, or the model that they name, are other ones by now.
     """
-    if spec == base:
-        return
-    before, now = base.model_dump(), spec.model_dump()
-    names = [name.replace("_", " ") for name in {**before, **now} if before.get(name) != now.get(name)]
-    raise ConfigurationError(
-        f"The run before asked by another {' and another '.join(names)} than the settings have now (its model was "
-        f"{base.model.name}); set it as it was, name that model by --model, or say by an option what to ask otherwise."
-    )
+    changed = [name.replace("_", " ") for name in RunSpec.model_fields if name in kept and _differ(spec, base, name)]
+    if changed:
+        raise ConfigurationError(
+            f"The run before asked by another {' and another '.join(changed)} than the settings have now (its model "
+            f"was {base.model.name}); set it as it was, or name the model that is to answer by --model."
+        )
+
+
+def _differ(spec: RunSpec, base: RunSpec, name: str) -> bool:
+    found: bool = getattr(spec, name) != getattr(base, name)
+    return found
 
 
 def most_pixels(card: ModelCard, settings: Settings, *, num_frames: int) -> int:

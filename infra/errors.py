@@ -284,6 +284,12 @@ class NotReconciledError(ReelabelError):
     code = "not_reconciled"
 
 
+class RunFailedError(ReelabelError):
+    """A run that a worker did has failed."""
+
+    code = "run_failed"
+
+
 class ManifestError(ReelabelError):
     """The manifest cannot be used; nothing has been written."""
 

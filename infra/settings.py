@@ -150,8 +150,8 @@ class PrefectSettings(Section):
         Field(description="user:password, if the API asks for a login; the embedded server's is made by itself."),
     ] = None
     work_pool: Annotated[str, Field(min_length=1, description="Work pool of the deployments.")] = "reelabel"
-    cpu_pool: Annotated[str, Field(min_length=1, description="Work pool of the deployment extract/shards.")] = "cpu"
-    gpu_pool: Annotated[str, Field(min_length=1, description="Work pool of the deployment infer/shards.")] = "gpu"
+    cpu_pool: Annotated[str, Field(min_length=1, description="Work pool of the deployment extract/cpu.")] = "cpu"
+    gpu_pool: Annotated[str, Field(min_length=1, description="Work pool of the deployment infer/gpu.")] = "gpu"
 
     @field_validator("auth_string")
     @classmethod
@@ -225,10 +225,10 @@ class RunSettings(Section):
         Field(description="here works in the run's own flow; workers starts extract and infer flows elsewhere."),
     ] = "here"
     extract_flows: Annotated[
-        int, Field(ge=0, le=1000, description="extract/shards flows that a run starts; 0 leaves that to you.")
+        int, Field(ge=0, le=1000, description="extract/cpu flows that a run starts; 0 leaves that to you.")
     ] = 1
     infer_flows: Annotated[
-        int, Field(ge=0, le=1000, description="infer/shards flows that a run starts; 0 leaves that to you.")
+        int, Field(ge=0, le=1000, description="infer/gpu flows that a run starts; 0 leaves that to you.")
     ] = 1
     idle_s: Annotated[
         float,

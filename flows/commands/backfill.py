@@ -95,7 +95,7 @@ def _read_named(wish: Wish) -> list[str]:
         if wish.ids_file == "-":
             lines = sys.stdin.read().splitlines()
         elif wish.ids_file:
-            lines = Path(wish.ids_file).read_text(encoding="utf-8").splitlines()
+            lines = Path(wish.ids_file).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"Cannot read {wish.ids_file}: {error}.") from None
     found = (text.strip() for text in (*wish.ids.split(","), *lines))
@@ -140,4 +140,4 @@ def _run_there(parameters: dict[str, Any], settings: Settings, *, wait: bool) ->
             say(f"Submitted as flow run {run_id} of {_DEPLOYMENT}; `reelabel results {str(run_id)[:8]}` shows it.")
             return 0
         run_id = submit_and_watch(_DEPLOYMENT, parameters, started)
-        return print_summary(started, run_id, manifest=parameters["manifest"])
+        return print_summary(started, run_id)

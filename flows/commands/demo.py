@@ -45,7 +45,7 @@ def run_demo(*, model: str | None, clips: int, keep: bool, measure: bool) -> int
             "force": True,
         }
         run_id = submit_and_watch("classify/on-demand", parameters, started)
-        code = print_summary(started, run_id, manifest=manifest)
+        code = print_summary(started, run_id)
         if measure:
             code = max(code, _print_accuracy(started, jobs))
     if not any(service.is_running for service in status(started.home)):

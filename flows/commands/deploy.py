@@ -27,8 +27,8 @@ def deploy_all(nightly: dict[str, str]) -> None:
         from flows.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
 
         settings = with_nightly(started, nightly)
-        for name in deploy_flows(settings):
-            say(f"Deployed {name} to work pool {settings.prefect.work_pool}.")
+        for name, pool in deploy_flows(settings).items():
+            say(f"Deployed {name} to work pool {pool}.")
     if settings.nightly.manifest is None:
         say("classify/nightly is paused: give it a --manifest, or set nightly.manifest, then deploy again.")
 

@@ -14,7 +14,7 @@ from flows.commands.watch import watched
 from flows.names import TAG
 from infra.database import connect
 from infra.embedded import ServiceName, uninterrupted
-from infra.errors import ConfigurationError, ReelabelError
+from infra.errors import ConfigurationError, ReelabelError, RunFailedError
 from infra.health import probe_store
 from infra.uri import absolute_uri
 from tasks.results.runs import cancel_run
@@ -53,7 +53,7 @@ def run_here(kind: str, parameters: dict[str, Any]) -> int:
             prepare_database(settings.database)
             probe_store(settings.store)
         run_id = run_flow_here(kind, parameters, settings)
-        return print_summary(settings, run_id, manifest=parameters["manifest"])
+        return print_summary(settings, run_id)
 
 
 def run_flow_here(kind: str, parameters: dict[str, Any], settings: Settings, *, is_watched: bool = True) -> UUID:
@@ -104,7 +104,8 @@ def submit_and_watch(deployment: str, parameters: dict[str, Any], settings: Sett
     """Run a deployment by the worker, and show its progress; an interrupt cancels it.
 
     Raises:
-        ConfigurationError: The run did not complete; its last state says why.
+        ConfigurationError: There is no such deployment.
+        RunFailedError: The run did not complete; its last state says why.
     """
     from prefect.flow_runs import wait_for_flow_run  # noqa: PLC0415
 
@@ -119,7 +120,7 @@ def submit_and_watch(deployment: str, parameters: dict[str, Any], settings: Sett
     finally:
         engine.dispose()
     if not ended.state.is_completed():
-        raise ConfigurationError(f"The run failed: {ended.state.message} See {settings.home}/logs/worker.log.")
+        raise RunFailedError(f"The run failed: {ended.state.message} See its logs in Prefect, flow run {run_id}.")
     return run_id
 
 

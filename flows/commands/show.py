@@ -26,8 +26,8 @@ from tasks.manifest.table import asked_batches
 from tasks.results.audit import audit_jobs
 from tasks.results.calibrations import read_calibration
 from tasks.results.listing import check_listing
-from tasks.results.read import read_failures, read_results
-from tasks.results.runs import find_run
+from tasks.results.read import count_endings, read_failures, read_results
+from tasks.results.runs import find_run, is_of_chosen_jobs
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine, RowMapping
@@ -47,11 +47,13 @@ def print_results(run: str, *, form: str, with_calibrated: bool) -> None:
     with opened(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
-        labels, failures = read_results(engine, **key), read_failures(engine, **key)
+        most = _SHOWN_ROWS if form == "table" else None
+        labels, failures = read_results(engine, **key, most=most), read_failures(engine, **key, most=most)
+        counts = count_endings(engine, **key)
         if with_calibrated:
             labels = _add_calibrated(labels, _temperature(engine, row["spec_id"]))
     if form == "table":
-        _print_table(row, labels, failures)
+        _print_table(row, labels, failures, counts=counts)
         for name, value in cost_lines(row):
             say(f"{name}: {value}")
         if row["state"] not in {"done", "running"} and row["message"]:
@@ -81,10 +83,14 @@ def print_audit(run: str, *, as_json: bool, listing: str | None) -> int:
         with open_manifest(row["manifest_uri"], ObjectStore(settings.store, settings.web)) as files:
             key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
             report = audit_jobs(engine, **key, jobs=asked_batches(files), listing=Path(listing) if listing else None)
+        is_whole = not is_of_chosen_jobs(engine, row)
+    asked = row["jobs_labelled"] + row["jobs_failed"]
+    if not is_whole and report.labels + report.failures >= asked:
+        report = report.of_ended
     if as_json:
         _write(json.dumps(asdict(report) | {"is_reconciled": report.is_reconciled}, indent=2).encode())
     else:
-        say(str(report))
+        say(str(report) if is_whole else f"Of the jobs that were chosen for it: {report}")
         for code, count in report.codes.items():
             say(f"  {count:,} failed with {code}")
         if not report.is_reconciled and row["state"] != "running" and row["message"]:
@@ -112,18 +118,18 @@ def _write(data: bytes) -> None:
     sys.stdout.buffer.write(data.rstrip(b"\n") + b"\n")
 
 
-def _print_table(run: RowMapping, labels: pl.DataFrame, failures: pl.DataFrame) -> None:
-    title = f"{run['dataset']}: {counted(len(labels), 'label')}, {counted(len(failures), 'failure')}"
+def _print_table(run: RowMapping, labels: pl.DataFrame, failures: pl.DataFrame, *, counts: tuple[int, int]) -> None:
+    title = f"{run['dataset']}: {counted(counts[0], 'label')}, {counted(counts[1], 'failure')}"
     table = Table(title=Text(title))
     shown = [name for name in _SHOWN_COLUMNS if name in labels.columns]
     for name in shown:
         table.add_column(name, overflow="fold")
-    for row in labels.head(_SHOWN_ROWS).iter_rows(named=True):
+    for row in labels.iter_rows(named=True):
         table.add_row(*[Text(_cell(row[name])) for name in shown])
     OUT.print(table)
-    if len(labels) > _SHOWN_ROWS:
-        say(f"... and {len(labels) - _SHOWN_ROWS:,} more; --format csv prints all, with every column.")
-    for row in failures.head(_SHOWN_ROWS).iter_rows(named=True):
+    if counts[0] > len(labels):
+        say(f"... and {counts[0] - len(labels):,} more; --format csv prints all, with every column.")
+    for row in failures.iter_rows(named=True):
         say((row["code"], "red"), f" {row['job_id']}: {row['message']}")
 
 

@@ -22,6 +22,7 @@ from tasks.results.summary import summarize_results
 from tasks.video.verdict_words import READ_MORE, verdict_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from uuid import UUID
 
     from sqlalchemy import RowMapping
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _STAGES = ("engine start", "fetch", "decode", "cache write", "cache read", "preprocess", "inference", "database")
 
 
-def print_summary(settings: Settings, run_id: UUID, *, manifest: str) -> int:
+def print_summary(settings: Settings, run_id: UUID) -> int:
     """Print a run's summary; gives the exit code.
 
     A classify has failed where any job of the manifest has; a backfill answers for its own jobs.
@@ -43,7 +44,7 @@ def print_summary(settings: Settings, run_id: UUID, *, manifest: str) -> int:
         row = read_run(engine, run_id)
         assert row is not None
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
-        with open_manifest(manifest, ObjectStore(settings.store, settings.web)) as files:
+        with open_manifest(row["manifest_uri"], ObjectStore(settings.store, settings.web)) as files:
             report = audit_jobs(engine, **key, jobs=asked_batches(files))
             summary = summarize_results(engine, **key, jobs=asked_batches(files))
     finally:
@@ -60,6 +61,17 @@ def print_summary(settings: Settings, run_id: UUID, *, manifest: str) -> int:
     return 0 if report.is_reconciled and not report.failures else 1
 
 
+def _accuracies(summary: Summary) -> Iterator[tuple[str, str]]:
+    scores = [score for score in summary.tasks if score.known]
+    if len(scores) == 1:
+        named = {scores[0].task or "all": scores[0]}
+    else:
+        named = {score.task or "no task": score for score in scores} | {"all": summary.overall}
+    for name, score in named.items():
+        if score.known:
+            yield name, f"{score.accuracy:.3f} ({score.correct:,} of {score.known:,})"
+
+
 def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
     asked = row["jobs_labelled"] + row["jobs_failed"]
@@ -71,10 +83,7 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
         ("asked in this run", f"{asked:,} ({endings})"),
         ("videos", f"{row['videos_extracted']:,} extracted, {row['videos_cached']:,} from the cache"),
     ]
-    for score in summary.tasks:
-        if score.accuracy is not None:
-            right = f"{score.accuracy:.3f} ({score.correct:,} of {score.known:,})"
-            lines.append((f"accuracy: {score.task or 'all'}", right))
+    lines += [(f"accuracy: {name}", said) for name, said in _accuracies(summary)]
     lines += [(f"seconds: {stage}", f"{row['stage_ms'].get(stage, 0.0) / 1e3:.2f}") for stage in _STAGES if asked]
     lines.append(("seconds in all", f"{seconds:.1f}"))
     lines += cost_lines(row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from dataclasses import asdict, fields, replace
+from datetime import UTC
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -195,4 +196,4 @@ def _interval(share: Share) -> str:
 
 
 def _moment(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M} UTC"
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -60,6 +60,11 @@ class AuditReport:
     def is_reconciled(self) -> bool:
         """Whether every job ended exactly once."""
         return self.labels + self.failures == self.jobs and not self.repeated
+
+    @property
+    def of_ended(self) -> AuditReport:
+        """The same of the jobs that have ended alone, however many others the manifest has."""
+        return replace(self, jobs=self.jobs - self.missing, missing=0)
 
     def __str__(self) -> str:
         """Say it in one sentence."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import polars as pl
@@ -44,7 +44,7 @@ def read_answers(engine: Engine, spec: RunSpec, *, name: str, dataset: str, jobs
     # Who only looks at an evaluation does without SciPy, which takes long to import.
     from tasks.evaluation.compare import SpecResults  # noqa: PLC0415
 
-    key = {"dataset": dataset, "spec_id": spec.spec_id}
+    key: dict[str, Any] = {"dataset": dataset, "spec_id": spec.spec_id}
     asked = jobs.select("job_id", "job_digest", *_VIEW)
     labels = read_results(engine, **key).join(asked, on=["job_id", "job_digest"], maintain_order="left")
     failures = read_failures(engine, **key).join(asked, on=["job_id", "job_digest"], maintain_order="left")

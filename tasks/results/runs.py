@@ -151,6 +151,15 @@ def newest_run(engine: Engine, *, manifest_uri: str, dataset: str | None) -> Row
         return connection.execute(query).mappings().one_or_none()
 
 
+def is_of_chosen_jobs(engine: Engine, run: RowMapping) -> bool:
+    """Whether a run answers for some of its manifest's jobs alone: a backfill that asks as no classify has asked."""
+    query = select(RUN.c.run_id).where(
+        RUN.c.kind == "classify", RUN.c.dataset == run["dataset"], RUN.c.spec_id == run["spec_id"]
+    )
+    with database_errors(), engine.connect() as connection:
+        return run["kind"] == "backfill" and connection.execute(query.limit(1)).first() is None
+
+
 def read_spec(engine: Engine, spec_id: str) -> RunSpec:
     """Read a spec as it was asked by.
 

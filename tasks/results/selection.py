@@ -5,14 +5,24 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def _in_utc(time: datetime) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-Time = Annotated[datetime, AfterValidator(_in_utc)]
+def _read_time(value: object) -> object:
+    # Digits alone would be taken for seconds since 1970, where a date is meant.
+    if isinstance(value, datetime):
+        return value
+    try:
+        return datetime.fromisoformat(str(value))
+    except ValueError:
+        raise ValueError("it is no time; write 2026-11-01, or 2026-11-01T02:00:00+01:00") from None
+
+
+Time = Annotated[datetime, BeforeValidator(_read_time), AfterValidator(_in_utc)]
 
 
 class Selection(BaseModel):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, func, text, tuple_
+from sqlalchemy import String, bindparam, delete, func, select, text, tuple_
 
 from infra.database import database_errors
 from sql.queries import read_query
@@ -42,6 +42,14 @@ _FAILURE_COLUMNS = ("fence", *_JOB_COLUMNS, "source_fingerprint", "code", "shard
 _job_values, _answer_values, _seen_values = attrgetter(*_OF_JOB), attrgetter(*_ANSWERED), attrgetter(*_SEEN)
 _failure_values = attrgetter("source_fingerprint", "code", "shard_index")
 _LOCK, _STANDING = text(read_query("lock_jobs")), text(read_query("standing"))
+_DATASET_KEY = func.hashtextextended(
+    func.concat_ws("/", *(bindparam(name, type_=String) for name in ("dataset", "spec_id"))), 0
+)
+_LOCK_SHARED = select(func.pg_advisory_xact_lock_shared(_DATASET_KEY))
+_LOCK_ALL = select(func.pg_advisory_xact_lock(_DATASET_KEY))
+# Each job is locked until its transaction ends, and all writers' locks share a table of some thousand places: who
+# writes more at once locks their dataset instead.
+MOST_LOCKS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +153,11 @@ class _Standing:
         """Look at jobs that nobody else writes until the transaction ends."""
         # Two writers of one job could otherwise give it a label and a failure at once.
         key = {"dataset": run.dataset, "spec_id": run.spec_id, "job_ids": array_text(map(_quoted, job_ids))}
-        connection.execute(_LOCK, key)
+        if len(job_ids) <= MOST_LOCKS:
+            connection.execute(_LOCK_SHARED, key)
+            connection.execute(_LOCK, key)
+        else:
+            connection.execute(_LOCK_ALL, key)
         rows = sorted(connection.execute(_STANDING, key).all(), key=attrgetter("fence"))
         return cls(
             labels={row.job_id: row for row in rows if row.is_label},

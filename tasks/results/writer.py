@@ -9,7 +9,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import DatabaseUnavailableError
-from tasks.results.write import EndedShard, RunKey, write_shards
+from tasks.results.write import MOST_LOCKS, EndedShard, RunKey, write_shards
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tasks.domain import Failure, JobResult
     from tasks.plans.lease import Lease
 
-# Each is locked until the transaction ends, and all writers' locks share a table of some thousand places.
-_MOST_JOBS = 400
 _Waiting = tuple[EndedShard, "Future[None]"]
 
 
@@ -64,7 +62,7 @@ class ShardWriter:
     def _take(self) -> list[_Waiting]:
         """Take shards in the order they came: one, and others as far as they fit."""
         group: list[_Waiting] = []
-        while self._gathered and (not group or sum(map(_jobs, [*group, self._gathered[0]])) <= _MOST_JOBS):
+        while self._gathered and (not group or sum(map(_jobs, [*group, self._gathered[0]])) <= MOST_LOCKS):
             group.append(self._gathered.popleft())
         return group
 

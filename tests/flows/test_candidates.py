@@ -43,6 +43,7 @@ def test_a_way_is_written_as_it_is_read(way):
         ("keyframe", "sampler keyframe: Input should be 'keyframes'"),
         ("uniform,fps=fast", "fps fast"),
         ("keyframes,fps=4", "takes no fps"),
+        ("keyframes:0", "should be greater than or equal to 1"),
     ],
 )
 def test_what_cannot_be_read_is_explained(way, message):

@@ -210,9 +210,10 @@ def test_the_second_time_nothing_is_extracted_and_nothing_asked(environment, man
     log = prefect_services.home / "logs/engine.log"
     before = log.read_bytes()
 
-    again = reelabel(environment, "classify", manifest, "--dataset", "first")
+    nightly = manifest.replace("manifest.parquet", "{scheduled_date:manifest}.parquet")
+    again = reelabel(environment, "classify", nightly, "--dataset", "first")
 
-    assert "151 (151 ended before)" in again.stdout
+    assert "151 (151 ended before)" in again.stdout, again.stderr
     assert "0 (0 labels, 0 failures)" in again.stdout
     assert "0 extracted, 0 from the cache" in again.stdout
     assert log.read_bytes() == before  # no engine was started
@@ -255,11 +256,12 @@ def test_a_manifest_of_the_same_name_does_not_replace_labels(environment, manife
     )
     other.write_parquet(tmp_path / name)
 
-    refused = reelabel(environment, "classify", str(tmp_path / name))
+    refused = [reelabel(environment, "classify", str(tmp_path / name), *options) for options in ([], ["--dataset", ""])]
 
     assert "Reconciled" in first.stdout
-    assert refused.returncode == 2
-    assert "holds labels of another manifest for 1 of these job ids" in refused.stderr
+    for each in refused:
+        assert each.returncode == 2
+        assert "holds labels of another manifest for 1 of these job ids" in each.stderr
 
 
 def test_a_bad_manifest_is_refused_before_anything_is_written(environment, tmp_path, engine):
@@ -334,19 +336,28 @@ class TestBackfill:
 
         assert "2 (2 labels, 0 failures)" in again.stdout, again.stdout + again.stderr
         assert labels(engine, "first") == 146
+        audit = reelabel(environment, "audit", "last")
+        assert "Of the jobs that were chosen for it: Reconciled: 2 jobs = 2 labels + 0 failures." in audit.stdout
+        assert audit.returncode == 0
 
     def test_a_deployment_asks_them_where_the_worker_is(self, environment, manifest):
         assert reelabel(environment, "deploy").returncode == 0
         chosen = ["--ids", "clip-0002-colour", "--force", "--manifest", manifest, "--dataset", "first"]
 
         there = reelabel(environment, "backfill", *chosen, "--via", "deployment", "--wait")
+        failed = reelabel(environment, "backfill", "--ids", "nobody", "--via", "deployment", "--wait")
 
         assert "1 (1 label, 0 failures)" in there.stdout, there.stderr
+        assert failed.returncode == 1
+        assert "run_failed: The run failed:" in failed.stderr
+        assert "1 job id is not in the manifest: nobody" in " ".join(failed.stderr.split())
 
     def test_unknown_ids_are_named_and_may_be_passed_over(self, environment, manifest, tmp_path):
         unknown = ",".join(f"nobody-{number}" for number in range(9))
         home = {"REELABEL_HOME": str(tmp_path / "home")}
-        chosen = ["--ids", f"{unknown},gone", "--manifest", manifest, "--dataset", "first"]
+        path = tmp_path / "ids.txt"
+        path.write_text("\n".join([*unknown.split(","), "gone"]), encoding="utf-8-sig")  # as spreadsheets do
+        chosen = ["--ids-file", str(path), "--manifest", manifest, "--dataset", "first"]
 
         refused = reelabel(environment | home, "backfill", *chosen)
         passed = reelabel(environment | home, "backfill", *chosen, "--skip-unknown", "--dry-run")

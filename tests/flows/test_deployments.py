@@ -19,6 +19,7 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment):
     for _ in range(2):
         deployed = reelabel(environment, "deploy")
         assert deployed.returncode == 0, deployed.stderr
+        assert "Deployed infer/gpu to work pool gpu." in deployed.stdout
 
     with get_client(sync_client=True) as client:
         found = {deployment.name: deployment for deployment in client.read_deployments()}

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from flows.commands.sampling_options import choose_sampling
+from flows.request import RunRequest, read_spec_of
 from flows.spec import make_spec
 from infra.errors import ConfigurationError
 from infra.sampling_settings import SamplingChoice
@@ -109,3 +110,24 @@ def test_what_a_choice_between_samplers_goes_by_is_set_once_and_idle_where_none_
 def test_tasks_are_named_by_commas():
     assert choose_sampling({"motion_tasks": "order, direction,"}).motion_tasks == ("order", "direction")
     assert choose_sampling({"still_tasks": "colour"}).still_tasks == ("colour",)
+
+
+@pytest.mark.parametrize("asked", [{"num_frames": 32}, {"permutations": 2}, {}])
+def test_no_option_but_that_of_the_model_lets_another_model_answer(card, asked):
+    mine = card.identity.model_copy(update={"name": "mine"})
+    base = make_spec(card, Settings()).model_copy(update={"model": mine})
+    request = RunRequest(kind="backfill", manifest="m", base=base, **asked)
+
+    with pytest.raises(ConfigurationError, match=r"by another model .*its model was mine.* to answer by --model"):
+        read_spec_of(request, Settings())
+    _, named = read_spec_of(replace(request, model=str(TINY_MODEL)), Settings())
+    _, same = read_spec_of(replace(request, base=make_spec(card, Settings())), Settings())
+
+    assert named.model == same.model == card.identity
+
+
+def test_a_server_that_is_shown_pictures_does_not_go_on_for_a_model_that_saw_a_video(card):
+    base = make_spec(card, Settings()).model_copy(update={"frames_as": "images"})
+
+    with pytest.raises(ConfigurationError, match="by another frames as than the settings have now"):
+        read_spec_of(RunRequest(kind="backfill", manifest="m", base=base, num_frames=32), Settings())

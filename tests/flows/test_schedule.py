@@ -139,6 +139,19 @@ def at_two(day):
     return datetime(day.year, day.month, day.day, 2, tzinfo=UTC)
 
 
+def test_the_first_moment_after_the_last_day_is_not_of_it(client, deploy, engine, folder, prefect_services):
+    day = datetime.now(UTC).date() - timedelta(days=2)
+    deploy(manifest=folder + "/{scheduled_time}.parquet", cron="0 0,12 * * *")
+
+    nights = find_nights(client, engine, ObjectStore(prefect_services.store), since=day, until=day)
+    to_the_end_of_time = find_nights(
+        client, engine, ObjectStore(prefect_services.store), since=day, until=date(9999, 12, 31)
+    )
+
+    assert [(night.at.date(), night.at.hour) for night in nights] == [(day, 0), (day, 12)]
+    assert len(to_the_end_of_time) >= 4
+
+
 def test_a_missed_night_is_started_once_until_that_has_ended(client, deploy, engine, folder, prefect_services):
     objects = ObjectStore(prefect_services.store)
     day = datetime.now(UTC).date() - timedelta(days=1)

@@ -10,7 +10,8 @@ from sqlalchemy import text
 from infra.errors import LeaseLostError
 from tasks.plans.lease import Work, claim
 from tasks.plans.plan import state_of
-from tasks.results.read import read_failures, read_results
+from tasks.results.read import count_endings, read_failures, read_results
+from tasks.results.write import MOST_LOCKS, _Standing
 from tasks.results.writer import ShardWriter
 from tests.results.rows import SPEC, failure, job, result
 
@@ -104,3 +105,28 @@ def test_a_row_that_postgres_refuses_takes_no_other_shard_with_it(engine, writte
 
     assert "bytes_fetched" in str(outcomes[1])
     assert labels(engine) == ["b", "first"]
+
+
+def test_jobs_without_number_on_one_video_are_written_together(engine, run):
+    many = [failure(job(str(number))) for number in range(20_000)]  # more locks than Postgres has room for
+
+    ShardWriter(engine, run).write([], many)
+
+    assert count_endings(engine, **_KEY) == (0, 20_000)
+    assert read_failures(engine, **_KEY)["job_id"].to_list() == sorted(map(str, range(20_000)))
+    assert len(read_failures(engine, **_KEY, most=3)) == 3
+
+
+@pytest.mark.parametrize(("first", "then"), [(1, MOST_LOCKS + 1), (MOST_LOCKS + 1, 1)])
+def test_who_writes_many_jobs_and_who_writes_one_of_them_wait_for_each_other(engine, run, first, then):
+    shards = [[failure(job(str(number))) for number in range(count)] for count in (first, then)]
+    with ThreadPoolExecutor(1) as threads:
+        with engine.begin() as connection:
+            _Standing.locked(connection, run, [each.job.job_id for each in shards[0]])
+            other = threads.submit(ShardWriter(engine, run).write, [], shards[1])
+            while not connection.execute(_WAITING).scalar_one():
+                time.sleep(0.01)
+            assert not other.done()
+        other.result()
+
+    assert count_endings(engine, **_KEY) == (0, then)

@@ -1,6 +1,7 @@
 import json
 import re
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -13,6 +14,13 @@ HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=a
 def data_of(page):
     [text] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     return json.loads(text)
+
+
+def test_instants_are_told_in_utc_whatever_zone_the_database_speaks_in():
+    made = report()
+    glance = replace(made.glance, started_at=datetime(2026, 11, 23, 1, 30, tzinfo=timezone(timedelta(hours=2))))
+
+    assert '<p class="over">classify · 2026-11-22 23:30 UTC</p>' in render(replace(made, glance=glance))
 
 
 def test_a_page_asks_for_nothing_from_elsewhere():

@@ -81,7 +81,14 @@ def test_jobs_are_chosen_by_when_they_ended(choose):
 
     assert ids_of(choose(since=now - timedelta(hours=1)).jobs) == ["sure", "unsure", "gone", "odd"]
     assert ids_of(choose(until=now - timedelta(hours=1)).jobs) == []
-    assert Selection(since="2026-11-01").since == datetime(2026, 11, 1, tzinfo=UTC)
+    for text in ("2026-11-01", "20261101", "2026-11-01T00:00:00Z", "2026-11-01T01:00+01:00"):
+        assert Selection(since=text).since == datetime(2026, 11, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("value", ["2026", "1793491200", 1793491200, "yesterday"])
+def test_a_number_is_no_time(value):
+    with pytest.raises(ValidationError, match="it is no time; write 2026-11-01"):
+        Selection(since=value)
 
 
 def test_reasons_are_counted_and_unknown_ids_listed(choose):

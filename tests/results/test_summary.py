@@ -1,7 +1,8 @@
 from dataclasses import replace
 
+from flows.commands.summary import _accuracies
 from tasks.domain import OrderBias
-from tasks.results.summary import OrderScore, summarize_results
+from tasks.results.summary import OrderScore, Summary, TaskScore, summarize_results
 from tasks.results.writer import ShardWriter
 from tests.results.rows import SPEC, failure, job, result
 
@@ -72,3 +73,18 @@ def test_labels_on_files_that_are_cut_short_are_counted(engine, run):
     summary = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=[whole.job, cut.job])
 
     assert (summary.cut_short, summary.cut_short_job_id) == (1, "b")
+
+
+def test_accuracy_is_told_of_each_task_and_of_all():
+    def said(*scores):
+        tasks = [TaskScore(task=task, labels=known, known=known, correct=correct) for task, known, correct in scores]
+        return [*_accuracies(Summary(tasks=tuple(tasks), failures=()))]
+
+    assert said((None, 4, 1)) == [("all", "0.250 (1 of 4)")]
+    assert said(("colour", 4, 1), (None, 0, 0)) == [("colour", "0.250 (1 of 4)")]
+    assert said(("colour", 4, 3), (None, 2, 0)) == [
+        ("colour", "0.750 (3 of 4)"),
+        ("no task", "0.000 (0 of 2)"),
+        ("all", "0.500 (3 of 6)"),
+    ]
+    assert said((None, 0, 0)) == []

@@ -1,0 +1,46 @@
+"""Flow runs that a run has others do its work by."""
+
+from uuid import uuid4
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.logging import disable_run_logger
+from prefect.states import Completed, Failed
+
+from flows.deploy import deploy_flows
+from flows.elsewhere import _Flows
+from infra.errors import ConfigurationError
+
+
+@pytest.fixture
+def client(prefect_api):  # noqa: ARG001 - which it talks to
+    with get_client(sync_client=True) as client, disable_run_logger():
+        yield client
+
+
+def test_a_run_that_is_tried_again_starts_others_for_those_that_have_ended(client, prefect_services):
+    deploy_flows(prefect_services)
+    key = str(uuid4())
+
+    def started():
+        flows = _Flows(deployment="extract/cpu", count=2, parameters={"plan": None}, key=key)
+        flows.start()
+        return flows
+
+    first, again = started(), started()
+    assert again._ids == first._ids
+    assert not again.have_ended()
+    for flow_run_id, state in zip(first._ids, (Failed(message="Gone."), Completed()), strict=True):
+        client.set_flow_run_state(flow_run_id, state, force=True)
+    assert first.have_ended()
+    client.set_flow_run_state(first._ids[1], Failed(message="Gone."), force=True)
+    with pytest.raises(ConfigurationError, match="All flow runs of extract/cpu ended as Failed: Gone"):
+        again.have_ended()
+
+    retried = started()
+
+    assert not {*retried._ids} & {*first._ids}
+    assert not retried.have_ended()
+    assert started()._ids == retried._ids
+    for flow_run_id in (*first._ids, *retried._ids):
+        client.delete_flow_run(flow_run_id)
