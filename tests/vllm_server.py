@@ -67,7 +67,7 @@ def gate(url, answer=lambda _path, _body: None):
     Args:
         url: The server's.
         answer: Called with the path and the request's JSON, which it may change; gives a status and a
-            message to answer with, or None to pass the request on.
+            message to answer with, or bytes instead of one as the whole answer, or None to pass the request on.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -81,8 +81,9 @@ def gate(url, answer=lambda _path, _body: None):
         def _pass_on(self, method, body):
             refusal = answer(self.path, body)
             if refusal:
-                status, message = refusal
-                content = json.dumps({"error": {"message": message, "code": status}}).encode()
+                status, content = refusal
+                if isinstance(content, str):
+                    content = json.dumps({"error": {"message": content, "code": status}}).encode()
             else:
                 headers = {"Authorization": self.headers["Authorization"]}
                 passed = httpx.request(method, f"{root}{self.path}", json=body, headers=headers, timeout=60)

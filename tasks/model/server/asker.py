@@ -139,19 +139,19 @@ class ServerAsker(Lifetime):
         started = time.perf_counter()
         model = self._client.find_model()
         self._check_tokenizer()
-        manner = find_manner(self._client, model=model.name, frames=self._settings.frames, encode=self._encode)
+        manner = find_manner(self._client, model=model.id, frames=self._settings.frames, encode=self._encode)
         version = self._client.find_version()
         software = f"vLLM {version}" if version else "not vLLM"
         shown = "any token's probability" if manner.exact else "its likeliest tokens alone"
         info = EngineInfo(
             device=f"server {urlsplit(self._client.url).netloc}",
             gpus=self._settings.gpus,
-            max_model_len=model.max_model_len,
+            max_model_len=model.max_model_len or 0,
             start_ms=(time.perf_counter() - started) * 1e3,
             versions={"vllm": version} if version else {},
-            tuning=f"{model.name} at {self._client.url} ({software}), frames as {manner.frames}, shows {shown}",
+            tuning=f"{model.id} at {self._client.url} ({software}), frames as {manner.frames}, shows {shown}",
         )
-        return _Ready(model=model.name, manner=manner, info=info)
+        return _Ready(model=model.id, manner=manner, info=info)
 
     def _check_tokenizer(self) -> None:
         """Hold the model's tokenizer, as far as it is known here, against the server's, where that can be asked."""

@@ -25,7 +25,7 @@ def ask_for_card(settings: ServerSettings) -> ModelCard:
         ConfigurationError: The server is not there, refuses, or serves several models and none is chosen.
     """
     with contextlib.closing(ServerClient(settings)) as client:
-        name = client.find_model().name
+        name = client.find_model().id
         return ModelCard(
             identity=ModelIdentity(name=name, served_at=client.url),
             location=name,

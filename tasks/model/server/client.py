@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from infra.errors import (
     ConfigurationError,
@@ -15,31 +16,20 @@ from infra.errors import (
     ReelabelError,
     ServerUnavailableError,
 )
+from tasks.model.server.answers import Completion, Models, ServedModel, Tokens, Version
 
 if TYPE_CHECKING:
     import openai
-    from openai.types.chat import ChatCompletion
 
     from infra.server_settings import ServerSettings
+
+M = TypeVar("M", bound=BaseModel)
 
 _REFUSED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 # What the client itself tries again, besides server errors and lost connections.
 _LATER = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS}
 _TOO_LONG = ("context length", "max_model_len", "context_length_exceeded")
 _NO_KEY = "none"  # the client insists on one
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedModel:
-    """A model, as the server tells of it.
-
-    Attributes:
-        name: By which it is asked.
-        max_model_len: Most tokens of a prompt and its answer; 0 where the server does not tell.
-    """
-
-    name: str
-    max_model_len: int
 
 
 class ServerClient:
@@ -76,10 +66,11 @@ class ServerClient:
         """Find the model to ask: the one that is set, or the only one.
 
         Raises:
-            ConfigurationError: There is none, or there are several; or the server is not there, or refuses.
+            ConfigurationError: There is none, or there are several; or the server is not there, or refuses,
+                or is none of this kind.
         """
         try:
-            found = list(self._client.models.list())
+            found = self._list_models()
         except self._openai.OpenAIError as error:
             raise self._explain_absence(error) from None
         names = [model.id for model in found]
@@ -91,10 +82,9 @@ class ServerClient:
             raise ConfigurationError(
                 f"The server at {self.url} serves no {self._model}; set server.model to one of: {', '.join(names)}."
             )
-        chosen = next(model for model in found if self._model in {None, model.id})
-        return ServedModel(name=chosen.id, max_model_len=int(getattr(chosen, "max_model_len", None) or 0))
+        return next(model for model in found if self._model in {None, model.id})
 
-    def complete(self, body: dict[str, Any]) -> ChatCompletion:
+    def complete(self, body: dict[str, Any]) -> Completion:
         """Ask one question.
 
         Args:
@@ -103,10 +93,10 @@ class ServerClient:
         Raises:
             JobError: The server refuses the question, or fails on it but not on others.
             ServerUnavailableError: It does not answer, after every attempt.
-            ConfigurationError: It refuses the key, or serves the model no more.
+            ConfigurationError: It refuses the key, serves the model no more, or answers otherwise than it should.
         """
         try:
-            return self._client.post("/chat/completions", body=body, cast_to=_completion())
+            answer = self._client.post("/chat/completions", body=body, cast_to=str)
         except self._openai.InternalServerError as error:
             if error.status_code != HTTPStatus.INTERNAL_SERVER_ERROR or not self._is_there():
                 raise self._explain(error) from None
@@ -116,6 +106,7 @@ class ServerClient:
             ) from None
         except self._openai.OpenAIError as error:
             raise self._explain(error) from None
+        return self._read(Completion, answer)
 
     def tokenize(self, text: str) -> list[int]:
         """Tokenize a text by vLLM's `/tokenize`, without special tokens.
@@ -123,20 +114,19 @@ class ServerClient:
         Raises:
             JobError: The server refuses it, or does not know how.
             ServerUnavailableError: It does not answer, after every attempt.
-            ConfigurationError: It refuses the key, or has no such service.
+            ConfigurationError: It refuses the key, or has no such service, or another.
         """
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
         try:
-            answer: Any = self._client.post(f"{self._root}/tokenize", body=body, cast_to=object)
+            answer = self._client.post(f"{self._root}/tokenize", body=body, cast_to=str)
         except self._openai.OpenAIError as error:
             raise self._explain(error) from None
-        return list(answer["tokens"])
+        return self._read(Tokens, answer).tokens
 
     def find_version(self) -> str | None:
         """Ask for vLLM's version; None for another server."""
-        with contextlib.suppress(self._openai.OpenAIError, TypeError, KeyError):
-            answer: Any = self._client.get(f"{self._root}/version", cast_to=object)
-            return str(answer["version"])
+        with contextlib.suppress(self._openai.OpenAIError, ConfigurationError):
+            return self._read(Version, self._client.get(f"{self._root}/version", cast_to=str)).version
         return None
 
     def close(self) -> None:
@@ -149,10 +139,23 @@ class ServerClient:
 
     def _is_there(self) -> bool:
         try:
-            self._client.models.list()
-        except self._openai.OpenAIError:
+            self._list_models()
+        except (self._openai.OpenAIError, ConfigurationError):
             return False
         return True
+
+    def _list_models(self) -> list[ServedModel]:
+        return self._read(Models, self._client.get("/models", cast_to=str)).data
+
+    def _read(self, kind: type[M], answer: str) -> M:
+        """Read an answer; anything may stand at a URL, and say that all is well."""
+        try:
+            return kind.model_validate_json(answer)
+        except ValidationError:
+            raise ConfigurationError(
+                f"The server at {self.url} answers, but not as an OpenAI API does ({_one_line(answer)[:100]!r}); "
+                "does server.url (REELABEL_SERVER_URL) end in /v1?"
+            ) from None
 
     def _explain(self, error: openai.OpenAIError) -> ReelabelError:
         """Say what an error means for the question that met it."""
@@ -182,12 +185,6 @@ class ServerClient:
         return ConfigurationError(f"{explained.message} Start it, or set server.url (REELABEL_SERVER_URL).")
 
 
-def _completion() -> type[ChatCompletion]:
-    from openai.types.chat import ChatCompletion  # noqa: PLC0415 - loaded by openai already
-
-    return ChatCompletion
-
-
 def _refusal(error: openai.APIStatusError) -> JobError:
     message = _message(error)
     if any(mark in f"{message} {error.code}" for mark in _TOO_LONG):
@@ -203,4 +200,8 @@ def _message(error: openai.OpenAIError) -> str:
     body = getattr(error, "body", None)
     said = body.get("message") if isinstance(body, dict) else None
     cause = error.__cause__ if said is None and error.__cause__ else error
-    return " ".join(str(said or cause).split()).rstrip(".")[:500]
+    return _one_line(str(said or cause)).rstrip(".")[:500]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

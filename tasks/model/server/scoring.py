@@ -14,9 +14,8 @@ from tasks.model.choices import choice_probabilities
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from openai.types.chat import ChatCompletion
-
     from tasks.model.choices import ChoiceTokens
+    from tasks.model.server.answers import Completion
 
 # The most that OpenAI's API shows, and vLLM by its defaults.
 _SHOWN = 20
@@ -51,7 +50,7 @@ class Shown:
     least: float
 
 
-def read_logprobs(completion: ChatCompletion, encode: Callable[[str], list[int]]) -> Shown:
+def read_logprobs(completion: Completion, encode: Callable[[str], list[int]]) -> Shown:
     """Read what a server shows of its first token.
 
     Args:

@@ -1,9 +1,9 @@
 import math
 
 import pytest
-from openai.types.chat import ChatCompletion
 
 from infra.errors import InferenceError
+from tasks.model.server.answers import Completion
 from tasks.model.server.scoring import read_logprobs, score
 
 LETTERS = {"A": [1], "B": [2], " A": [3], " B": [4], "Answer": [7, 8]}
@@ -12,13 +12,8 @@ TOKENS = (frozenset({1, 3}), frozenset({2, 4}))
 
 def answer(shares):
     """Make a server's answer that shows tokens as text, with these probabilities."""
-    top = [{"token": token, "logprob": math.log(share), "bytes": None} for token, share in shares]
-    content = [{"token": top[0]["token"], "logprob": top[0]["logprob"], "bytes": None, "top_logprobs": top}]
-    choice = {"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": ""}}
-    choice["logprobs"] = {"content": content if shares else [], "refusal": None}
-    return ChatCompletion.model_validate(
-        {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
-    )
+    top = [{"token": token, "logprob": math.log(share)} for token, share in shares]
+    return Completion.model_validate({"choices": [{"logprobs": {"content": [{"top_logprobs": top}] if top else []}}]})
 
 
 def encode(text):

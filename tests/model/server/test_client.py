@@ -1,0 +1,50 @@
+"""What a server says that is up and is none of OpenAI's kind."""
+
+import contextlib
+
+import pytest
+
+from infra.errors import ConfigurationError
+from infra.server_settings import ServerSettings
+from tasks.model.server.client import ServerClient
+from tests.vllm_server import gate
+
+NOBODY = "http://127.0.0.1:9/v1"
+ANYWHERE = [b"<!doctype html>\n<html>", b"", b"[]", b"null", b'{"error": {"message": "Unexpected endpoint"}}']
+ASKS = {
+    "find_model": lambda client: client.find_model(),
+    "complete": lambda client: client.complete({"messages": []}),
+    "tokenize": lambda client: client.tokenize("A"),
+}
+
+
+@pytest.mark.parametrize(
+    ("ask", "content"),
+    [
+        *((ask, content) for ask in ASKS for content in ANYWHERE),
+        ("find_model", b'{"data": ["shapes"]}'),
+        ("complete", b'{"choices": [null]}'),
+        ("complete", b'{"choices": [{"logprobs": {"content": [{"top_logprobs": [["A", -0.1]]}]}}]}'),
+        ("complete", b'{"choices": [], "usage": {"prompt_tokens": null}}'),
+        ("tokenize", b'{"tokens": "AB"}'),
+        ("tokenize", b'{"tokens": [{"id": 1, "piece": "A"}]}'),
+    ],
+)
+def test_what_answers_otherwise_than_an_api_is_named(ask, content):
+    with gate(NOBODY, lambda _path, _body: (200, content)) as url, contextlib.closing(_client(url)) as client:
+        fault = rf"{url} answers, but not as an OpenAI API does .* server.url \(REELABEL_SERVER_URL\) end in /v1\?"
+        with pytest.raises(ConfigurationError, match=fault):
+            ASKS[ask](client)
+
+
+def test_a_version_is_told_where_there_is_one():
+    for content, expected in ((b'{"version": "0.25.1"}', "0.25.1"), (b"<html>", None), (b'["0.25.1"]', None)):
+        with (
+            gate(NOBODY, lambda _path, _body, said=content: (200, said)) as url,
+            contextlib.closing(_client(url)) as client,
+        ):
+            assert client.find_version() == expected
+
+
+def _client(url):
+    return ServerClient(ServerSettings(url=url, max_attempts=1))
