@@ -258,7 +258,7 @@ def _explained(function: Callable[..., T], cpu_s: int, /, *arguments: Any, **nam
     """Call a function in the child; what it raises becomes the video's own error."""
     # The kernel counts from the child's birth, and each video gets its own share.
     spent_s = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
-    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(spent_s) + cpu_s, resource.RLIM_INFINITY))
+    _limit(resource.RLIMIT_CPU, math.ceil(spent_s) + cpu_s)
     try:
         return function(*arguments, **named)
     except (ReelabelError, MisledError):
@@ -276,8 +276,13 @@ def _become_disposable(memory_mib: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The kernel's own signal at a parent's death comes at the end of the parent's *thread*.
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    limit_bytes = memory_mib * 1024**2
-    resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+    _limit(resource.RLIMIT_AS, memory_mib * 1024**2)
+
+
+def _limit(what: int, wanted: int) -> None:
+    """Limit this process, to no more than its user may have."""
+    _, hard = resource.getrlimit(what)
+    resource.setrlimit(what, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
 def _end_with_parent() -> None:

@@ -1,5 +1,6 @@
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -179,3 +180,29 @@ def _burn(seconds):
     started = time.process_time()
     while time.process_time() - started < seconds:
         pass
+
+
+@pytest.mark.parametrize(
+    ("what", "most"), [(resource.RLIMIT_CPU, 60), (resource.RLIMIT_AS, 3 * 1024**3)], ids=["processor", "memory"]
+)
+def test_limits_of_the_users_own_hold_where_they_are_lower(make_clip, what, most):
+    def limit():
+        resource.setrlimit(what, (most, most))
+
+    command = [sys.executable, "-c", _EXTRACTOR, str(make_clip()), str(what)]
+
+    assert subprocess.check_output(command, preexec_fn=limit, text=True) == f"4 {(most, most)}\n"
+
+
+_EXTRACTOR = """
+import resource, sys
+from pathlib import Path
+from tasks.domain import Sampling
+from tasks.video.limits import Limits
+from tasks.video.pool import DecodePool
+
+if __name__ == "__main__":
+    with DecodePool(processes=1, timeout_s=60, memory_mib=4096) as pool:
+        got = pool.extract(Path(sys.argv[1]), sampling=Sampling(), limits=Limits())
+        print(got.keyframes_in_file, pool._run(resource.getrlimit, int(sys.argv[2])))
+"""
