@@ -97,6 +97,7 @@ class EngineProcess(Lifetime):
 
         Raises:
             ModelError: It cannot be loaded, or not within the time allowed.
+            EngineClosedError: It was closed meanwhile.
         """
         life = self._current()
         try:
@@ -107,6 +108,8 @@ class EngineProcess(Lifetime):
                 f"raise model.start_timeout_s, or see {self._log_path}."
             )
         except _LostError as error:
+            if self._is_closed:
+                raise EngineClosedError(_CLOSED) from None
             fault = f"Cannot load {self._config.model}: {error} See {self._log_path}."
         self._end(life, "it did not load")
         raise ModelError(fault)
@@ -157,6 +160,8 @@ class EngineProcess(Lifetime):
     def _current(self) -> _Life:
         life = self._life
         if life is None:
+            if self._is_closed:
+                raise EngineClosedError(_CLOSED)
             raise EngineLostError("The engine is not running; start it first.")
         return life
 
@@ -246,21 +251,26 @@ class _Life:
         if isinstance(message, EngineInfo):
             restart_ms = 0.0 if self._is_first else (self.heard_s - self._began_s) * 1e3
             self._add_times(EngineTimes(restart_ms=restart_ms))
-            self.info.set_result(message)
-            return
-        self._add_times(message.times)
-        for ticket, reply in message.replies:
-            asked = self._asked[ticket.batch]
-            if asked.take(ticket.place, reply):
-                del self._asked[ticket.batch]
+        else:
+            self._add_times(message.times)
+        with self._lock:
+            if self._end_of:  # whoever waits is told so
+                return
+            if isinstance(message, EngineInfo):
+                self.info.set_result(message)
+                return
+            for ticket, reply in message.replies:
+                asked = self._asked[ticket.batch]
+                if asked.take(ticket.place, reply):
+                    del self._asked[ticket.batch]
 
     def _fail(self, reason: str) -> None:
         with self._lock:
             self._end_of = self._end_of or reason
             lost, self._asked = self._asked, {}
-        lost_error = _LostError(self._end_of)
-        if not self.info.done():
-            self.info.set_exception(lost_error)
+            lost_error = _LostError(self._end_of)
+            if not self.info.done():
+                self.info.set_exception(lost_error)
         for asked in lost.values():
             asked.future.set_exception(lost_error)
 

@@ -3,6 +3,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.errors import EngineLostError, ModelError
+from infra.errors import EngineClosedError, EngineLostError, ModelError
 from tasks.demo.shapes import draw_shape, render_frames
 from tasks.domain import Answer, Sampling
 from tasks.domain.spec import DEFAULT_TEMPLATE
@@ -189,6 +190,44 @@ def test_a_model_that_cannot_be_loaded_is_named(tmp_path):
     with pytest.raises(ModelError, match="Cannot load"):
         engine.wait_ready()
     assert engine.pid is None
+
+
+def test_an_engine_that_is_closed_while_it_loads_is_no_fault_of_its_model(tmp_path):
+    engine = EngineProcess(EngineConfig(model=str(TINY_MODEL)), log_path=tmp_path / "engine.log", start_timeout_s=240)
+    engine.start()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(engine.wait_ready)
+        time.sleep(0.5)
+        engine.close()
+
+        with pytest.raises(EngineClosedError):
+            waiting.result()
+    with pytest.raises(EngineClosedError):
+        engine.ask(Batch(frame_files={"v": frame_file(1)}, questions=(question(),)))
+
+
+class ClosedWhenItAnswers(EngineProcess):
+    """A real engine that is closed just when its first answer has come and was not yet handed on."""
+
+    closing = None
+
+    def _add_times(self, times):
+        super()._add_times(times)
+        life = self._life
+        if life is not None and life.info.done():
+            self.closing = threading.Thread(target=self.close)
+            self.closing.start()
+            while life._asked:
+                time.sleep(0.001)
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_answers_that_come_while_the_engine_is_closed_are_left(tmp_path):
+    config = EngineConfig(model=str(TINY_MODEL))
+    with ClosedWhenItAnswers(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
+        with pytest.raises(EngineClosedError):
+            engine.ask(Batch(frame_files={"v": frame_file(1)}, questions=(question(),)))
+        engine.closing.join()
 
 
 def test_a_killed_engine_is_noticed_and_can_be_started_again(engine):
