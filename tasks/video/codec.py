@@ -96,12 +96,12 @@ def decode_each(
     if len(codecs) == 1:
         yield from (decode_alone(codecs[0], packet) for packet in packets)
         return
+    # The first packet is for the first decoder: where that is the stream's own, it alone knows of a rotation.
+    fresh = iter(codecs)
     idle: SimpleQueue[VideoCodecContext] = SimpleQueue()
-    for codec in codecs:
-        idle.put(codec)
 
-    def decode(packet: Packet[VideoStream]) -> VideoFrame:
-        codec = idle.get()
+    def decode(packet: Packet[VideoStream], codec: VideoCodecContext | None) -> VideoFrame:
+        codec = codec or idle.get()
         try:
             return decode_alone(codec, packet)
         finally:
@@ -110,7 +110,7 @@ def decode_each(
     waiting: deque[Future[VideoFrame]] = deque()
     with ThreadPoolExecutor(len(codecs)) as threads:
         for packet in packets:
-            waiting.append(threads.submit(decode, packet))
+            waiting.append(threads.submit(decode, packet, next(fresh, None)))
             if len(waiting) > _WAITING_PER_THREAD * len(codecs):  # decoded frames are large
                 yield waiting.popleft().result()
         while waiting:

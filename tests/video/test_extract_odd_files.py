@@ -4,6 +4,7 @@ import random
 import shutil
 from dataclasses import replace
 from fractions import Fraction
+from queue import LifoQueue
 
 import av
 import numpy as np
@@ -16,6 +17,7 @@ from benchmarks.media.matrix import Cell
 from benchmarks.media.recipe import make_clip as make_recipe
 from infra.errors import NoVideoStreamError, VideoMissingError, VideoUnreadableError
 from tasks.domain import Sampling
+from tasks.video import codec as codec_module
 from tasks.video.extract import extract_keyframes
 from tasks.video.keyframes import NO_PTS
 from tasks.video.limits import Limits
@@ -146,6 +148,16 @@ def test_rotation_is_applied_unless_native(make_clip, rotation_deg, turns):
     np.testing.assert_array_equal(got.images, np.rot90(upright.images, turns, axes=(1, 2)))
     assert got.rotation_deg == extract(path, native=True).rotation_deg == turns * 90
     assert extract(path, native=True).images.shape[1:] == (84, 168, 3)
+
+
+def test_several_decoders_show_a_rotated_clip_as_one_does(make_clip, monkeypatch):
+    monkeypatch.setattr(codec_module, "SimpleQueue", LifoQueue)  # the last decoder is as idle as the first
+    path = make_clip("rotated.mp4", size=(168, 84), rotation_deg=90)
+
+    got = extract(path, threads=3)
+
+    assert (got.method, got.rotation_deg) == ("index", 90)
+    np.testing.assert_array_equal(got.images, extract(path).images)
 
 
 def test_frames_that_change_their_size_cannot_be_native(make_clip, tmp_path):
