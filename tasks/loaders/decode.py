@@ -18,6 +18,7 @@ from tasks.frames.packets import with_pixels
 from tasks.loaders.decoders import Decoders
 from tasks.video.extract import extract_keyframes
 from tasks.video.limits import Limits
+from tasks.video.unreadable import decoding_errors
 
 if TYPE_CHECKING:
     from tasks.frames.file import FrameFile
@@ -45,11 +46,13 @@ def decode_video(data: bytes, **options: Any) -> Keyframes:  # noqa: ANN401
     """
     sampling = _sampling(options)
     pool = _pool()
-    extract = extract_keyframes if pool is None else pool.extract
     with tempfile.NamedTemporaryFile(prefix="reelabel-") as file:
         file.write(data)
         file.flush()
-        return extract(Path(file.name), sampling=sampling, limits=Limits())
+        if pool is not None:
+            return pool.extract(Path(file.name), sampling=sampling, limits=Limits())
+        with decoding_errors():
+            return extract_keyframes(Path(file.name), sampling=sampling, limits=Limits())
 
 
 def is_frame_file(data: bytes) -> bool:

@@ -21,13 +21,11 @@ from infra.errors import (
     DecoderCrashedError,
     DecodersLostError,
     DecoderTimeoutError,
-    ReelabelError,
-    VideoUnreadableError,
 )
 from tasks.domain.segment import WHOLE
 from tasks.video.extract import extract_by_ranges, extract_keyframes
 from tasks.video.handover import pack, unpack
-from tasks.video.misled import MisledError
+from tasks.video.unreadable import decoding_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -259,16 +257,13 @@ def _explained(function: Callable[..., T], cpu_s: int, /, *arguments: Any, **nam
     # The kernel counts from the child's birth, and each video gets its own share.
     spent_s = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
     _limit(resource.RLIMIT_CPU, math.ceil(spent_s) + cpu_s)
-    try:
-        return function(*arguments, **named)
-    except (ReelabelError, MisledError):
-        raise
-    except MemoryError:
-        raise DecoderCrashedError(
-            "Decoding needed more memory than extract.memory_mib; raise it if the video is good.",
-        ) from None
-    except Exception as error:  # noqa: BLE001 - whatever a decoder or scaler raises lies in this video's bytes
-        raise VideoUnreadableError(f"The video cannot be decoded ({type(error).__name__}: {error}).") from None
+    with decoding_errors():
+        try:
+            return function(*arguments, **named)
+        except MemoryError:
+            raise DecoderCrashedError(
+                "Decoding needed more memory than extract.memory_mib; raise it if the video is good.",
+            ) from None
 
 
 def _become_disposable(memory_mib: int) -> None:

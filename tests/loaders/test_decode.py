@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import av
 import numpy as np
 import pytest
 
@@ -95,6 +96,21 @@ def test_an_option_that_cannot_be_is_named(make_clip, options, words):
 def test_bytes_of_no_video_are_refused():
     with pytest.raises(VideoUnreadableError, match="cannot open the video"):
         decode.decode_video(b"This is no video.", num_frames=4)
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_a_video_that_no_scaler_takes_is_refused_in_every_place(tmp_path, monkeypatch, processes):
+    monkeypatch.setenv(decode.PROCESSES, processes)
+    path = tmp_path / "packed.nut"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("rawvideo", rate=5)
+        stream.width, stream.height, stream.pix_fmt = 32, 32, "rgb4"
+        frame = av.VideoFrame(32, 32, "rgb4")
+        frame.pts = 0
+        container.mux([*stream.encode(frame), *stream.encode()])
+
+    with pytest.raises(VideoUnreadableError, match="cannot be decoded"):
+        decode.decode_video(path.read_bytes(), num_frames=4)
 
 
 def test_a_frame_file_of_packets_is_decoded_where_there_are_processes_for_it(make_clip, tmp_path, pool):
