@@ -11,7 +11,7 @@ from functools import lru_cache
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, TypeVar
 
-from urllib3.exceptions import MaxRetryError
+from urllib3.exceptions import InvalidHeader, MaxRetryError
 from urllib3.util import Retry
 
 from infra.errors import RangesIgnoredError, StoreUnavailableError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from urllib3 import PoolManager
+    from urllib3 import BaseHTTPResponse, PoolManager
 
     from infra.settings import WebSettings
     from infra.web_answer import Answer
@@ -123,7 +123,7 @@ class Web:
                         f"{show_uri(uri)} could not be read in {self._settings.max_attempts} attempts ({error}); "
                         "try again later."
                     ) from error
-                retries.sleep(error.response)
+                _wait(retries, error.response)
 
     @contextmanager
     def _ask(self, uri: str, first: int, last: int | None, *, deadline: float) -> Iterator[Answer]:
@@ -139,6 +139,13 @@ class Web:
             ) as answer,
         ):
             yield answer
+
+
+def _wait(retries: Retry, response: BaseHTTPResponse | None) -> None:
+    try:
+        retries.sleep(response)
+    except (InvalidHeader, ValueError, OverflowError):  # its Retry-After says nothing
+        retries.sleep()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,8 @@ _WITH_CONTENT = {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT, HTTPStatus.REQUESTED
 _PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 # Bytes as they are: a compressed transfer has no ranges, and could be a bomb.
 _HEADERS = {"User-Agent": "Reelabel", "Accept": "*/*", "Accept-Encoding": "identity"}
+# Postgres stores no NUL. A header is Latin-1, so that no other one reads like these.
+_PICTURES = {code: 0x2400 + code for code in range(32)} | {0x7F: 0x2421}
 
 
 class TryLaterError(Exception):
@@ -189,7 +191,7 @@ def _understand(response: BaseHTTPResponse, uri: str, deadline: float) -> Answer
         uri=uri,
         start=start,
         size_bytes=size_bytes,
-        fingerprint=f"http:{size_bytes}:{version}" if version and size_bytes is not None else None,
+        fingerprint=f"http:{size_bytes}:{version.translate(_PICTURES)}" if version and size_bytes is not None else None,
         deadline=deadline,
         response=response,
     )

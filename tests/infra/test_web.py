@@ -158,6 +158,18 @@ def test_a_replaced_object_is_not_the_one_that_was_looked_at(server, store):
             read()
 
 
+@pytest.mark.parametrize("tells", [pytest.param("ETag", id="etag"), pytest.param("Last-Modified", id="time")])
+def test_a_version_with_control_characters_can_be_stored_and_is_told_from_others(server, store, tells):
+    versions = ["a\0", "a\x01", "a\x7f", "a%00", "a\\0", "a"]
+    uris = [server.add(f"/version-{i}", body=BODY, etags=(), headers={tells: v}) for i, v in enumerate(versions)]
+
+    infos = [store.stat(uri) for uri in uris]
+
+    assert all(info.fingerprint.isprintable() for info in infos)
+    assert len({info.fingerprint for info in infos}) == len(versions)
+    assert all(store.read(info.uri, fingerprint=info.fingerprint) == BODY for info in infos)
+
+
 def test_a_body_shorter_than_its_header_claims_is_not_taken_for_whole(server, store):
     uri = server.add("/claims-more", body=BODY, ranges=False, claimed_bytes=len(BODY) + 1)
 
@@ -184,6 +196,23 @@ def test_a_size_limit_holds_whatever_the_header_claims(server, store, tmp_path):
 
 def test_a_server_that_fails_for_a_moment_is_asked_again(server, store):
     uri = server.add("/moment", body=BODY, statuses=(503, 429), headers={"Retry-After": "0"})
+
+    assert store.read(uri) == BODY
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        pytest.param("1.5", id="fraction"),
+        pytest.param("-5", id="negative"),
+        pytest.param("soon", id="word"),
+        pytest.param("9" * 5000, id="digits"),
+        pytest.param("Wed, 21 Oct 10000 07:28:00 GMT", id="year"),
+        pytest.param("Wed, 21 Oct 99999999999999999999 07:28:00 GMT", id="no year"),
+    ],
+)
+def test_a_retry_after_that_says_nothing_is_passed_over(server, store, wish):
+    uri = server.add("/wish", body=BODY, statuses=(503, 429), headers={"Retry-After": wish})
 
     assert store.read(uri) == BODY
 
