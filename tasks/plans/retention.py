@@ -44,7 +44,7 @@ def remove_plans(
             connection.execute(delete(PLAN).where(PLAN.c.plan_id.in_(gone)))
     known, before, files = {str(plan_id) for plan_id in stay}, datetime.now(UTC) - age, 0
     for info in objects.list(f"{root_uri.rstrip('/')}/plans"):
-        if _is_old(info, before) and info.uri.split("/")[-2] not in known:
+        if _is_old(info, before) and _plan_of(info.uri) not in known:
             files += 1
             if not dry_run:
                 objects.remove(info.uri)
@@ -55,6 +55,11 @@ def _is_over(age: timedelta) -> ColumnElement[bool]:
     leased = exists().where(SHARD.c.plan_id == PLAN.c.plan_id, SHARD.c.lease_until > func.now())
     abandoned = (PLAN.c.state == "open") & (PLAN.c.created_at < func.now() - age) & ~leased
     return abandoned | (PLAN.c.ended_at < func.now() - age)
+
+
+def _plan_of(uri: str) -> str:
+    # A listing may spell the root otherwise than the settings do.
+    return uri.rpartition("/plans/")[2].partition("/")[0]
 
 
 def _is_old(info: ObjectInfo, before: datetime) -> bool:

@@ -1,6 +1,5 @@
 import os
 from datetime import timedelta
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -50,18 +49,20 @@ def test_plans_go_that_are_over_or_abandoned_with_their_files(engine, make_plan,
     lease(engine, worked_on)
     nobodys = uuid4()
     for plan_id in (ended.plan_id, abandoned.plan_id, worked_on.plan_id, new.plan_id, nobodys):
-        path = tmp_path / "plans" / str(plan_id) / "0000.arrow"
-        path.parent.mkdir(parents=True)
-        path.touch()
-        os.utime(path, (0, 0))
+        for name in ("0000.arrow", "extracted/000000.json"):
+            path = tmp_path / "plans" / str(plan_id) / name
+            path.parent.mkdir(parents=True)
+            path.touch()
+            os.utime(path, (0, 0))
 
     would = remove_plans(engine, STORE, root_uri=tmp_path.as_uri(), age=WEEK, dry_run=True)
     went = remove_plans(engine, STORE, root_uri=tmp_path.as_uri(), age=WEEK)
 
-    assert would == went == (2, 3)
+    assert would == went == (2, 6)
     assert {plan.plan_id for plan in open_plans(engine)} == {worked_on.plan_id, new.plan_id}
-    left = {Path(info.uri).parent.name for info in STORE.list(f"{tmp_path.as_uri()}/plans")}
-    assert left == {str(worked_on.plan_id), str(new.plan_id)}
+    left = [info.uri.removeprefix(f"{tmp_path.as_uri()}/plans/") for info in STORE.list(f"{tmp_path.as_uri()}/plans")]
+    standing = sorted(str(plan.plan_id) for plan in (worked_on, new))
+    assert left == [f"{plan}/{name}" for plan in standing for name in ("0000.arrow", "extracted/000000.json")]
 
 
 def test_a_plans_standing_says_what_waits_for_what(engine, make_plan):
