@@ -11,7 +11,7 @@ import os
 from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network  # noqa: TC003 - read at run time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -34,6 +34,7 @@ from infra.template import check_template
 from infra.upkeep_settings import KeepSettings, NotifySettings
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
 CONFIG_VARIABLE = "REELABEL_CONFIG"
@@ -73,7 +74,9 @@ class DatabaseSettings(Section):
         float, Field(gt=0, le=3600, description="Seconds that choosing jobs by --where may take.")
     ] = 60
     connect_timeout_s: Annotated[int, Field(ge=1, le=300, description="Seconds to wait for a connection.")] = 10
-    pool_size: Annotated[int, Field(ge=1, le=64, description="Connections held open by one process.")] = 4
+    pool_size: Annotated[
+        int, Field(ge=2, le=64, description="Connections held open by one process; planning a run takes two at once.")
+    ] = 4
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
@@ -332,6 +335,15 @@ class ModelSettings(PromptChoice):
         return str(folder.absolute()) if folder and folder.is_dir() else name
 
 
+class _Environment(EnvSettingsSource):
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:  # noqa: ANN401
+        """Leave what is no JSON as it is, for the field itself to be named as wrong."""
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError:
+            return value
+
+
 class Settings(BaseSettings):
     """Every setting, by section."""
 
@@ -369,18 +381,18 @@ class Settings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's signature
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's signature
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments win over the environment, which wins over files of secrets, and those over the settings file."""
         files = file_variables(settings_cls, prefix=_PREFIX)
         secrets = InitSettingsSource(settings_cls, read_files(files))
-        if isinstance(env_settings, EnvSettingsSource):  # the names of those files are no settings
-            variables = env_settings.env_vars.items()
-            env_settings.env_vars = {name: value for name, value in variables if name.upper() not in files}
+        environment = _Environment(settings_cls)
+        variables = environment.env_vars.items()  # the names of those files are no settings
+        environment.env_vars = {name: value for name, value in variables if name.upper() not in files}
         file = TomlConfigSettingsSource(settings_cls, toml_file=config_file())
-        return init_settings, env_settings, secrets, file
+        return init_settings, environment, secrets, file
 
 
 def config_file() -> Path:
@@ -422,7 +434,9 @@ def _refuse_unknown_variables() -> None:
 
 def _explain(fault: ErrorDetails) -> str:
     where = ".".join(str(part) for part in fault["loc"])
+    variable = _PREFIX + where.replace(".", "_").upper()
     message = {
+        "tuple_type": f'{fault.get("input")!r} is no list; write one as ["a", "b"], in {variable} as JSON',
         "extra_forbidden": "unknown setting",
         "string_pattern_mismatch": f"{fault.get('input')!r} has not the form it must have; `reelabel config` shows it",
     }.get(fault["type"], fault["msg"].removeprefix("Value error, "))

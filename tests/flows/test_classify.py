@@ -9,12 +9,14 @@ import time
 import httpx
 import polars as pl
 import pytest
+from annotated_types import Ge
 from sqlalchemy import func, select
 
 from infra.database import connect
 from infra.embedded import export
 from infra.login import login_headers
 from infra.objects import ObjectStore
+from infra.settings import DatabaseSettings
 from tasks.demo.clips import make_demo
 from tasks.domain import Part
 from tasks.model.identity import TINY_MODEL
@@ -246,6 +248,16 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, 
     ended_before = int(re.search(r"151 \((\d+) ended before\)", again.stdout)[1])
     assert before <= ended_before <= before + 7  # a shard's failures ended with its labels
     assert "Reconciled: 151 jobs = 144 labels + 7 failures." in again.stdout
+
+
+def test_the_fewest_connections_that_may_be_set_are_enough(environment, manifest):
+    (fewest,) = (each.ge for each in DatabaseSettings.model_fields["pool_size"].metadata if isinstance(each, Ge))
+    few = environment | {"REELABEL_DATABASE_POOL_SIZE": str(fewest), "REELABEL_DATABASE_CONNECT_TIMEOUT_S": "1"}
+
+    run, again = (reelabel(few, "classify", manifest, "--dataset", "connections") for _ in range(2))
+
+    for each in (run, again):
+        assert "Reconciled: 151 jobs = 144 labels + 7 failures." in each.stdout, each.stderr
 
 
 def test_a_manifest_of_the_same_name_does_not_replace_labels(environment, manifest, tmp_path):

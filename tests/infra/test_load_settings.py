@@ -27,6 +27,13 @@ def clean(monkeypatch, tmp_path):
         ("REELABEL_NIGHTLY_TIMEZONE", "Mars/One", "nightly.timezone: there is no time zone 'Mars/One'"),
         ("REELABEL_NIGHTLY_CRON", "every night", "nightly.cron: 'every night' is no schedule"),
         ("REELABEL_SAMPLING_NUM_FRAMES", "0", "sampling.num_frames: Input should be greater than or equal to 1"),
+        ("REELABEL_DATABASE_POOL_SIZE", "1", "database.pool_size: Input should be greater than or equal to 2"),
+        *(
+            (f"REELABEL_{name}", "*.example.com", f'no list; write one as ["a", "b"], in REELABEL_{name} as JSON.')
+            for name in ("WEB_ALLOW_HOSTS", "WEB_ALLOW_NETWORKS", "EXTRACT_ALLOW_ROOTS", "SAMPLING_STILL_TASKS")
+        ),
+        ("REELABEL_WEB_ALLOW_HOSTS", "a,b", "web.allow_hosts: 'a,b' is no list"),
+        ("REELABEL_WEB_ALLOW_HOSTS", "", "web.allow_hosts: '' is no list"),
     ],
 )
 def test_a_wrong_variable_is_named(monkeypatch, name, value, message):
@@ -43,6 +50,25 @@ def test_an_unknown_field_of_the_file_is_named(tmp_path):
 
     with pytest.raises(ConfigurationError, match=r"store\.url: unknown setting"):
         load_settings()
+
+
+def test_a_list_is_json_in_the_environment(monkeypatch):
+    monkeypatch.setenv("REELABEL_WEB_ALLOW_HOSTS", '["*.example.com"]')
+
+    assert load_settings().web.allow_hosts == ("*.example.com",)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("[web]\nallow_hosts = 'a'\n", "web.allow_hosts: 'a' is no list"), ("a = [", "It must be TOML.")],
+)
+def test_what_is_wrong_with_the_file_is_said(tmp_path, content, message):
+    (tmp_path / "reelabel.toml").write_text(content)
+
+    with pytest.raises(ConfigurationError) as raised:
+        load_settings()
+
+    assert message in raised.value.message
 
 
 def test_a_model_folder_holds_from_any_working_folder(monkeypatch, tmp_path):
