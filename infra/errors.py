@@ -38,6 +38,7 @@ ReelabelError
 │   └── ManifestMissingError            manifest_missing
 ├── ModelError                      the model cannot be loaded: the run cannot go on
 └── ConfigurationError              a setting, a service or a password is wrong
+    └── ObjectRefusedError              one object is refused, though the login is known
 
 Each carries one message, so that it pickles, and a `code` that never changes once released.
 """
@@ -312,3 +313,7 @@ class ConfigurationError(ReelabelError):
     """A setting, a service or a password is wrong."""
 
     code = "configuration"
+
+
+class ObjectRefusedError(ConfigurationError):
+    """The store knows who asks, and refuses this object; perhaps it alone."""

@@ -19,7 +19,13 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as NoConnectionError
 
-from infra.errors import ConfigurationError, ObjectMissingError, ReelabelError, StoreUnavailableError
+from infra.errors import (
+    ConfigurationError,
+    ObjectMissingError,
+    ObjectRefusedError,
+    ReelabelError,
+    StoreUnavailableError,
+)
 from infra.object_info import changed
 
 if TYPE_CHECKING:
@@ -28,6 +34,12 @@ if TYPE_CHECKING:
 BROKEN_OFF = (IncompleteReadError, ResponseStreamingError)
 _NO_ANSWER = (NoConnectionError, HTTPClientError, ReadTimeoutError, *BROKEN_OFF)
 _RETRIED = {HTTPStatus.CONFLICT, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+_KEY_FAULT = "KMS."
+# The login is refused, whatever it asks for.
+_LOGIN_REFUSED = {
+    *("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSecurity", "RequestTimeTooSkewed"),
+    *("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "AccountProblem", "NotSignedUp"),
+}
 
 
 def status_code(error: ClientError) -> int:
@@ -75,15 +87,24 @@ def _refusal(error: ClientError, uri: str, where: str) -> ReelabelError:
         return ObjectMissingError(f"No object stands at {uri}; check the bucket and the key.")
     if status == HTTPStatus.NOT_FOUND:
         return ConfigurationError(f"{where} has no bucket for {uri}; make it, or correct store.uri.")
-    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        return ConfigurationError(
-            f"{where} refuses {uri} ({code}); check store.access_key_id, store.secret_access_key and what they allow."
-        )
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} or code.startswith(_KEY_FAULT):
+        return _not_allowed(status, code, uri, where)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _RETRIED:
         return StoreUnavailableError(f"{where} failed for {uri} ({code}, HTTP {status}) after all attempts; try again.")
     return ConfigurationError(
         f"{where} does not take the request for {uri} ({code}, HTTP {status}); "
         "check store.endpoint_url and store.region."
+    )
+
+
+def _not_allowed(status: int, code: str, uri: str, where: str) -> ConfigurationError:
+    if code == "InvalidObjectState":
+        return ObjectRefusedError(f"{uri} is archived ({code}); restore it to a storage class that can be read.")
+    if code.startswith(_KEY_FAULT):
+        return ObjectRefusedError(f"{where} cannot use the encryption key of {uri} ({code}); check that key.")
+    is_login = status == HTTPStatus.UNAUTHORIZED or code in _LOGIN_REFUSED
+    return (ConfigurationError if is_login else ObjectRefusedError)(
+        f"{where} refuses {uri} ({code}); check store.access_key_id, store.secret_access_key and what they allow."
     )
 
 

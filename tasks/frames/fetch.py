@@ -24,7 +24,7 @@ from tasks.domain.segment import WHOLE
 from tasks.frames.copies import Copies
 from tasks.frames.key import index_key
 from tasks.frames.packets import gather_packets, prove_packets
-from tasks.frames.remote import RemoteVideo
+from tasks.frames.remote import RemoteVideo, own_refusal
 from tasks.video.misled import MisledError
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Fetcher:
 
     def _fetch_whole(self, info: ObjectInfo, wasted_bytes: int) -> Fetched:
         started = time.perf_counter()
-        with self.copies.hold(self.objects, info, max_bytes=self.limits.max_video_bytes) as copy:
+        with own_refusal(), self.copies.hold(self.objects, info, max_bytes=self.limits.max_video_bytes) as copy:
             fetch_ms = (time.perf_counter() - started) * 1e3
             return self._decode(copy.path, fetch_ms=fetch_ms, bytes_fetched=wasted_bytes + copy.bytes_fetched)
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from infra.errors import ObjectRefusedError, VideoRefusedError
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from infra.objects import ObjectInfo, ObjectStore
 
 
@@ -32,5 +37,20 @@ class RemoteVideo:
         Raises:
             ObjectError: It is gone, replaced, or given whole only.
             StoreUnavailableError: The store does not answer.
+            VideoRefusedError: It may not be read.
         """
-        return self.objects.read_range(self.info.uri, start=start, size=size, fingerprint=self.info.fingerprint)
+        with own_refusal():
+            return self.objects.read_range(self.info.uri, start=start, size=size, fingerprint=self.info.fingerprint)
+
+
+@contextmanager
+def own_refusal() -> Iterator[None]:
+    """Let a video that may be looked at, but not read, fail alone: the store gives others.
+
+    Raises:
+        VideoRefusedError: Instead of an ObjectRefusedError.
+    """
+    try:
+        yield
+    except ObjectRefusedError as error:
+        raise VideoRefusedError(error.message) from None

@@ -10,7 +10,7 @@ _HEAD_END = b"\r\n\r\n"
 
 
 class Gate:
-    """Passes TCP on; for a while it may be slow, refuse, answer HTTP errors, or cut bodies in half.
+    """Passes TCP on; for a while it may be slow, refuse, answer errors of HTTP or S3, or cut bodies in half.
 
     Attributes:
         port: Where it listens.
@@ -29,6 +29,7 @@ class Gate:
         self.port = self._listener.getsockname()[1]
         self._delay_s = 0.0
         self._status = 0
+        self._refused, self._refusal = b"", b""
         self._is_shut = False
         self.cuts_left = 0
         self._open = set()
@@ -54,6 +55,15 @@ class Gate:
         finally:
             self._status = 0
             self.drop()
+
+    @contextmanager
+    def refusing(self, start, status, code):
+        """Answer requests that begin so, such as `GET /bucket/key`, as S3 answers what it does not allow."""
+        self._refused, self._refusal = start.encode(), _refusal(status, code)
+        try:
+            yield
+        finally:
+            self._refused = b""
 
     @contextmanager
     def shut(self):
@@ -129,6 +139,9 @@ class Gate:
             while data := source.recv(_CHUNK_BYTES):
                 if self._delay_s:
                     time.sleep(self._delay_s)
+                if not is_answer and self._refused and data.startswith(self._refused):
+                    source.sendall(self._refusal)
+                    continue
                 if is_answer and self.cuts_left and _has_body(data):
                     self.cuts_left -= 1
                     body_at = data.index(_HEAD_END) + len(_HEAD_END)
@@ -137,6 +150,12 @@ class Gate:
                 sink.sendall(data)
         with suppress(OSError):
             sink.shutdown(socket.SHUT_RDWR)
+
+
+def _refusal(status, code):
+    body = f"<Error><Code>{code}</Code><Message>No.</Message></Error>"
+    head = f"HTTP/1.1 {status} Refused\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
+    return (head + body).encode()
 
 
 def _has_body(data):

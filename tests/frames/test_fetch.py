@@ -1,9 +1,12 @@
 """Videos on a real S3 server, read in parts."""
 
+from dataclasses import replace
+from urllib.parse import urlsplit
+
 import numpy as np
 import pytest
 
-from infra.errors import VideoChangedError, VideoUnavailableError
+from infra.errors import ConfigurationError, VideoChangedError, VideoRefusedError, VideoUnavailableError
 from infra.objects import ObjectStore
 from infra.settings import StoreSettings, WebSettings
 from tasks.domain import Sampling
@@ -14,6 +17,7 @@ from tasks.frames.key import index_key
 from tasks.video.extract import extract_keyframes
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
+from tests.chaos.gate import Gate
 from tests.infra.web_server import serving
 
 
@@ -100,6 +104,70 @@ def test_a_video_replaced_while_it_is_read_is_an_error(fetcher, put, clip, objec
 
     with pytest.raises(VideoChangedError):
         fetcher.fetch(info)
+
+
+@pytest.fixture
+def gate(store_settings):
+    gate = Gate(urlsplit(store_settings.endpoint_url).port)
+    yield gate
+    gate.close()
+
+
+@pytest.fixture
+def behind(gate, fetcher, store_settings):
+    """The fetcher, with the store behind the gate."""
+    there = store_settings.model_copy(update={"endpoint_url": f"http://127.0.0.1:{gate.port}"})
+    objects = ObjectStore(there)
+    return replace(fetcher, objects=objects, cache=FrameCache(objects, f"{store_settings.uri}/cache"))
+
+
+def path_of(uri):
+    return uri.removeprefix("s3:/")
+
+
+WAYS = pytest.mark.parametrize("parts_from_bytes", [0, 1 << 40], ids=["in parts", "whole"])
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        (403, "InvalidObjectState", "is archived"),
+        (403, "AccessDenied", "refuses"),
+        (400, "KMS.DisabledException", "encryption key"),
+    ],
+)
+def test_a_video_that_may_be_looked_at_and_not_read_fails_alone(
+    behind, gate, put, clip, parts_from_bytes, status, code, message
+):
+    fetcher, info = replace(behind, parts_from_bytes=parts_from_bytes), put(clip)
+
+    with gate.refusing(f"GET {path_of(info.uri)}", status, code):
+        assert fetcher.objects.stat(info.uri) == info
+        with pytest.raises(VideoRefusedError, match=rf"{message}.*{code}"):
+            fetcher.fetch(info)
+
+    assert len(fetcher.fetch(info).keyframes.images) == 4
+
+
+@WAYS
+@pytest.mark.parametrize("code", ["InvalidAccessKeyId", "SignatureDoesNotMatch"])
+def test_a_refused_login_is_no_videos_fault(behind, gate, put, clip, parts_from_bytes, code):
+    info = put(clip)
+
+    with gate.refusing(f"GET {path_of(info.uri)}", 403, code), pytest.raises(ConfigurationError, match=code):
+        replace(behind, parts_from_bytes=parts_from_bytes).fetch(info)
+
+
+@pytest.mark.parametrize("verb", ["GET", "PUT"])
+def test_a_cache_that_may_not_be_used_is_no_videos_fault(behind, gate, put, clip, store_settings, verb):
+    info = put(clip)
+
+    with (
+        gate.refusing(f"{verb} {path_of(store_settings.uri)}/cache/", 403, "AccessDenied"),
+        pytest.raises(ConfigurationError, match=r"/cache/.*AccessDenied"),
+    ):
+        behind.fetch(info)
 
 
 def test_a_server_that_falls_silent_is_at_fault_and_not_the_video(clip):
