@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tasks.model.identity import TINY_MODEL
+from benchmarks.weightless import tiny_config, write_weightless
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-_AS_THEY_ARE = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
-# A file of safetensors that holds none: the folder passes for a model, its weights are made up at the start.
-_NO_WEIGHTS = (2).to_bytes(8, "little") + b"{}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +43,7 @@ class Architecture:
 
 
 _HEAD = 64
+_MIN_PIXELS = 28 * 28
 
 MEDIUM = Architecture(
     name="qwen2.5-vl-100m",
@@ -70,18 +65,16 @@ def write_architecture(architecture: Architecture, folder: Path) -> Path:
         architecture: What to write.
         folder: Where folders of architectures are; the model's own is made in it.
     """
-    model = folder / architecture.name
-    model.mkdir(parents=True, exist_ok=True)
-    for name in _AS_THEY_ARE:
-        shutil.copyfile(TINY_MODEL / name, model / name)
-    _write_json(model / "config.json", _config(architecture))
-    _write_json(model / "processor_config.json", _processor(architecture))
-    (model / "model.safetensors").write_bytes(_NO_WEIGHTS)
-    return model
+    return write_weightless(
+        folder / architecture.name,
+        _config(architecture),
+        min_pixels=_MIN_PIXELS,
+        max_pixels=architecture.max_pixels,
+    )
 
 
 def _config(wanted: Architecture) -> dict[str, Any]:
-    config = json.loads((TINY_MODEL / "config.json").read_text())
+    config = tiny_config()
     config["dtype"] = wanted.dtype
     config["text_config"] |= {
         "hidden_size": wanted.hidden,
@@ -101,15 +94,4 @@ def _config(wanted: Architecture) -> dict[str, Any]:
         "out_hidden_size": wanted.hidden,
         "fullatt_block_indexes": [wanted.vision_layers - 1],
     }
-    return dict(config)
-
-
-def _processor(wanted: Architecture) -> dict[str, Any]:
-    config = json.loads((TINY_MODEL / "processor_config.json").read_text())
-    for part in ("image_processor", "video_processor"):
-        config[part]["size"] = {"shortest_edge": 28 * 28, "longest_edge": wanted.max_pixels}
-    return dict(config)
-
-
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n")
+    return config

@@ -6,19 +6,14 @@ Measures are those of Qwen's own config.json and preprocessor_config.json (Qwen2
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tasks.model.identity import TINY_MODEL
+from benchmarks.weightless import tiny_config, write_weightless
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_AS_THEY_ARE = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
-# A file of safetensors that holds none: the folder passes for a model, its weights are made up.
-_NO_WEIGHTS = (2).to_bytes(8, "little") + b"{}"
 _MIN_PIXELS, _MAX_PIXELS = 128 * 28 * 28, 768 * 28 * 28
 _VISION = {
     "depth": 32,
@@ -76,18 +71,11 @@ QWEN_3B = Qwen(
 
 def write_qwen(qwen: Qwen, folder: Path) -> Path:
     """Write a model folder below another; gives it back."""
-    model = folder / qwen.name
-    model.mkdir(parents=True, exist_ok=True)
-    for name in _AS_THEY_ARE:
-        shutil.copyfile(TINY_MODEL / name, model / name)
-    _write_json(model / "config.json", _config(qwen))
-    _write_json(model / "processor_config.json", _processor())
-    (model / "model.safetensors").write_bytes(_NO_WEIGHTS)
-    return model
+    return write_weightless(folder / qwen.name, _config(qwen), min_pixels=_MIN_PIXELS, max_pixels=_MAX_PIXELS)
 
 
 def _config(qwen: Qwen) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((TINY_MODEL / "config.json").read_text())
+    config = tiny_config()
     text = config["text_config"] | {
         "hidden_size": qwen.hidden,
         "intermediate_size": qwen.intermediate,
@@ -110,14 +98,3 @@ def _config(qwen: Qwen) -> dict[str, Any]:
         "text_config": text,
         "vision_config": vision,
     }
-
-
-def _processor() -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((TINY_MODEL / "processor_config.json").read_text())
-    for part in ("image_processor", "video_processor"):
-        config[part]["size"] = {"shortest_edge": _MIN_PIXELS, "longest_edge": _MAX_PIXELS}
-    return config
-
-
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n")
