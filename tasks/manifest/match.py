@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
@@ -11,8 +12,6 @@ from infra.errors import ManifestMissingError, ObjectMissingError
 from tasks.domain.digest import digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from infra.objects import ObjectInfo, ObjectStore
 
 _GLOB_CHARACTERS = "*?["
@@ -22,7 +21,7 @@ def matching_files(uri: str, objects: ObjectStore) -> list[str]:
     """List the URIs of a manifest's files, in the order of their names.
 
     Args:
-        uri: One file, or glob of files, local or `s3://`.
+        uri: One file, or glob of files, local or `s3://`; a file that is called so is taken alone.
         objects: Where `s3://` leads.
 
     Raises:
@@ -40,7 +39,7 @@ def matching_files(uri: str, objects: ObjectStore) -> list[str]:
 def find_manifests(uri: str, objects: ObjectStore) -> list[ObjectInfo]:
     """Look at a manifest's file, or the files that its glob matches; none is no error."""
     if _is_glob(uri) and objects.local_path(uri) is None:
-        return list(_matching_objects(uri, objects))
+        return _matching_objects(uri, objects)
     try:
         return [objects.stat(part) for part in matching_files(uri, objects)]
     except (ManifestMissingError, ObjectMissingError):
@@ -53,6 +52,8 @@ def manifest_fingerprint(uri: str, objects: ObjectStore) -> str:
 
 
 def _matching_files(pattern: Path) -> list[str]:
+    if os.path.isfile(pattern):  # noqa: PTH113 - unlike Path's, bears a name that is too long
+        return [str(pattern)]
     return [name for name in glob(str(pattern)) if Path(name).is_file()]  # noqa: PTH207 - takes absolute patterns too
 
 
@@ -60,8 +61,10 @@ def _is_glob(uri: str) -> bool:
     return any(character in uri for character in _GLOB_CHARACTERS)
 
 
-def _matching_objects(uri: str, objects: ObjectStore) -> Iterator[ObjectInfo]:
+def _matching_objects(uri: str, objects: ObjectStore) -> list[ObjectInfo]:
     first = min(uri.find(character) for character in _GLOB_CHARACTERS if character in uri)
     folder = uri[:first].rpartition("/")[0]
     depth = uri.count("/")  # a star stays within its folder, as in a shell
-    return (info for info in objects.list(folder) if info.uri.count("/") == depth and fnmatchcase(info.uri, uri))
+    near = (info for info in objects.list(folder) if info.uri.count("/") == depth)
+    found = [info for info in near if info.uri == uri or fnmatchcase(info.uri, uri)]
+    return [info for info in found if info.uri == uri] or found

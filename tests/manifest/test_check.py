@@ -5,6 +5,7 @@ from infra.errors import ManifestError
 from infra.objects import ObjectStore
 from infra.settings import StoreSettings
 from tasks.manifest.check import check_manifest
+from tasks.manifest.match import find_manifests
 from tasks.manifest.read import dataset_name, read_jobs
 
 
@@ -123,6 +124,15 @@ def test_a_glob_may_be_relative_and_its_star_stays_within_a_folder(tmp_path, obj
 
     for uri in ("*.parquet", "./*.parquet", f"{tmp_path.as_uri()}/*.parquet"):
         assert len(read_jobs(uri, objects)) == 3
+
+
+@pytest.mark.parametrize("name", ["jobs [1].parquet", "jobs*.parquet", "why?.parquet"])
+def test_a_file_that_is_called_like_a_glob_is_taken_alone(tmp_path, objects, name):
+    rows().write_parquet(tmp_path / name)
+    rows(job_id=["d", "e", "f"]).write_parquet(tmp_path / "jobs 1.parquet")
+
+    assert [job.job_id for job in read_jobs(f"{tmp_path}/{name}", objects)] == ["a", "b", "c"]
+    assert [info.uri for info in find_manifests(f"{tmp_path}/{name}", objects)] == [f"{tmp_path}/{name}"]
 
 
 @pytest.mark.parametrize(
