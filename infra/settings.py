@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import os
 from difflib import get_close_matches
-from ipaddress import IPv4Network, IPv6Network  # noqa: TC003 - read at run time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    IPvAnyNetwork,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -75,7 +83,10 @@ class DatabaseSettings(Section):
     ] = 60
     connect_timeout_s: Annotated[int, Field(ge=1, le=300, description="Seconds to wait for a connection.")] = 10
     pool_size: Annotated[
-        int, Field(ge=2, le=64, description="Connections held open by one process; planning a run takes two at once.")
+        int,
+        Field(
+            ge=3, le=64, description="Connections held open by one process; planning takes two, a sign of life a third."
+        ),
     ] = 4
 
     @model_validator(mode="after")
@@ -132,7 +143,7 @@ class WebSettings(Section):
         Field(description='Hosts that may be read, such as ["media.example.com", "*.example.org"]; empty is any.'),
     ] = ()
     allow_networks: Annotated[
-        tuple[IPv4Network | IPv6Network, ...],
+        tuple[IPvAnyNetwork, ...],
         Field(description='Networks off the public internet that may be read, too, such as ["10.1.0.0/16"].'),
     ] = ()
     allow_private: Annotated[
@@ -438,6 +449,7 @@ def _explain(fault: ErrorDetails) -> str:
     message = {
         "tuple_type": f'{fault.get("input")!r} is no list; write one as ["a", "b"], in {variable} as JSON',
         "extra_forbidden": "unknown setting",
+        "ip_any_network": f"{fault.get('input')!r} is no network; write one as 10.1.0.0/16, its host bits all zero",
         "string_pattern_mismatch": f"{fault.get('input')!r} has not the form it must have; `reelabel config` shows it",
     }.get(fault["type"], fault["msg"].removeprefix("Value error, "))
     return f"{where}: {message}"

@@ -27,13 +27,15 @@ def clean(monkeypatch, tmp_path):
         ("REELABEL_NIGHTLY_TIMEZONE", "Mars/One", "nightly.timezone: there is no time zone 'Mars/One'"),
         ("REELABEL_NIGHTLY_CRON", "every night", "nightly.cron: 'every night' is no schedule"),
         ("REELABEL_SAMPLING_NUM_FRAMES", "0", "sampling.num_frames: Input should be greater than or equal to 1"),
-        ("REELABEL_DATABASE_POOL_SIZE", "1", "database.pool_size: Input should be greater than or equal to 2"),
+        ("REELABEL_DATABASE_POOL_SIZE", "2", "database.pool_size: Input should be greater than or equal to 3"),
         *(
             (f"REELABEL_{name}", "*.example.com", f'no list; write one as ["a", "b"], in REELABEL_{name} as JSON.')
             for name in ("WEB_ALLOW_HOSTS", "WEB_ALLOW_NETWORKS", "EXTRACT_ALLOW_ROOTS", "SAMPLING_STILL_TASKS")
         ),
         ("REELABEL_WEB_ALLOW_HOSTS", "a,b", "web.allow_hosts: 'a,b' is no list"),
         ("REELABEL_WEB_ALLOW_HOSTS", "", "web.allow_hosts: '' is no list"),
+        ("REELABEL_WEB_ALLOW_NETWORKS", '["10.1.0.5/16"]', "web.allow_networks.0: '10.1.0.5/16' is no network"),
+        ("REELABEL_WEB_ALLOW_NETWORKS", '["intranet"]', "web.allow_networks.0: 'intranet' is no network"),
     ],
 )
 def test_a_wrong_variable_is_named(monkeypatch, name, value, message):
