@@ -27,9 +27,9 @@ def server(asked, tmp_path_factory):
     command += ["--block-size", "32", "--limit-mm-per-prompt", '{"image": 0, "video": 1}']
     command += ["--logprobs-mode", "processed_logprobs", "--allowed-local-media-path", str(asked.folder)]
     command += ["--media-io-kwargs", json.dumps(MEDIA), "--trust-request-mm-kwargs"]
-    command += ["--gpu-memory-utilization", "0.05"]  # on a CPU, the share of memory that must be free
+    command += ["--kv-cache-memory-bytes", "256M"]
     environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
-    environment |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_CPU_KVCACHE_SPACE": "1", PROCESSES: "1"}
+    environment |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", PROCESSES: "1"}
     log_path = tmp_path_factory.mktemp("serve") / "server.log"
     with log_path.open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
