@@ -24,6 +24,8 @@ _SILENT_S = 90
 # long as infra/kubernetes lets it (pod_watch_timeout_seconds).
 _PROCESS_BEGINS_S = 120
 _POD_BEGINS_S = 3600
+# For as long a run that crashed is started again no second time, also where it never begins and is not counted.
+_ONCE_WITHIN = timedelta(days=7)
 _HEARTBEAT = "prefect.flow-run.heartbeat"
 _ENDED = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
 _TAKEN = {f"prefect.flow-run.{state}" for state in ("Pending", "Submitting", "InfrastructurePending")}
@@ -106,8 +108,10 @@ def _start_again() -> AutomationCore:
             match=_RUN | {"prefect.run-count": ["0", "1"]},
             match_related=[_OURS, _DEPLOYED],
             expect={"prefect.flow-run.Crashed"},
+            for_each={"prefect.resource.id"},
             posture=Posture.Reactive,
             threshold=1,
+            within=_ONCE_WITHIN,
         ),
         actions=[
             ChangeFlowRunState(

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 from prefect.client.orchestration import get_client
-from prefect.states import Failed, Pending, Running, Submitting
+from prefect.states import Crashed, Failed, Pending, Running, Submitting
 
 from flows import automations
 from flows.automations import set_automations
@@ -107,3 +107,29 @@ def test_a_run_that_a_worker_took_and_that_never_began_is_ended(client, monkeypa
     assert state.message == "Taken by a worker, and not begun within 10 seconds: its node was lost."
     time.sleep(5)  # were it ended, too, it would be by now
     assert client.read_flow_run(begun.id).state.is_running()
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["never began", "began"])
+def test_a_run_that_crashes_is_started_again_once(client, begins, prefect_services):
+    set_automations(client, prefect_services)
+    # No worker sees this deployment, for it has no pool.
+    deployment_id = client.create_deployment(client.create_flow(classify), name=f"crashing, {begins}")
+    run = client.create_flow_run_from_deployment(deployment_id, parameters={"manifest": "x"}, tags=[TAG])
+
+    def crash():
+        client.set_flow_run_state(run.id, Pending())
+        if begins:
+            client.set_flow_run_state(run.id, Running())
+        client.set_flow_run_state(run.id, Crashed(message="Its process ended."))
+
+    crash()
+    deadline = time.monotonic() + 30
+    while (state := client.read_flow_run(run.id).state).is_crashed():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert (state.name, state.message) == ("AwaitingRetry", "It crashed; it is started again, once.")
+
+    assert client.read_flow_run(run.id).run_count == int(begins)
+    crash()
+    time.sleep(5)  # were it started again, it would be by now
+    assert client.read_flow_run(run.id).state.is_crashed()
