@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _WELL, _WARNING, _FAULT = ("ok   ", "green"), ("warn ", "yellow"), ("fault", "red")
-_PASSWORD = re.compile(r"(://[^/@:]*:)[^@/]*@")
+# A slash should be percent-encoded; where it is not, what might be a password goes, but no port before a path.
+_PASSWORD = re.compile(r"(://[^/@:]*:)(?:[^@/]*|(?!\d+/).*)@")
 
 
 def start_services() -> None:

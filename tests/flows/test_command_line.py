@@ -168,11 +168,13 @@ def test_help_and_version(environment):
     assert reelabel(environment, "--version").stdout.startswith("reelabel ")
 
 
-def test_passwords_are_masked(environment):
-    url = {"REELABEL_STORE_ENDPOINT_URL": "http://key:hunter2@host:1"}
+@pytest.mark.parametrize("password", ["hunter2", "hun/ter2", "hun/t@er2", "%2Fhunter2"])
+def test_passwords_are_masked(environment, password):
+    url = {"REELABEL_STORE_ENDPOINT_URL": f"http://key:{password}@host:1/a"}
 
     shown = reelabel(environment | url, "config").stdout
 
-    assert "hunter2" not in shown
+    assert "ter2" not in shown
+    assert "http://key:***@host:1/a" in shown
     assert environment["REELABEL_STORE_SECRET_ACCESS_KEY"] not in shown
     assert environment["REELABEL_DATABASE_URL"] not in shown
