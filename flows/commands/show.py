@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.commands.opened import opened
+from flows.commands.row_formats import write_rows
 from flows.commands.target import require_folder
 from flows.commands.terminal import OUT, say
 from flows.cost import cost_lines
@@ -26,10 +27,12 @@ from tasks.manifest.table import asked_batches
 from tasks.results.audit import audit_jobs
 from tasks.results.calibrations import read_calibration
 from tasks.results.listing import check_listing
-from tasks.results.read import count_endings, read_failures, read_results
+from tasks.results.read import count_endings, read_endings, read_failures, read_results
 from tasks.results.runs import find_run, is_of_chosen_jobs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy import Engine, RowMapping
 
 _SHOWN_ROWS = 20
@@ -47,26 +50,18 @@ def print_results(run: str, *, form: str, with_calibrated: bool) -> None:
     with opened(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
-        most = _SHOWN_ROWS if form == "table" else None
-        labels, failures = read_results(engine, **key, most=most), read_failures(engine, **key, most=most)
+        calibrate = _calibrating(_temperature(engine, row["spec_id"])) if with_calibrated else _as_it_is
+        if form != "table":
+            write_rows(map(calibrate, read_endings(engine, **key)), form=form, sink=sys.stdout.buffer)
+            return
+        labels = calibrate(read_results(engine, **key, most=_SHOWN_ROWS))
+        failures = read_failures(engine, **key, most=_SHOWN_ROWS)
         counts = count_endings(engine, **key)
-        if with_calibrated:
-            labels = _add_calibrated(labels, _temperature(engine, row["spec_id"]))
-    if form == "table":
-        _print_table(row, labels, failures, counts=counts)
-        for name, value in cost_lines(row):
-            say(f"{name}: {value}")
-        if row["state"] not in {"done", "running"} and row["message"]:
-            say(f"This run {row['state']}: {row['message']}")
-        return
-    both = pl.concat([labels, failures], how="diagonal_relaxed").sort("job_id")
-    if form == "json":
-        _write(both.write_json().encode())
-    elif form == "csv":
-        lists = both.with_columns(pl.col(pl.List(pl.Float64)).cast(pl.List(pl.String)).list.join(" "))
-        _write(lists.write_csv().encode())
-    else:
-        both.write_parquet(sys.stdout.buffer)
+    _print_table(row, labels, failures, counts=counts)
+    for name, value in cost_lines(row):
+        say(f"{name}: {value}")
+    if row["state"] not in {"done", "running"} and row["message"]:
+        say(f"This run {row['state']}: {row['message']}")
 
 
 def print_audit(run: str, *, as_json: bool, listing: str | None) -> int:
@@ -88,7 +83,7 @@ def print_audit(run: str, *, as_json: bool, listing: str | None) -> int:
     if not is_whole and report.labels + report.failures >= asked:
         report = report.of_ended
     if as_json:
-        _write(json.dumps(asdict(report) | {"is_reconciled": report.is_reconciled}, indent=2).encode())
+        print(json.dumps(asdict(report) | {"is_reconciled": report.is_reconciled}, indent=2))  # noqa: T201 - for programs
     else:
         say(str(report) if is_whole else f"Of the jobs that were chosen for it: {report}")
         for code, count in report.codes.items():
@@ -107,15 +102,21 @@ def _temperature(engine: Engine, spec_id: str) -> float:
     return float(found["temperature"])
 
 
-def _add_calibrated(labels: pl.DataFrame, temperature: float) -> pl.DataFrame:
-    """Add what a temperature makes of the probabilities, and of the label's own."""
-    rows = calibrated(labels["probabilities"].to_list(), temperature)
-    column = pl.Series("calibrated_probabilities", rows, dtype=pl.List(pl.Float64))
-    return labels.with_columns(column, confidence=column.list.get(labels["choice_index"]))
+def _as_it_is(part: pl.DataFrame) -> pl.DataFrame:
+    return part
 
 
-def _write(data: bytes) -> None:
-    sys.stdout.buffer.write(data.rstrip(b"\n") + b"\n")
+def _calibrating(temperature: float) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """Add what a temperature makes of the probabilities, and of the label's own; failures have neither."""
+
+    def add(part: pl.DataFrame) -> pl.DataFrame:
+        is_label = part["probabilities"].is_not_null()
+        rows = iter(calibrated(part["probabilities"].drop_nulls().to_list(), temperature))
+        lists = [next(rows) if label else None for label in is_label]
+        column = pl.Series("calibrated_probabilities", lists, dtype=pl.List(pl.Float64))
+        return part.with_columns(column, confidence=column.list.get(part["choice_index"]))
+
+    return add
 
 
 def _print_table(run: RowMapping, labels: pl.DataFrame, failures: pl.DataFrame, *, counts: tuple[int, int]) -> None:

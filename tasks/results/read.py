@@ -5,14 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from sqlalchemy import BigInteger, Boolean, DateTime, Double, Integer, SmallInteger, Text, Uuid, cast, func, select
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    DateTime,
+    Double,
+    Integer,
+    SmallInteger,
+    Text,
+    Uuid,
+    cast,
+    func,
+    null,
+    select,
+    union_all,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from infra.database import database_errors
 from tasks.results.tables import FAILURE, RESULT
 
 if TYPE_CHECKING:
-    from sqlalchemy import Column, Engine, Table
+    from collections.abc import Iterable, Iterator
+
+    from sqlalchemy import Column, ColumnElement, Engine, Executable, Select, Table
     from sqlalchemy.types import TypeEngine
 
 
@@ -44,6 +60,17 @@ def read_failures(engine: Engine, *, dataset: str, spec_id: str, most: int | Non
     return _read(engine, FAILURE, dataset, spec_id, most)
 
 
+def read_endings(engine: Engine, *, dataset: str, spec_id: str) -> Iterator[pl.DataFrame]:
+    """Read labels and failures by job id, a part of them at a time; the first part has columns and no rows.
+
+    Failures have null in the columns of labels alone, and labels in those of failures.
+    """
+    schema = _schema(RESULT, FAILURE)
+    yield pl.DataFrame(schema=schema)
+    both = (_select(table, schema, dataset, spec_id) for table in (RESULT, FAILURE))
+    yield from _parts(engine, union_all(*both).order_by("job_id"), schema)
+
+
 def count_endings(engine: Engine, *, dataset: str, spec_id: str) -> tuple[int, int]:
     """Count the labels and the failures of a dataset under a spec."""
     with database_errors(), engine.connect() as connection:
@@ -57,17 +84,30 @@ def count_endings(engine: Engine, *, dataset: str, spec_id: str) -> tuple[int, i
 
 
 def _read(engine: Engine, table: Table, dataset: str, spec_id: str, most: int | None) -> pl.DataFrame:
-    schema = {column.name: _DTYPES[type(column.type)] for column in table.c}
-    columns = [cast(column, Text).label(column.name) if _is_text(column) else column for column in table.c]
-    query = select(*columns).where(table.c.dataset == dataset, table.c.spec_id == spec_id).order_by(table.c.job_id)
-    frames = [pl.DataFrame(schema=schema)]
+    schema = _schema(table)
+    query = _select(table, schema, dataset, spec_id).order_by(table.c.job_id).limit(most)
+    return pl.concat([pl.DataFrame(schema=schema), *_parts(engine, query, schema)])
+
+
+def _schema(*tables: Table) -> dict[str, pl.DataType]:
+    return {column.name: _DTYPES[type(column.type)] for table in tables for column in table.c}
+
+
+def _select(table: Table, schema: Iterable[str], dataset: str, spec_id: str) -> Select[Any]:
+    """Select rows in a schema's columns, and null for those that the table has not."""
+    columns = (_read_as(table.c[name]) if name in table.c else null() for name in schema)
+    named = (column.label(name) for column, name in zip(columns, schema, strict=True))
+    return select(*named).where(table.c.dataset == dataset, table.c.spec_id == spec_id)
+
+
+def _read_as(column: Column[Any]) -> ColumnElement[Any]:
+    """Read as text what data frames do not know: UUIDs and JSON documents."""
+    return cast(column, Text) if _DTYPES[type(column.type)] == pl.String() else column
+
+
+def _parts(engine: Engine, query: Executable, schema: dict[str, pl.DataType]) -> Iterator[pl.DataFrame]:
+    # A part at a time: as objects of Python's, rows take several times the memory that they take in a frame.
     with database_errors(), engine.connect() as connection:
-        # A part at a time: as objects of Python's, rows take several times the memory that they take in a frame.
-        found = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(query.limit(most))
-        frames += [pl.DataFrame([*map(tuple, rows)], schema=schema, orient="row") for rows in found.partitions()]
-    return pl.concat(frames)
-
-
-def _is_text(column: Column[Any]) -> bool:
-    """Whether a column is read as text; data frames know neither UUIDs nor JSON documents."""
-    return _DTYPES[type(column.type)] == pl.String()
+        found = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(query)
+        for rows in found.partitions():
+            yield pl.DataFrame([*map(tuple, rows)], schema=schema, orient="row")

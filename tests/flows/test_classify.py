@@ -163,8 +163,9 @@ def test_probabilities_are_calibrated_on_known_answers_beside_the_raw_ones(envir
     labelled = [row for row in rows if row["label"] is not None]
     assert all(abs(sum(row["calibrated_probabilities"]) - 1) < 1e-6 for row in labelled)
     assert all(row["confidence"] == max(row["calibrated_probabilities"]) for row in labelled)
+    assert all(row["confidence"] is None for row in rows if row["label"] is None)
     csv = reelabel(environment, "results", "last", "--calibrated", "--format", "csv").stdout
-    assert csv.splitlines()[0].endswith("calibrated_probabilities,confidence,stage,code,message,attempts")
+    assert csv.splitlines()[0].endswith("stage,code,message,attempts,calibrated_probabilities,confidence")
 
 
 @pytest.mark.usefixtures("first_run")

@@ -12,10 +12,11 @@ from infra.errors import ConfigurationError
 from tasks.domain import ModelIdentity, OrderBias, RunSpec, Stage
 from tasks.manifest.digests import columns_of
 from tasks.manifest.table import table_of
+from tasks.results import read
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
 from tasks.results.pending import count_foreign, pending_jobs
-from tasks.results.read import read_failures, read_results
+from tasks.results.read import read_endings, read_failures, read_results
 from tasks.results.runs import close_run, find_run, open_run
 from tasks.results.tables import METADATA
 from tasks.results.writer import ShardWriter
@@ -87,6 +88,21 @@ def test_columns_have_the_same_types_with_rows_and_without(engine, run):
     ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
 
     assert read_results(engine, dataset="d", spec_id=SPEC.spec_id).schema == empty.schema
+
+
+def test_labels_and_failures_are_read_together_by_job_a_part_at_a_time(engine, run, monkeypatch):
+    monkeypatch.setattr(read, "_ROWS_AT_ONCE", 2)
+    ended = [result(job(name)) for name in "ace"], [failure(job(name)) for name in "bd"]
+    ShardWriter(engine, run).write(results=ended[0], failures=ended[1])
+    key = {"dataset": "d", "spec_id": SPEC.spec_id}
+
+    first, *parts = read_endings(engine, **key)
+
+    assert first.is_empty()
+    assert [part["job_id"].to_list() for part in parts] == [["a", "b"], ["c", "d"], ["e"]]
+    both = pl.concat([first, *parts])
+    apart = [read_results(engine, **key), read_failures(engine, **key)]
+    assert both.equals(pl.concat(apart, how="diagonal").sort("job_id"))
 
 
 def test_a_message_with_a_nul_byte_is_kept_readable(engine, run):

@@ -1,0 +1,51 @@
+"""Rows as programs read them: JSON, CSV or Parquet, written a part at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import BinaryIO
+
+
+def write_rows(parts: Iterable[pl.DataFrame], *, form: str, sink: BinaryIO) -> None:
+    """Write rows to a file, in memory for one part of them.
+
+    Args:
+        parts: Of the same columns; the first one may have no rows.
+        form: `json`, an array of objects; `csv`, where a list is its numbers with spaces between; or `parquet`.
+        sink: Where to; stays open.
+    """
+    {"json": _write_json, "csv": _write_csv, "parquet": _write_parquet}[form](parts, sink)
+
+
+def _write_json(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
+    sink.write(b"[")
+    separator = b""
+    for part in parts:
+        if part.height:
+            sink.write(separator + part.write_json().encode()[1:-1])
+            separator = b",\n"
+    sink.write(b"]\n")
+
+
+def _write_csv(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
+    for number, part in enumerate(parts):
+        lists = part.with_columns(pl.col(pl.List(pl.Float64)).cast(pl.List(pl.String)).list.join(" "))
+        lists.write_csv(sink, include_header=number == 0)
+
+
+def _write_parquet(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
+    writer = None
+    for part in parts:
+        # Strings as every reader of Parquet knows them, not as Polars keeps them.
+        table = part.to_arrow(compat_level=pl.CompatLevel.oldest())
+        writer = writer or pq.ParquetWriter(sink, table.schema, compression="zstd")
+        if part.height:
+            writer.write_table(table)
+    if writer:
+        writer.close()
