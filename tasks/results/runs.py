@@ -120,8 +120,13 @@ def find_run(engine: Engine, text: str) -> RowMapping:
 
 
 def runs_of(engine: Engine, manifest_uri: str, *, since: datetime) -> set[str]:
-    """Name the states (`running`, `done`, `lost` ...) of a manifest's runs that were started at or after an instant."""
-    query = select(RUN_STATE.distinct()).where(RUN.c.manifest_uri == manifest_uri, RUN.c.started_at >= since)
+    """Name the states (`running`, `done`, `lost` ...) of a manifest's runs that were started at or after an instant.
+
+    Of those that ask all of it: a backfill that is done may have asked one job.
+    """
+    query = select(RUN_STATE.distinct()).where(
+        RUN.c.kind == "classify", RUN.c.manifest_uri == manifest_uri, RUN.c.started_at >= since
+    )
     with database_errors(), engine.connect() as connection:
         return set(connection.execute(query).scalars())
 

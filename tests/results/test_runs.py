@@ -1,9 +1,10 @@
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 import sqlalchemy
 
 from tasks.results.runs import close_lost_runs, close_run, mark_alive, open_run, read_run, runs_of
-from tests.results.rows import SPEC
+from tests.results.rows import FACTS, SPEC
 
 
 def silence(engine, run, minutes):
@@ -30,6 +31,17 @@ def test_a_run_that_gives_no_sign_of_life_is_lost_and_is_closed(engine, run):
     row = read_run(engine, run.run_id)
     assert (row["state"], row["ended_at"]) == ("lost", row["seen_at"])
     assert "start it again to go on" in row["message"]
+
+
+def test_a_backfill_is_no_run_of_the_whole_manifest(engine):
+    facts = FACTS | {"manifest_uri": "other.parquet"}
+    open_run(engine, run_id=uuid4(), spec=SPEC, facts=facts | {"kind": "backfill"})
+    since = datetime.now(UTC) - timedelta(hours=1)
+
+    assert runs_of(engine, "other.parquet", since=since) == set()
+
+    open_run(engine, run_id=uuid4(), spec=SPEC, facts=facts)
+    assert runs_of(engine, "other.parquet", since=since) == {"running"}
 
 
 def test_a_run_that_was_taken_for_lost_lives_on(engine, run):
