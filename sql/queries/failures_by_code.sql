@@ -6,7 +6,7 @@ SELECT
     count(*) AS count,
     min(job_id) AS job_id,
     (array_agg(message ORDER BY job_id))[1] AS message
-FROM reelabel.failure JOIN asked USING (job_id)
+FROM reelabel.failure JOIN asked USING (job_id, job_digest)
 WHERE dataset = :dataset AND spec_id = :spec_id
 GROUP BY code
 ORDER BY count DESC, code

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, select, text
+from sqlalchemy import and_, func, select, text
 
 from infra.wording import counted
 from sql.queries import read_query
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import polars as pl
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import ColumnElement, Connection, Engine, Table
 
     from tasks.domain import Job
 
@@ -133,12 +133,17 @@ def _scores(connection: Connection, dataset: str, spec_id: str) -> tuple[TaskSco
             func.count(ASKED.c.answer).label("known"),
             func.count().filter(RESULT.c.label == ASKED.c.answer).label("correct"),
         )
-        .join(RESULT, RESULT.c.job_id == ASKED.c.job_id)
+        .join(RESULT, _is_asked(RESULT))
         .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id)
         .group_by(ASKED.c.task)
         .order_by(ASKED.c.task)
     )
     return tuple(TaskScore(**row) for row in connection.execute(query).mappings())
+
+
+def _is_asked(table: Table) -> ColumnElement[bool]:
+    """Whether a row is about a job as it is asked now, and not about an older question under its id."""
+    return and_(table.c.job_id == ASKED.c.job_id, table.c.job_digest == ASKED.c.job_digest)
 
 
 def _failures(connection: Connection, dataset: str, spec_id: str) -> tuple[FailureGroup, ...]:
@@ -154,7 +159,7 @@ def _order(connection: Connection, dataset: str, spec_id: str) -> OrderScore | N
             func.count().filter(RESULT.c.same_position).label("position"),
             func.avg(RESULT.c.order_spread).label("spread"),
         )
-        .join(ASKED, RESULT.c.job_id == ASKED.c.job_id)
+        .join(ASKED, _is_asked(RESULT))
         .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id, RESULT.c.permutations > 1)
     )
     row = connection.execute(query).mappings().one()
@@ -164,7 +169,7 @@ def _order(connection: Connection, dataset: str, spec_id: str) -> OrderScore | N
 def _cut_short(connection: Connection, dataset: str, spec_id: str) -> tuple[int, str | None]:
     query = (
         select(func.count(), func.min(RESULT.c.job_id))
-        .join(ASKED, RESULT.c.job_id == ASKED.c.job_id)
+        .join(ASKED, _is_asked(RESULT))
         .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id, RESULT.c.decode_note.contains("cut short"))
     )
     count, job_id = connection.execute(query).one()

@@ -39,6 +39,18 @@ def test_failures_are_counted_by_code_with_an_example(engine, run):
     assert (rare.code, rare.count) == ("video_missing", 1)
 
 
+def test_what_a_job_was_asked_before_counts_no_more(engine, run):
+    earlier = [
+        result(job("a", answer="no"), order=OrderBias(permutations=2, agreement=1, spread=0, same_position=False))
+    ]
+    ShardWriter(engine, run).write(results=earlier, failures=[failure(job("b"))])
+    now = [job(name, prompt="And now?", answer="no") for name in "ab"]
+
+    summary = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=now)
+
+    assert (summary.overall.labels, summary.failures, summary.order) == (0, (), None)
+
+
 def test_a_dataset_without_rows_has_no_scores(engine):
     summary = summarize_results(engine, dataset="none", spec_id=SPEC.spec_id, jobs=[])
 
