@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from infra.errors import ObjectError, ObjectMissingError
+from infra.errors import ConfigurationError, ObjectError, ObjectMissingError
 from infra.uri import INLINE_SCHEME, WEB_SCHEMES, scheme_of
 from tasks.frames.collect import Room, cached_files
 
@@ -19,15 +19,19 @@ if TYPE_CHECKING:
 
 # The schema stands first in an Arrow file; its metadata name the source.
 _HEAD_BYTES = 64 * 1024
+# What stands before it: the magic, a mark, and the schema's own length.
 _MAGIC_BYTES = 8
+_LENGTH_AT = 12
+_PREFIX_BYTES = 16
 _REMEMBERED = 10_000
+_UNTOLD = ""
 
 
 def remove_orphans(objects: ObjectStore, root_uri: str, *, dry_run: bool = False) -> Room:
     """Remove frame files whose video is gone or has another fingerprint; count the others.
 
-    Reads the head of each frame file, and asks the store once per video. Videos on the web, and index
-    files, which do not name their video, are left alone.
+    Reads the head of each frame file, and asks the store once per video. Videos on the web, those that the
+    store refuses to tell of, and index files, which do not name their video, are left alone.
 
     Args:
         objects: The store.
@@ -54,7 +58,7 @@ def _is_orphan(objects: ObjectStore, info: ObjectInfo, fingerprint_of: Callable[
     if source is None or scheme_of(source[0]) in {*WEB_SCHEMES, INLINE_SCHEME}:
         return False
     uri, fingerprint = source
-    return fingerprint_of(uri) != fingerprint
+    return fingerprint_of(uri) not in {fingerprint, _UNTOLD}
 
 
 def _source(objects: ObjectStore, info: ObjectInfo) -> tuple[str, str] | None:
@@ -63,6 +67,9 @@ def _source(objects: ObjectStore, info: ObjectInfo) -> tuple[str, str] | None:
         return None
     try:
         head = objects.read_range(info.uri, start=0, size=_HEAD_BYTES, fingerprint=info.fingerprint)
+        size = _PREFIX_BYTES + int.from_bytes(head[_LENGTH_AT:_PREFIX_BYTES], "little")
+        if len(head) < size <= info.size_bytes:  # thousands of keyframes have as many times
+            head = objects.read_range(info.uri, start=0, size=size, fingerprint=info.fingerprint)
         metadata = pa.ipc.read_schema(pa.py_buffer(head[_MAGIC_BYTES:])).metadata or {}
         facts = json.loads(metadata[b"reelabel"])
         return facts["source_uri"], facts["fingerprint"]
@@ -75,3 +82,5 @@ def _fingerprint(objects: ObjectStore, uri: str) -> str | None:
         return objects.stat(uri).fingerprint
     except ObjectMissingError:
         return None
+    except ConfigurationError:  # its bucket, its folder or its object is closed to us, and perhaps still there
+        return _UNTOLD

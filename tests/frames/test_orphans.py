@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from infra.objects import ObjectStore
@@ -50,3 +53,25 @@ def test_a_file_that_names_no_video_stays(cache):
     remove_orphans(STORE, cache)
 
     assert STORE.stat(damaged.uri)
+
+
+def test_a_long_table_of_keyframes_does_not_hide_the_video_s_name(tmp_path, keyframes):
+    root, uri = f"file://{tmp_path}/cache", f"file://{tmp_path}/long.mp4"
+    STORE.replace(uri, b"a video")
+    made_of = {"source_uri": uri, "fingerprint": "another", "sampling": Sampling()}
+    many = replace(keyframes, keyframe_ms=np.arange(20_000) * 1000)
+    STORE.replace(f"{root}/{frame_key(**made_of)}", make_frame_file(many, **made_of).data)
+
+    assert remove_orphans(STORE, root).removed == 1
+
+
+def test_videos_that_the_store_does_not_tell_of_keep_their_frames_and_stop_nobody(objects, store_settings, keyframes):
+    root = f"{store_settings.uri}/cache"
+    gone = f"{store_settings.uri}/gone.mp4"
+    for uri in ("s3://no-such-bucket/clip.mp4", gone):
+        made_of = {"source_uri": uri, "fingerprint": "f", "sampling": Sampling()}
+        objects.replace(f"{root}/{frame_key(**made_of)}", make_frame_file(keyframes, **made_of).data)
+
+    room = remove_orphans(objects, root)
+
+    assert (room.kept, room.removed) == (1, 1)
