@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import psycopg
 import sqlalchemy
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from infra.errors import ConfigurationError, DatabaseUnavailableError, ReelabelError
@@ -92,8 +93,8 @@ def database_errors() -> Iterator[None]:
         raise DatabaseUnavailableError(
             "All connections to Postgres stayed in use; raise database.pool_size or try again."
         ) from error
-    except DBAPIError as error:
-        explained = _explain(error)
+    except (DBAPIError, psycopg.Error) as error:  # COPY is psycopg's own, and so are its errors
+        explained = _explain(error.orig if isinstance(error, DBAPIError) else error)
         if explained is None:
             raise
         raise explained from error
@@ -127,13 +128,13 @@ def _encryption(settings: DatabaseSettings) -> dict[str, str]:
     return {"sslmode": "verify-full"} | {name: str(file) for name, file in files.items() if file}
 
 
-def _explain(error: DBAPIError) -> ReelabelError | None:
+def _explain(error: BaseException | None) -> ReelabelError | None:
     # libpq's question whether the server runs is ours to ask, once.
-    detail = " ".join(str(error.orig).split()).partition(" Is the server running")[0].rstrip(".")
-    fault = _REFUSALS.get(getattr(error.orig, "sqlstate", None) or "") or _refusal_in(detail)
+    detail = " ".join(str(error).split()).partition(" Is the server running")[0].rstrip(".")
+    fault = _REFUSALS.get(getattr(error, "sqlstate", None) or "") or _refusal_in(detail)
     if fault:
         return ConfigurationError(f"Postgres {fault}: {detail}. Correct the URL of that login in [database].")
-    if isinstance(error, (OperationalError, InterfaceError)):
+    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return DatabaseUnavailableError(
             f"Postgres failed: {detail}. Check that it runs and that database.url is right."
         )

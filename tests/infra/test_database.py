@@ -1,3 +1,6 @@
+import time
+
+import polars as pl
 import pytest
 import sqlalchemy
 from pydantic import SecretStr
@@ -7,6 +10,7 @@ from infra.database import check_database, connect, database_errors
 from infra.embedded.processes import free_port
 from infra.errors import ConfigurationError, DatabaseUnavailableError
 from infra.settings import DatabaseSettings
+from tasks.results.stage import copy_in
 
 
 @pytest.fixture
@@ -59,3 +63,22 @@ def test_errors_of_a_statement_pass_as_they_are(url):
     missing = sqlalchemy.text('SELECT * FROM "no such table"')
     with pytest.raises(sqlalchemy.exc.ProgrammingError), database_errors(), _connect(url).connect() as connection:
         connection.execute(missing)
+
+
+def test_what_postgres_refuses_in_the_middle_of_a_copy_is_said_too(url):
+    engine = _connect(url.update_query_dict({"options": "-c statement_timeout=50"}))
+
+    def slow_frames():
+        yield pl.DataFrame({"n": [1]})
+        time.sleep(0.2)
+        yield pl.DataFrame({"n": [2]})
+
+    table = sqlalchemy.Table("copied", sqlalchemy.MetaData(), sqlalchemy.Column("n"), prefixes=["TEMPORARY"])
+
+    def copy():
+        with database_errors(), engine.begin() as connection:
+            connection.execute(sqlalchemy.text("CREATE TEMPORARY TABLE copied (n int)"))
+            copy_in(connection, table, slow_frames())
+
+    with pytest.raises(DatabaseUnavailableError, match=r"Postgres failed: .*statement timeout"):
+        copy()
