@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from flows.asker import read_card
 from flows.commands.fetched import fetch_frames
 from flows.commands.opened import opened, services
@@ -20,7 +22,8 @@ from infra.wording import counted
 from tasks.domain import View
 from tasks.domain.passes import shown
 from tasks.frames.pixels import as_jpeg_shows
-from tasks.manifest.read import read_jobs
+from tasks.manifest.digests import jobs_of
+from tasks.manifest.table import open_jobs
 from tasks.model.prompt import question_of
 from tasks.model.rendered import PromptRequest, render_prompt
 from tasks.model.video_input import video_input
@@ -84,9 +87,11 @@ def _last_manifest() -> str:
 
 
 def _find(job_id: str, manifest: str, settings: Settings) -> Job:
-    for job in read_jobs(manifest, ObjectStore(settings.store, settings.web)):
-        if job.job_id == job_id:
-            return job
+    objects = ObjectStore(settings.store, settings.web)
+    with open_jobs(manifest, objects, only=pl.Series("job_id", [job_id])) as table:
+        found = [job for part in table.parts() for job in jobs_of(part)]
+    if found:
+        return found[0]
     raise ConfigurationError(f"{manifest} has no job {job_id}; correct the id, or name its manifest by --manifest.")
 
 

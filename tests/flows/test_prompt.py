@@ -109,6 +109,14 @@ def test_a_job_that_would_fail_is_shown_with_every_reason(prompt):
     assert "prompt_too_long: The prompt with its video is longer than the 128 tokens" in shown.stderr
 
 
+def test_a_job_is_shown_whatever_is_wrong_with_others(prompt, manifest):
+    rows = pl.read_parquet(manifest)
+    faulty = rows.tail(1).with_columns(job_id=pl.lit("faulty"), choices=pl.lit([], pl.List(pl.String)))
+    pl.concat([faulty, rows]).write_parquet(manifest)
+
+    assert "Which colour is it?" in prompt("plain").stdout
+
+
 def test_a_job_that_no_manifest_has_is_named(prompt):
     gone = prompt("nobody")
 
