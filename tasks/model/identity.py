@@ -17,7 +17,9 @@ TINY_MODEL = Path(__file__).parents[1] / "demo" / "reelabel-tiny"
 _PROCESSOR_FILES = ("processor_config.json", "video_preprocessor_config.json", "preprocessor_config.json")
 _WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
 _WHOLE_FILE_BYTES = 64 * 1024**2
-_SAMPLE_BYTES = 1024**2
+# From one sample of a large file to the next, less than a tensor has: merged adapters change some in the middle.
+_STRIDE_BYTES = 2 * 1024**2
+_SAMPLE_BYTES = 4096
 _PATCH_PX = 14  # of Qwen2-VL, whose first configurations left it out
 # Their limit is one of all frames together, whose number times height times width it bounds.
 _LIMITED_AS_A_WHOLE = frozenset({"Qwen3VLVideoProcessor", "Glm4vVideoProcessor", "Glm46VVideoProcessor"})
@@ -144,19 +146,26 @@ def _look_on_hub(name: str, revision: str | None) -> None:
 
 
 def fingerprint_folder(folder: Path) -> str:
-    """Hash a model folder: small files whole, large ones by size, first and last MiB."""
+    """Hash a model folder: small files whole, of large ones the size and samples from the first byte to the last.
+
+    What lies under a name with a dot at its beginning is no part of the model: tools keep their notes there.
+    """
     digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and _is_of_model(path.relative_to(folder))):
         size_bytes = path.stat().st_size
         digest.update(f"{path.relative_to(folder)}\0{size_bytes}\0".encode())
         with path.open("rb") as file:
             if size_bytes <= _WHOLE_FILE_BYTES:
                 digest.update(file.read())
-            else:
+                continue
+            for start in (*range(0, size_bytes - _SAMPLE_BYTES, _STRIDE_BYTES), size_bytes - _SAMPLE_BYTES):
+                file.seek(start)
                 digest.update(file.read(_SAMPLE_BYTES))
-                file.seek(-_SAMPLE_BYTES, 2)
-                digest.update(file.read())
     return digest.hexdigest()[:16]
+
+
+def _is_of_model(path: Path) -> bool:
+    return not any(part.startswith(".") or part == "__pycache__" for part in path.parts)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 
 import pytest
@@ -72,6 +73,30 @@ def test_other_weights_are_another_model(folder):
     weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
 
     assert fingerprint_folder(folder) != before
+
+
+@pytest.mark.parametrize("first_byte", [0, 40_000_001, 70_000_000 - 2 * 1024**2])
+def test_another_tensor_anywhere_in_large_weights_is_another_model(folder, first_byte):
+    weights = folder / "model.safetensors"
+    os.truncate(weights, 70_000_000)
+    before = fingerprint_folder(folder)
+
+    with weights.open("r+b") as file:
+        file.seek(first_byte)
+        file.write(b"\1" * 2 * 1024**2)
+
+    assert fingerprint_folder(folder) != before
+
+
+def test_what_tools_note_in_a_model_s_folder_makes_no_other_model_of_it(folder):
+    before = fingerprint_folder(folder)
+
+    notes = folder / ".cache" / "huggingface" / "download" / "model.safetensors.metadata"
+    notes.parent.mkdir(parents=True)
+    notes.write_text("1764000000.0")
+    (folder / ".gitattributes").write_text("*.safetensors filter=lfs")
+
+    assert fingerprint_folder(folder) == before
 
 
 def test_a_folder_without_weights_is_refused(folder):
