@@ -54,6 +54,7 @@ class ServerClient:
         self.url = settings.url.rstrip("/")
         self._model = settings.model
         self._max_attempts = settings.max_attempts
+        self._answered: dict[str, Any] | None = None
         self._openai = openai
         self._client = openai.OpenAI(
             base_url=self.url,
@@ -98,7 +99,7 @@ class ServerClient:
         try:
             answer = self._client.post("/chat/completions", body=body, cast_to=str)
         except self._openai.InternalServerError as error:
-            if error.status_code != HTTPStatus.INTERNAL_SERVER_ERROR or not self._is_there():
+            if error.status_code != HTTPStatus.INTERNAL_SERVER_ERROR or not self._is_well():
                 raise self._explain(error) from None
             raise InferenceError(
                 f"The server at {self.url} failed {self._max_attempts} times on this question and is well "
@@ -106,7 +107,9 @@ class ServerClient:
             ) from None
         except self._openai.OpenAIError as error:
             raise self._explain(error) from None
-        return self._read(Completion, answer)
+        completion = self._read(Completion, answer)
+        self._answered = self._answered or body  # the first one, which is about a grey video, and small
+        return completion
 
     def tokenize(self, text: str) -> list[int]:
         """Tokenize a text by vLLM's `/tokenize`, without special tokens.
@@ -137,9 +140,12 @@ class ServerClient:
     def _root(self) -> str:
         return self.url.removesuffix("/v1")
 
-    def _is_there(self) -> bool:
+    def _is_well(self) -> bool:
+        """Whether it answers what it answered before; its models may be listed by what stands before a dead engine."""
         try:
             self._list_models()
+            if self._answered is not None:
+                self._client.post("/chat/completions", body=self._answered, cast_to=str)
         except (self._openai.OpenAIError, ConfigurationError):
             return False
         return True

@@ -171,6 +171,18 @@ def test_a_server_that_stays_busy_or_goes_away_is_a_passing_fault(vllm_server, m
         asker.ask(BATCH)
 
 
+def test_a_server_whose_engine_died_behind_it_is_a_passing_fault(vllm_server, make_asker):
+    with gate(
+        vllm_server, lambda path, _: (500, "EngineDead") if is_dead and path.endswith("completions") else None
+    ) as url:
+        is_dead = False
+        asker = make_asker(url)
+        asker.wait_ready()
+        is_dead = True
+        with pytest.raises(ServerUnavailableError, match=r"not able to answer \(HTTP 500\): EngineDead"):
+            asker.ask(BATCH)
+
+
 def test_a_question_on_which_alone_the_server_fails_is_refused(vllm_server, make_asker):
     def fails(_path, body):
         return (500, "EOF in the kernel") if body and "poison" in str(body.get("messages")) else None
