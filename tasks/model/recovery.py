@@ -7,24 +7,27 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from infra.errors import EngineLostError, InferenceError
+from tasks.model.grey import grey_video
 from tasks.model.lifetime import Lifetime
-from tasks.model.questions import Refusal
+from tasks.model.questions import Batch, Question, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tasks.model.process import EngineProcess
-    from tasks.model.questions import Batch, EngineInfo, EngineTimes, Reply
+    from tasks.model.questions import EngineInfo, EngineTimes, Reply
 
-_DEATHS = 12  # enough to single out one question of a thousand
+_DEATHS_OF_ONE = 2  # until a question that stands by itself is refused
+_DEATHS_OF_A_VIDEO = 2  # jobs on which the engine died until the others about their video are not asked
+_SPARE_DEATHS = 2
+_GREY = Question(video_id="grey", text="A or B?", system_prompt=None, choices=("A", "B"), scoring="letter")
 
 
 class RecoveringEngine(Lifetime):
     """Answers, whatever becomes of its engine; a context manager that ends it.
 
     An engine that is lost takes every batch with it that it was at, and one of them may be the cause. So
-    they are asked again one by one, each alone. One that the engine dies on even so is halved until the
-    question on which it dies stands by itself; dies it once more, that question is refused.
+    they are asked again one by one, each alone. One that the engine dies on even so is tried; see `_Trial`.
     """
 
     def __init__(self, engine: EngineProcess) -> None:
@@ -33,6 +36,7 @@ class RecoveringEngine(Lifetime):
         self._turn = threading.Condition()
         self._asking = 0
         self._suspects = 0
+        self._answered: Batch | None = None
 
     @property
     def engines(self) -> int:
@@ -66,29 +70,15 @@ class RecoveringEngine(Lifetime):
         """
         try:
             with self._beside_others():
-                return self._engine.ask(batch)
+                replies = self._engine.ask(batch)
         except EngineLostError:
             pass
+        else:
+            if self._answered is None and batch.questions:
+                self._answered = batch.only(batch.questions[:1])
+            return replies
         with self._alone():
-            return self._ask_again(batch, [_DEATHS])
-
-    def _ask_again(self, batch: Batch, deaths_left: list[int]) -> list[Reply]:
-        for is_last in (len(batch.questions) > 1, True):
-            try:
-                self._engine.start()
-                return self._engine.ask(batch)
-            except EngineLostError as error:
-                lost = error
-                deaths_left[0] -= 1
-                if not deaths_left[0]:
-                    raise
-            if is_last:
-                break
-        if len(batch.questions) == 1:
-            return [Refusal.of(InferenceError(f"The engine died on this question twice. {lost.message}"))]
-        middle = len(batch.questions) // 2
-        halves = (batch.questions[:middle], batch.questions[middle:])
-        return [reply for half in halves for reply in self._ask_again(batch.only(half), deaths_left)]
+            return _Trial(self._engine, batch, self._answered).replies()
 
     @contextmanager
     def _beside_others(self) -> Iterator[None]:
@@ -115,3 +105,109 @@ class RecoveringEngine(Lifetime):
                 self._suspects -= 1
                 self._asking -= 1
                 self._turn.notify_all()
+
+
+class _Trial:
+    """Finds the questions of a batch on which the engine dies, and has it answer the others.
+
+    The batch is halved until such a question stands by itself; dies the engine once more, that question is
+    refused, if the engine still answers what it has answered before, or about a grey video. Its other orders are
+    not asked then, nor, after a second job about the same video, the rest of those about that video: each would
+    cost two more engines.
+    """
+
+    def __init__(self, engine: EngineProcess, batch: Batch, answered: Batch | None) -> None:
+        """Keep what is asked.
+
+        Args:
+            engine: May have died.
+            batch: Questions, each followed by its other orders.
+            answered: What the engine answered before, if anything.
+        """
+        self._engine = engine
+        self._batch = batch
+        self._answered = answered
+        self._jobs = _jobs_of(batch.questions)
+        self._died_on: dict[str, set[int]] = {}
+        self._replies: dict[int, Reply] = {}
+        # Halving needs as many deaths in a row as the number has digits, and whoever stands alone two.
+        self._deaths_allowed = len(batch.questions).bit_length() + _DEATHS_OF_ONE + _SPARE_DEATHS
+        self._deaths = 0
+
+    def replies(self) -> list[Reply]:
+        """Answer or refuse each question, in their order.
+
+        Raises:
+            EngineLostError: The engine dies again and again, and answers nothing in between.
+        """
+        self._ask(range(len(self._batch.questions)))
+        return [self._replies[place] for place in sorted(self._replies)]
+
+    def _ask(self, places: Sequence[int]) -> None:
+        places = [place for place in places if not self._is_condemned(place)]
+        if not places:
+            return
+        asked = self._batch.only(tuple(self._batch.questions[place] for place in places))
+        for _ in range(_DEATHS_OF_ONE if len(places) == 1 else 1):
+            try:
+                answers = self._answers_to(asked)
+            except EngineLostError as error:
+                lost = error
+                self._note_death(error)
+            else:
+                self._replies |= zip(places, answers, strict=True)
+                self._answered = self._answered or asked.only(asked.questions[:1])
+                return
+        if len(places) == 1:
+            self._check_engine()
+            self._refuse(places[0], f"The engine died on this question twice. {lost.message}")
+            job, video_id = self._jobs[places[0]], self._batch.questions[places[0]].video_id
+            self._died_on.setdefault(video_id, set()).add(job)
+            return
+        middle = len(places) // 2
+        self._ask(places[:middle])
+        self._ask(places[middle:])
+
+    def _is_condemned(self, place: int) -> bool:
+        """Refuse a question that need not be asked any more."""
+        died_on = self._died_on.get(self._batch.questions[place].video_id, set())
+        if self._jobs[place] in died_on:
+            self._refuse(place, "The engine died twice on this question with its choices in another order.")
+        elif len(died_on) >= _DEATHS_OF_A_VIDEO:
+            self._refuse(place, f"The engine died on {len(died_on)} other questions about this video; not asked.")
+        return place in self._replies
+
+    def _refuse(self, place: int, message: str) -> None:
+        self._replies[place] = Refusal.of(InferenceError(message))
+
+    def _check_engine(self) -> None:
+        """Have it answer what it answered before: an engine that cannot dies of something else than the question."""
+        known = self._answered or Batch(frame_files={_GREY.video_id: grey_video()}, questions=(_GREY,))
+        while True:
+            try:
+                self._answers_to(known)
+            except EngineLostError as error:
+                self._note_death(error)
+            else:
+                return
+
+    def _answers_to(self, batch: Batch) -> list[Reply]:
+        self._engine.start()
+        answers = self._engine.ask(batch)
+        self._deaths = 0
+        return answers
+
+    def _note_death(self, error: EngineLostError) -> None:
+        self._deaths += 1
+        if self._deaths >= self._deaths_allowed:
+            raise error
+
+
+def _jobs_of(questions: Sequence[Question]) -> list[int]:
+    """Number the jobs behind questions: one that has other orders is followed by them."""
+    jobs: list[int] = []
+    orders_left = 0
+    for question in questions:
+        jobs.append(jobs[-1] if orders_left else len(jobs))
+        orders_left = orders_left - 1 if orders_left else len(question.others)
+    return jobs

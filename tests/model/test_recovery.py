@@ -35,7 +35,8 @@ def test_the_question_on_which_the_engine_dies_is_refused_and_the_others_answere
     with DeadlyEngine(CONFIG, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
         answer, refusal = RecoveringEngine(engine).ask(Batch(frame_files={"v": frame_file(1)}, questions=questions))
 
-        assert engine.starts == 4  # at first, again after both questions, twice for the deadly one
+        # At first, again after both questions, twice for the deadly one, and to prove that it is to blame.
+        assert engine.starts == 5
 
     assert isinstance(answer, Answer)
     assert isinstance(refusal, Refusal)

@@ -5,24 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from infra.errors import ConfigurationError, JobError
-from tasks.domain import Sampling
-from tasks.frames.file import make_frame_file
 from tasks.model.choices import choice_tokens
+from tasks.model.grey import grey_video
 from tasks.model.server.frames import TIMED_WAYS, WAYS
 from tasks.model.server.scoring import ask_for_logprobs, read_logprobs
-from tasks.video.keyframes import Keyframes
-from tasks.video.orientation import Orientation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tasks.model.server.client import ServerClient
     from tasks.model.server.frames import Carried
-
-_SIDE_PX = 56  # a multiple of every usual patch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +59,7 @@ def find_manner(
     tokens = choice_tokens(("yes", "no"), scoring="letter", encode=encode)
     refusal = ""
     for way in TIMED_WAYS if frames == "auto" else (frames,):
-        body = chat_body(model=model, text="A or B?", system_prompt=None, carried=WAYS[way](_grey_video()))
+        body = chat_body(model=model, text="A or B?", system_prompt=None, carried=WAYS[way](grey_video()))
         for exact in (True, False):
             try:
                 shown = read_logprobs(client.complete(body | ask_for_logprobs(tokens, exact=exact)), encode)
@@ -79,26 +72,3 @@ def find_manner(
         f"The server at {client.url} takes no video (server.frames is {frames}): {refusal} "
         "Start vLLM with --trust-request-mm-kwargs, or with Reelabel's plugin; docs/server.md says how."
     )
-
-
-def _grey_video() -> bytes:
-    count = 2
-    keyframes = Keyframes(
-        images=np.full((count, _SIDE_PX, _SIDE_PX, 3), 128, np.uint8),
-        pts=np.arange(count),
-        time_s=np.arange(count, dtype=np.float64),
-        frame_index=np.arange(count),
-        is_keyframe=np.ones(count, bool),
-        picks=np.arange(count),
-        keyframes_in_file=count,
-        total_frames=count,
-        fps=1.0,
-        duration_s=float(count),
-        native_width_px=_SIDE_PX,
-        native_height_px=_SIDE_PX,
-        orientation=Orientation(),
-        method="linear",
-        reason="",
-        decode_ms=0.0,
-    )
-    return make_frame_file(keyframes, source_uri="", fingerprint="", sampling=Sampling()).data

@@ -1,0 +1,36 @@
+"""A grey video, to see whether an engine or a server answers at all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tasks.domain import Sampling
+from tasks.frames.file import make_frame_file
+from tasks.video.keyframes import Keyframes
+from tasks.video.orientation import Orientation
+
+_SIDE_PX = 56  # a multiple of every usual patch
+
+
+def grey_video() -> bytes:
+    """Make the frame file of a video of two small frames."""
+    count = 2
+    keyframes = Keyframes(
+        images=np.full((count, _SIDE_PX, _SIDE_PX, 3), 128, np.uint8),
+        pts=np.arange(count),
+        time_s=np.arange(count, dtype=np.float64),
+        frame_index=np.arange(count),
+        is_keyframe=np.ones(count, bool),
+        picks=np.arange(count),
+        keyframes_in_file=count,
+        total_frames=count,
+        fps=1.0,
+        duration_s=float(count),
+        native_width_px=_SIDE_PX,
+        native_height_px=_SIDE_PX,
+        orientation=Orientation(),
+        method="linear",
+        reason="",
+        decode_ms=0.0,
+    )
+    return make_frame_file(keyframes, source_uri="", fingerprint="", sampling=Sampling()).data
