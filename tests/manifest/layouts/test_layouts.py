@@ -188,6 +188,48 @@ def test_any_csv_is_read_by_a_mapping(tmp_path, right):
     ]
 
 
+def answered(tmp_path, *rows):
+    """Read answers of a table, each after its choices."""
+    lines = "".join(f"{number},{','.join(row)}\n" for number, row in enumerate(rows))
+    path = write(tmp_path / "any.csv", f"n,c1,c2,c3,c4,right\n{lines}")
+    columns = {"job_id": "n", "video_uri": "n", "prompt": "n", "choices": "c1+c2+c3+c4", "answer": "right"}
+    return read_mapped(Source(path=path, columns=columns))["answer"].to_list()
+
+
+def test_answers_of_a_column_are_all_texts_or_all_letters_or_all_numbers(tmp_path):
+    counting, animals = ("5", "2", "3", "4"), ("cat", "dog", "cow", "pig")
+    grades = ("B", "A", "D", "C")
+
+    assert answered(tmp_path, (*counting, "2"), (*animals, "0")) == ["3", "cat"]
+    assert answered(tmp_path, (*counting, "2"), (*animals, "cow")) == ["2", "cow"]
+    assert answered(tmp_path, (*counting, "2"), (*counting, "5")) == ["2", "5"]
+    assert answered(tmp_path, (*grades, "A"), (*animals, "D"), (*animals, "")) == ["B", "pig", None]
+    assert answered(tmp_path, (*grades, "A"), (*animals, "pig")) == ["A", "pig"]
+    assert answered(tmp_path, ("0", "1", "2", "3", "2")) == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("choices", "answer", "message"),
+    [
+        (
+            ("5", "2", "3", "4"),
+            "2",
+            "any.csv, 0: the answer '2' is a choice, and the number of another, '3'; .* letter",
+        ),
+        (
+            ("B", "A", "D", "C"),
+            "A",
+            "any.csv, 0: the answer 'A' is a choice, and the letter of another, 'B'; .* number",
+        ),
+        (("cat", "dog", "cow", "pig"), "4", "any.csv, 0: the answer '4' is no choice"),
+        (("cat", "dog", "cow", "pig"), "\N{LATIN SMALL LETTER SHARP S}", "any.csv, 0: the answer '\xdf' is no choice"),
+    ],
+)
+def test_an_answer_that_names_two_choices_or_none_is_refused(tmp_path, choices, answer, message):
+    with pytest.raises(ManifestError, match=message):
+        answered(tmp_path, (*choices, answer))
+
+
 def test_a_video_that_a_table_names_by_its_whole_place_is_left_there(tmp_path):
     columns = {"job_id": "n", "video_uri": "file", "prompt": "q", "choices": "c"}
     places = ["s3://bucket/a.mp4", "https://h/c.mp4", "/data/b.mp4", "day/d.mp4"]
@@ -216,7 +258,7 @@ def test_choices_may_stand_in_one_column_and_fewer_than_columns(tmp_path):
         (MAPPING | {"colour": "q"}, "No manifest has a column colour"),
         (MAPPING | {"prompt": "question"}, "lacks question"),
         (MAPPING | {"start_s": "q"}, "start_s 'Colour\\?' is not a number"),
-        (MAPPING | {"answer": "file"}, "'a.mp4' is no choice, no letter and no number"),
+        (MAPPING | {"answer": "file"}, "'a.mp4' is no choice, and no choice's letter or number"),
     ],
 )
 def test_a_mapping_that_does_not_fit_is_refused(tmp_path, columns, message):
