@@ -57,7 +57,7 @@ def _job(
     where = f"{source.path}, {job['job_id']}"
     video = job["video_uri"] or ""
     job["video_uri"] = source.uri_of(places.get(video, video))
-    job["choices"] = _choices(row, parts["choices"])
+    job["choices"] = _choices(row, parts["choices"], where=where)
     for name in _NUMBERS:
         if job.get(name) is not None:
             job[name] = _number(job[name], name, where=where)
@@ -69,8 +69,14 @@ def _joined(row: dict[str, str | None], names: list[str]) -> str | None:
     return "_".join(texts) if texts else None
 
 
-def _choices(row: dict[str, str | None], names: list[str]) -> list[str]:
-    texts = [text for name in names if (text := row[name])]
+def _choices(row: dict[str, str | None], names: list[str], *, where: str) -> list[str]:
+    texts = [row[name] or "" for name in names]
+    while texts and not texts[-1].strip():
+        texts.pop()
+    for name, text in zip(names, texts, strict=False):
+        if not text.strip():
+            # Were it left out, letters and numbers of answers would name the choices after it wrongly.
+            raise ManifestError(f"{where}: column {name} holds no choice, but a later one does; fill it in.")
     if len(names) == 1 and texts:
         texts = [part.strip() for part in texts[0].split("|")]
     return strip_letters(texts)

@@ -251,6 +251,14 @@ def test_choices_may_stand_in_one_column_and_fewer_than_columns(tmp_path):
     assert frame["choices"].to_list() == [["red", "green"]]
 
 
+@pytest.mark.parametrize("empty", ["", '""', " "])
+def test_only_the_last_choices_may_be_empty_so_that_no_answer_shifts(tmp_path, empty):
+    assert answered(tmp_path, ("cat", "dog", "cow", empty, "2")) == ["cow"]
+
+    with pytest.raises(ManifestError, match=r"any\.csv, 0: column c2 holds no choice, but a later one does"):
+        answered(tmp_path, ("cat", empty, "dog", "cow", "2"))
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
