@@ -68,7 +68,8 @@ def read_mvbench(source: Source) -> pl.DataFrame:
 
 def _jobs(file: Path, source: Source, folders: dict[str, str]) -> Iterator[dict[str, Any]]:
     subtask, rows = _subtask(file), read_json(file)
-    if subtask not in folders:
+    folder = folders.get(subtask)
+    if folder is None:
         raise ManifestError(f"The folder of {subtask}'s videos is unknown; name it in a map of videos.")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ManifestError(f"{file} must hold a JSON list of questions.")
@@ -76,7 +77,7 @@ def _jobs(file: Path, source: Source, folders: dict[str, str]) -> Iterator[dict[
         require_columns(file, row, ("video", "question", "candidates", "answer"), layout="MVBench")
         yield {
             "job_id": f"{subtask}_{number}",
-            "video_uri": source.uri_of(f"{folders[subtask]}/{row['video']}".lstrip("/")),
+            "video_uri": source.uri_of(f"{folder}/{row['video']}" if folder else row["video"]),
             "prompt": row["question"],
             "choices": row["candidates"],
             "answer": row["answer"],

@@ -77,14 +77,23 @@ def test_mvbench_is_read_from_its_folder_with_segments(tmp_path):
     assert frame["subtask"].to_list() == ["action_sequence", "scene_transition", "scene_transition"]
 
 
-def test_a_map_says_where_the_videos_of_another_subtask_stand(tmp_path):
+@pytest.mark.parametrize(
+    ("folder", "uri"),
+    [
+        ("circus", "/v/circus/S0.mp4"),
+        ("", "/v/S0.mp4"),
+        ("/mnt/circus", "/mnt/circus/S0.mp4"),
+        ("s3://b/circus", "s3://b/circus/S0.mp4"),
+    ],
+)
+def test_a_map_says_where_the_videos_of_another_subtask_stand(tmp_path, folder, uri):
     questions = write(tmp_path / "juggling.json", json.dumps([mvbench_row()]))
     with pytest.raises(ManifestError, match="The folder of juggling's videos is unknown"):
         read_mvbench(Source(path=questions))
 
-    video_map = write(tmp_path / "map.json", json.dumps({"juggling": "circus"}))
+    video_map = write(tmp_path / "map.json", json.dumps({"juggling": folder}))
 
-    assert read_mvbench(Source(path=questions, videos="/v", video_map=video_map))["video_uri"][0] == "/v/circus/S0.mp4"
+    assert read_mvbench(Source(path=questions, videos="/v", video_map=video_map))["video_uri"][0] == uri
 
 
 @pytest.mark.parametrize(
