@@ -96,6 +96,9 @@ def asked_twice(manifest: pl.DataFrame, first: Answers, lossless: Answers) -> As
         margins=pl.when(by_keyframes).then("margin").otherwise(np.inf),
         first_right=pl.col("label") == pl.col("answer"),
         second_right=pl.col("label_again") == pl.col("answer"),
+        # Every job is shown its whole video.
+        first_views=pl.struct("video_uri", "sampler").hash(),
+        second_views=pl.struct("video_uri", "sampler_again").hash(),
         first_frames="frames_decoded",
         second_frames="frames_decoded_again",
         first_s=pl.col("decode_s") + pl.col("engine_s"),

@@ -29,6 +29,8 @@ def asked(kinds=KINDS):
         margins=np.full(jobs, 0.5),
         first_right=np.array(first_right),
         second_right=np.full(jobs, fill_value=True),
+        first_views=np.arange(jobs, dtype=np.uint64),
+        second_views=np.arange(jobs, dtype=np.uint64),
         first_frames=np.ones(jobs, np.int64),
         second_frames=np.full(jobs, 60),
         first_s=np.ones(jobs),
