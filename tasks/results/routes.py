@@ -116,7 +116,8 @@ def save_route(
 def _columns(rows: Sequence[tuple[Job, Row[Any], Row[Any]]]) -> AskedTwice:
     firsts, seconds = [first for _, first, _ in rows], [second for _, _, second in rows]
     return AskedTwice(
-        videos=np.array([job.video_uri for job, _, _ in rows], np.str_),
+        # A video may be given as a data: URI of any length.
+        videos=np.array([hash_of(job.video_uri) for job, _, _ in rows], np.uint64),
         tasks=np.array([job.task or "" for job, _, _ in rows], np.str_),
         subtasks=np.array([job.subtask or "" for job, _, _ in rows], np.str_),
         margins=np.array([row.margin if row.sampler == "keyframes" else np.inf for row in firsts], np.float64),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Self
 
@@ -17,7 +16,7 @@ class AskedTwice:
     """Columns of J jobs, each of shape (J,).
 
     Attributes:
-        videos: What each job is about.
+        videos: A hash of what each job is about, by whose order jobs are cut in halves.
         tasks: The task of each; empty where it has none.
         subtasks: Its subtask; the same.
         margins: Of the first answer; infinite where the job was shown all that it can be shown already.
@@ -31,7 +30,7 @@ class AskedTwice:
         second_s: The same for the lossless one.
     """
 
-    videos: npt.NDArray[np.str_]
+    videos: npt.NDArray[np.uint64]
     tasks: npt.NDArray[np.str_]
     subtasks: npt.NDArray[np.str_]
     margins: npt.NDArray[np.float64]
@@ -52,8 +51,7 @@ class AskedTwice:
 
     def is_first_half(self) -> npt.NDArray[np.bool_]:
         """Cut the jobs in two, by a hash of their videos: no video is in both, whatever the jobs' order."""
-        videos = sorted(set(self.videos.tolist()), key=_order)
-        return np.isin(self.videos, videos[::2])
+        return np.isin(self.videos, np.unique(self.videos)[::2])
 
     def halves(self) -> tuple[Self, Self]:
         """Give both halves."""
@@ -76,7 +74,3 @@ class AskedTwice:
 def _count_frames(frames: npt.NDArray[np.int64], views: npt.NDArray[np.uint64]) -> int:
     _, places = np.unique(views, return_index=True)
     return int(frames[places].sum())
-
-
-def _order(video: str) -> bytes:
-    return hashlib.blake2b(video.encode(), digest_size=8).digest()

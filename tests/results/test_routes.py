@@ -49,6 +49,7 @@ def test_a_margin_is_fitted_on_what_both_ways_answered_and_kept_for_its_spec(eng
     save_route(engine, fit, specs=(CASCADE, SPEC, LOSSLESS), dataset="d", manifest_uri="m.parquet")
     save_route(engine, replace(fit, below=0.25), specs=(CASCADE, SPEC, LOSSLESS), dataset="d", manifest_uri="m")
 
+    assert sample.videos.dtype.itemsize == 8  # whatever the length of a data: URI among them
     assert (fit.jobs, fit.lossless.frames_decoded, fit.first.frames_decoded) == (110, 55 * 40, 55 * 4)
     assert sample.margins[:3] == pytest.approx([0, 0.008, 0.016])
     assert fit.below == 0.0  # both ways answer alike

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from infra.errors import ManifestError
+from tasks.domain.digest import hash_of
 from tasks.routing.fit import Target, fit_below, fit_route
 from tasks.routing.sample import AskedTwice
 
@@ -15,7 +16,7 @@ def asked(jobs=400, seed=1):
     rng = np.random.default_rng(seed)
     margins = rng.uniform(0, 1, jobs)
     return AskedTwice(
-        videos=np.array([f"v{number // 2}" for number in range(jobs)]),
+        videos=np.array([hash_of(f"v{number // 2}") for number in range(jobs)], np.uint64),
         tasks=np.full(jobs, ""),
         subtasks=np.full(jobs, ""),
         margins=margins,
@@ -32,7 +33,7 @@ def asked(jobs=400, seed=1):
 
 def test_the_least_margin_is_taken_from_which_on_the_target_is_reached():
     few = AskedTwice(
-        videos=np.array(list("abcd")),
+        videos=np.arange(4, dtype=np.uint64),
         tasks=np.full(4, ""),
         subtasks=np.full(4, ""),
         margins=np.array([0.1, 0.2, 0.3, 0.4]),
@@ -92,7 +93,7 @@ def test_what_is_reported_was_measured_on_jobs_that_had_no_part_in_the_choice():
             Target(),
             "99 jobs with a known answer were asked both ways, on 50 videos; a margin needs",
         ),
-        (replace(asked(), videos=np.full(400, "v")), Target(), "on 1 videos"),
+        (replace(asked(), videos=np.zeros(400, np.uint64)), Target(), "on 1 videos"),
         (asked(), Target(accuracy=0.99), "Of all jobs asked losslessly, 0.9[0-9]+ are right, fewer than the target"),
     ],
 )
