@@ -18,15 +18,17 @@ from tests.report.test_page import HOSTILE
 from tests.report.test_trade import evaluation
 
 CLIPS = 1_500
+# Line ends for JavaScript, though not for JSON.
+SEPARATED = "Which\u2028colour\u2029now?"
 FAITHFUL = ("qwen2_vl", "qwen3_vl", "glm46v", "dynamic", "molmo2", "openpangu", "fps")
 
 
 @pytest.fixture(scope="module")
 def html(tmp_path_factory):
-    """A page with every section, a hostile question, and a clip of two keyframes."""
+    """A page with every section, hostile questions, and a clip of two keyframes."""
     jobs = [
         shown_job("clip-7"),
-        shown_job("clip-8", strip=1, before="blue", reasons=("changed label",)),
+        shown_job("clip-8", strip=1, before="blue", reasons=("changed label",), question=SEPARATED),
         shown_job("hostile", question=HOSTILE, strip=None, no_strip="No frames were taken.", reasons=("sample",)),
     ]
     made = report(jobs=jobs, strips=[strip(), strip(frames=1)], trade=trade_of(evaluation(), "5" * 16), labels=99_999)
@@ -185,6 +187,7 @@ def test_links_and_reasons_open_jobs(page):
 
     page.get_by_role("button", name="changed label (1)").click()
     expect(page.locator("#shown-job")).to_contain_text("before it was blue")
+    assert page.get_by_label("Question").text_content() == SEPARATED
 
 
 def test_a_hostile_question_stays_text(page):
