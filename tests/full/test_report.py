@@ -174,6 +174,37 @@ def test_a_job_is_found_by_its_id_and_its_clip_is_replayed(page):
     expect(page.locator("#gop-out")).to_have_text("as in the file")
 
 
+@pytest.mark.parametrize("keyframe_times_s", [tuple(9.0 * at for at in range(100)), None])
+def test_a_clip_beyond_the_sliders_is_replayed_as_it_is(browser, tmp_path, keyframe_times_s):
+    clip = {"totalFrames": 108_000, "fps": 120.0, "numFrames": 128, "gop": 1_080}
+    facts = {"fps": 120.0, "total_frames": 108_000, "duration_s": 900.0, "keyframes_in_file": 100}
+    made = report(
+        strips=[strip(**facts, keyframe_times_s=keyframe_times_s)],
+        sampling={"sampler": "keyframes", "num_frames": 128},
+    )
+    (tmp_path / "run.html").write_text(render(made))
+    page = browser.new_page()
+    page.goto((tmp_path / "run.html").as_uri())
+    expect(page.locator("#frames-out")).to_have_text("128")
+    page.get_by_label("Job ID").fill("clip-7")
+    page.keyboard.press("Enter")
+
+    page.get_by_role("button", name="Replay its picks").click()
+    page.locator("#faithful").select_option("fps")
+
+    picks, decoded = in_python(clip)
+    for row, name in (("keyframes", "keyframes"), ("uniform", "uniform"), ("faithful", "fps")):
+        assert counts(page, row) == {
+            "shown": len(picks[name]),
+            "distinct": len(set(picks[name])),
+            "decoded": decoded[name],
+        }
+    for name, text in (("length", "900 s"), ("fps", "120"), ("frames", "128"), ("keyframes", "100")):
+        expect(page.locator(f"#{name}-out")).to_have_text(text)
+    expect(page.locator("#replay-uniform .repeats")).to_contain_text(f"{picks['uniform'][1] / 120:.2f} s")
+    page.close()
+
+
 def test_a_job_that_was_left_out_is_told_how_to_see(page):
     page.get_by_label("Job ID").fill("it's elsewhere")
     page.get_by_role("button", name="Show").click()
