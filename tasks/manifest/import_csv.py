@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from infra.errors import ManifestError
+from tasks.manifest.messages import is_text
 from tasks.manifest.schema import COLUMNS, REPLACED_BY_MESSAGES, REQUIRED
 
 if TYPE_CHECKING:
@@ -87,8 +88,12 @@ def _choices(text: str) -> list[str]:
         return [part.strip() for part in text.split("|")]
     try:
         values = json.loads(text)
+    except RecursionError:
+        raise ValueError("choices is nested too deeply for a JSON list of texts") from None
     except ValueError:
         raise ValueError(f"choices {text!r} is not a JSON list") from None
     if not all(isinstance(value, str) for value in values):
         raise ValueError(f"choices {text!r} holds something other than text")
+    if not all(map(is_text, values)):
+        raise ValueError(f"choices {text!r} holds half of a surrogate pair, which is no character")
     return list(values)

@@ -109,6 +109,32 @@ def test_what_is_not_mvbench_is_refused(tmp_path, text, message):
         read_mvbench(Source(path=write(tmp_path / "action_count.json", text)))
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"start": "0:05"}, "question 1: start '0:05' is no number of seconds"),
+        ({"candidates": "a door"}, "question 1: candidates 'a door' is no list"),
+        ({"candidates": ["a door", 1]}, "question 1: candidate 1 1 is no text"),
+        ({"video": None}, "question 1: video None is no text"),
+        ({"question": "\ud83d"}, r"question 1: question '\\ud83d' is no text"),
+    ],
+)
+def test_values_of_another_type_than_mvbenchs_are_named(tmp_path, changed, message):
+    rows = [mvbench_row(answer=None, start=0, end=2.5), mvbench_row(**changed)]
+    path = write(tmp_path / "action_count.json", json.dumps(rows))
+
+    with pytest.raises(ManifestError, match=rf"action_count\.json, {message}"):
+        read_mvbench(Source(path=path))
+
+    path.write_text(json.dumps(rows[:1]))
+    assert read_mvbench(Source(path=path)).select("answer", "start_s", "end_s").row(0) == (None, 0.0, 2.5)
+
+
+def test_json_that_is_nested_too_deeply_is_refused(tmp_path):
+    with pytest.raises(ManifestError, match=r"Cannot read .* as JSON: it is nested too deeply"):
+        read_mvbench(Source(path=write(tmp_path / "action_count.json", "[" * 200_000)))
+
+
 def test_a_folder_without_subtasks_is_refused(tmp_path):
     with pytest.raises(ManifestError, match="holds no JSON file"):
         read_mvbench(Source(path=tmp_path))
@@ -157,11 +183,32 @@ def test_letters_are_taken_off_choices_only_where_they_count_them(choices, strip
     assert strip_letters(choices) == stripped
 
 
+def test_a_question_of_videomme_may_have_no_known_answer(tmp_path):
+    frame = read_videomme(Source(path=videomme(tmp_path / "test.parquet", answer=None)))
+
+    assert check_manifest(frame) == []
+    assert frame["answer"].to_list() == [None]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"options": None}, r"test\.parquet, 001-1: its options are null, or one of them is"),
+        ({"options": ["A. x", None]}, r"test\.parquet, 001-1: its options are null, or one of them is"),
+        ({"options": "A. x"}, r"test\.parquet has columns of other types than Video-MME has: casting"),
+        ({"answer": 3}, r"test\.parquet, 001-1: the answer '3' is no letter of its 4 choices"),
+    ],
+)
+def test_values_of_another_type_than_videommes_are_named(tmp_path, changed, message):
+    with pytest.raises(ManifestError, match=message):
+        read_videomme(Source(path=videomme(tmp_path / "test.parquet", **changed)))
+
+
 def test_what_is_not_videomme_is_refused(tmp_path):
     pl.DataFrame({"question": ["?"]}).write_parquet(tmp_path / "other.parquet")
     with pytest.raises(ManifestError, match="lacks videoID, question_id, task_type, duration, options, answer"):
         read_videomme(Source(path=tmp_path / "other.parquet"))
-    with pytest.raises(ManifestError, match="001-1: answer 25 is none of its 4 choices"):
+    with pytest.raises(ManifestError, match="001-1: the answer 'Z' is no letter of its 4 choices"):
         read_videomme(Source(path=videomme(tmp_path / "test.parquet", answer="Z")))
 
 
