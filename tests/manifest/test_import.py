@@ -1,3 +1,4 @@
+import csv
 import json
 
 import pytest
@@ -22,6 +23,19 @@ def test_csv_becomes_a_good_manifest(tmp_path):
     assert frame["choices"].to_list() == [["day", "night"], ["red", "green"]]
     assert frame["job_id"].to_list() == ["1", "2"]
     assert frame["answer"].to_list() == ["day", None]
+
+
+def test_a_csv_cell_may_hold_a_whole_video_and_the_limit_of_others_stays(tmp_path):
+    video = "data:video/mp4;base64," + "A" * 200_000
+    path = tmp_path / "jobs.csv"
+    path.write_text(f'job_id,video_uri,prompt,choices\n1,"{video}",Day?,yes|no\n')
+    limit = csv.field_size_limit()
+
+    assert import_csv(path)["video_uri"].to_list() == [video]
+    path.write_text("job_id,job_id\n")
+    with pytest.raises(ManifestError, match="names columns twice"):
+        import_csv(path)
+    assert csv.field_size_limit() == limit
 
 
 def test_a_csv_value_that_cannot_be_read_is_named_by_its_line(tmp_path):
