@@ -10,6 +10,7 @@ import polars as pl
 
 from benchmarks.trade.thresholds import try_thresholds
 from benchmarks.trade.ways import AUTO, CASCADES, FAITHFUL, KEYFRAMES, auto_of, cascade_name, cascade_of, specs_of
+from tasks.domain.digest import hash_of
 from tasks.routing.fit import Target, fit_route
 from tasks.routing.needs import fit_still
 from tasks.routing.sample import AskedTwice
@@ -90,17 +91,20 @@ def asked_twice(manifest: pl.DataFrame, first: Answers, lossless: Answers) -> As
     rows = known.join(first.rows, on="job_id").join(lossless.rows, on="job_id", suffix="_again")
     by_keyframes = pl.col("sampler") == "keyframes"
     columns = rows.select(
-        videos="video_uri",
+        videos=pl.Series([hash_of(uri) for uri in rows["video_uri"]], dtype=pl.UInt64),
         tasks="task",
         subtasks="subtask",
         margins=pl.when(by_keyframes).then("margin").otherwise(np.inf),
         first_right=pl.col("label") == pl.col("answer"),
         second_right=pl.col("label_again") == pl.col("answer"),
+        # Every job is shown its whole video.
+        first_views=pl.struct("video_uri", "sampler").hash(),
+        second_views=pl.struct("video_uri", "sampler_again").hash(),
         first_frames="frames_decoded",
         second_frames="frames_decoded_again",
         first_s=pl.col("decode_s") + pl.col("engine_s"),
         second_s=pl.col("decode_s_again") + pl.col("engine_s_again"),
     )
     arrays = {name: columns[name].to_numpy() for name in columns.columns}
-    names = {name: arrays[name].astype(np.str_) for name in ("videos", "tasks", "subtasks")}
+    names = {name: arrays[name].astype(np.str_) for name in ("tasks", "subtasks")}
     return AskedTwice(**arrays | names)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from tasks.calibration.temperature import log_table
+from tasks.domain.digest import hash_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,12 +23,12 @@ class KnownAnswers:
     Attributes:
         logs: Logarithms of the model's probabilities; shape (J, C), minus infinity past a job's last choice.
         truths: Index of the right choice; shape (J,).
-        videos: What each job is about; shape (J,).
+        videos: A hash of what each job is about, by whose order jobs are cut in halves; shape (J,).
     """
 
     logs: npt.NDArray[np.float64]
     truths: npt.NDArray[np.int64]
-    videos: npt.NDArray[np.str_]
+    videos: npt.NDArray[np.uint64]
 
     def __post_init__(self) -> None:
         """Check that all three speak of the same jobs."""
@@ -41,18 +41,14 @@ class KnownAnswers:
         return cls(
             logs=log_table([probabilities for probabilities, _, _ in rows]),
             truths=np.array([truth for _, truth, _ in rows], dtype=np.int64),
-            videos=np.array([video for _, _, video in rows], dtype=np.str_),
+            # A video may be given as a data: URI of any length.
+            videos=np.array([hash_of(video) for _, _, video in rows], dtype=np.uint64),
         )
 
     def halves(self) -> tuple[Self, Self]:
         """Cut the jobs in two, by a hash of their videos: no video is in both, whatever the jobs' order."""
-        videos = sorted(set(self.videos.tolist()), key=_order)
-        is_first = np.isin(self.videos, videos[::2])
+        is_first = np.isin(self.videos, np.unique(self.videos)[::2])
         return self._take(is_first), self._take(~is_first)
 
     def _take(self, chosen: npt.NDArray[np.bool_]) -> Self:
         return type(self)(logs=self.logs[chosen], truths=self.truths[chosen], videos=self.videos[chosen])
-
-
-def _order(video: str) -> bytes:
-    return hashlib.blake2b(video.encode(), digest_size=8).digest()

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from infra.errors import ManifestError
+from tasks.manifest.messages import is_text
 from tasks.manifest.schema import COLUMNS, REPLACED_BY_MESSAGES, REQUIRED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _NUMBERS = ("start_s", "end_s")
@@ -28,7 +32,7 @@ def import_csv(path: Path) -> pl.DataFrame:
     rows = []
     try:
         # A spreadsheet's export may open with a byte order mark.
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with _any_field_size(), path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, strict=True)
             names = _known_names(path, list(reader.fieldnames or ()))
             for cells in reader:
@@ -39,6 +43,16 @@ def import_csv(path: Path) -> pl.DataFrame:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ManifestError(f"Cannot read {path} as CSV: {error}.") from None
     return pl.DataFrame(rows, schema={name: COLUMNS[name] for name in names})
+
+
+@contextmanager
+def _any_field_size() -> Iterator[None]:
+    """Let cells hold whole videos as data: URIs; the limit is the process's, and is put back."""
+    before = csv.field_size_limit(sys.maxsize)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 def foreign_columns(path: Path) -> list[str]:
@@ -87,8 +101,12 @@ def _choices(text: str) -> list[str]:
         return [part.strip() for part in text.split("|")]
     try:
         values = json.loads(text)
+    except RecursionError:
+        raise ValueError("choices is nested too deeply for a JSON list of texts") from None
     except ValueError:
         raise ValueError(f"choices {text!r} is not a JSON list") from None
     if not all(isinstance(value, str) for value in values):
         raise ValueError(f"choices {text!r} holds something other than text")
+    if not all(map(is_text, values)):
+        raise ValueError(f"choices {text!r} holds half of a surrogate pair, which is no character")
     return list(values)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from infra.errors import ManifestError
-from tasks.manifest.messages import read_messages
+from tasks.manifest.messages import is_text, read_messages
 from tasks.manifest.schema import COLUMNS
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def _line(line: str, *, where: str) -> dict[str, Any]:
         raise ManifestError(f"{where}: {error} is missing.") from None
     except (TypeError, AttributeError):
         raise ManifestError(f"{where}: it is not a request of the OpenAI batch format.") from None
+    except RecursionError:
+        raise ManifestError(f"{where}: its JSON is nested too deeply.") from None
     except ValueError as error:
         raise ManifestError(f"{where}: {error}.") from None
 
@@ -58,8 +60,11 @@ def _row(request: dict[str, Any]) -> dict[str, Any]:
     prompt, choices = (asked.prompt, _given(given)) if given else _split(asked.prompt)
     if not choices:
         raise ValueError("no choices; write them as lines 'A. text', or as metadata.choices")
+    job_id = str(request["custom_id"])
+    if not all(map(is_text, [job_id, *choices])):
+        raise ValueError("half of a surrogate pair, which is no character")
     return {
-        "job_id": str(request["custom_id"]),
+        "job_id": job_id,
         "video_uri": asked.video_uri,
         "prompt": prompt,
         "choices": choices,

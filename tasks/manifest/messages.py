@@ -49,7 +49,7 @@ def read_messages(messages: object) -> ChatQuestion:
             a full stop.
     """
     parts = [*_parts(messages)]
-    if not all(_is_text(value) for _, _, value in parts):
+    if not all(is_text(value) for _, _, value in parts):
         raise ValueError("half of a surrogate pair, which is no character")
     videos = [value for _, kind, value in parts if kind == "video"]
     if len(videos) != 1:
@@ -155,7 +155,8 @@ def _part(part: dict[str, Any]) -> tuple[str, str]:
     return kind, value
 
 
-def _is_text(value: str) -> bool:
+def is_text(value: str) -> bool:
+    """Whether a string can be written: JSON may hold one half of a surrogate pair, which is no character."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from tasks.report.strip import Strip
 
 _READS_AT_ONCE = 8
-_MOST_CHARACTERS = 4_000
 _MOST_CHOICES = 26
 _TIMES = ("fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms", "preprocess_ms", "inference_ms")
 _COUNTS = ("prompt_tokens", "cached_tokens", "frames_used", "frames_decoded", "shard_index")
@@ -171,15 +170,15 @@ def _shown(
     )
     question = question_of(job, spec) if job and spec else None
     probabilities = row.get("probabilities")
-    choices = zip(map(_cut, job.choices), probabilities, strict=False) if job and probabilities else None
+    choices = zip(job.choices, probabilities, strict=False) if job and probabilities else None
     return ShownJob(
         job_id=row["job_id"],
         reasons=reasons,
-        facts={name: _cut(row[name]) for name in names if row.get(name) not in (None, "")},
+        facts={name: row[name] for name in names if row.get(name) not in (None, "")},
         choices=tuple(choices)[:_MOST_CHOICES] if choices else None,
         before=before,
-        question=_cut(question.text) if question else _cut(job.prompt) if job else None,
-        system_prompt=_cut(question.system_prompt) if question else None,
+        question=question.text if question else job.prompt if job else None,
+        system_prompt=question.system_prompt if question else None,
         video=show_uri(job.video_uri) if job else None,
         start_s=job.start_s if job else None,
         end_s=job.end_s if job else None,
@@ -235,13 +234,6 @@ def _why_not(place: str | None, was_read: bool) -> str:  # noqa: FBT001 - of two
     if place is None:
         return "No frames were taken."
     return "Its frames are no longer in the cache." if was_read else "Its frames did not fit into this page."
-
-
-def _cut(value: Any) -> Any:  # noqa: ANN401 - a column's value
-    """Shorten a text that is no reading."""
-    if not isinstance(value, str) or len(value) <= _MOST_CHARACTERS:
-        return value
-    return f"{value[:_MOST_CHARACTERS]}... ({len(value):,} characters)"
 
 
 def drop_strips(shown: ShownJobs, kept: int) -> ShownJobs:

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from infra.wording import counted
 from tasks.report.faithful import FAITHFUL_SAMPLERS
 from tasks.report.jobs import drop_strips
+from tasks.report.texts import LENGTHS, share_texts, shorten_texts
 from tasks.video.verdict_words import READ_MORE
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tasks.report.trade import Trade
 
 MOST_BYTES = 3_000_000
+_FRAMES_BYTES = 1_000_000
 _SECTIONS = (
     ("glance", "Run"),
     ("time", "Time"),
@@ -45,15 +47,28 @@ _WORTH_DRAWING = 0.005
 def render(report: Report) -> str:
     """Write a report as a page of less than MOST_BYTES.
 
-    Frames of the last videos are left out until it fits. Nothing in it can run but our own scripts, whose
-    hashes its policy names, and nothing can leave it.
+    Texts of jobs are shortened until there is room for _FRAMES_BYTES of frames, and frames of the last videos are
+    left out until it fits. Nothing in it can run but our own scripts, whose hashes its policy names, and nothing can
+    leave it.
     """
+    report = _with_short_texts(report)
     page = _render(report)
     while len(page.encode()) >= MOST_BYTES and report.shown.strips:
         kept = len(report.shown.strips) * 3 // 4
         report = replace(report, shown=drop_strips(report.shown, kept))
         page = _render(report)
     return page
+
+
+def _with_short_texts(report: Report) -> Report:
+    without_frames = drop_strips(report.shown, 0)
+
+    def fits(most_characters: int) -> bool:
+        page = _render(replace(report, shown=shorten_texts(without_frames, most_characters)))
+        return len(page.encode()) < MOST_BYTES - _FRAMES_BYTES
+
+    most_characters = next(filter(fits, LENGTHS), LENGTHS[-1])
+    return replace(report, shown=shorten_texts(report.shown, most_characters))
 
 
 def _render(report: Report) -> str:
@@ -95,6 +110,7 @@ def _shown_note(report: Report) -> str:
 
 def _data(report: Report) -> dict[str, Any]:
     """Give what the page's scripts need, as JSON values and rows that `_fields` makes such."""
+    jobs, texts = share_texts(report.shown.jobs)
     return {
         "run_id": str(report.glance.run_id),
         "parts": _parts(report),
@@ -103,7 +119,8 @@ def _data(report: Report) -> dict[str, Any]:
         "margins": report.margins,
         "reliability": report.reliability,
         "known": report.known,
-        "jobs": report.shown.jobs,
+        "jobs": jobs,
+        "texts": texts,
         "strips": report.shown.strips,
         "num_frames": report.sampling.get("num_frames", 16),
         "faithful": report.faithful,
@@ -147,7 +164,7 @@ def _job_link(shown: set[str]) -> Any:  # noqa: ANN401 - a function of the templ
 @cache
 def _environment() -> Environment:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": _fields}
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": _fields, "ensure_ascii": False}
     environment.filters |= {
         "count": lambda number: f"{number:,}",
         "counted": counted,

@@ -13,7 +13,7 @@ from infra.errors import ConfigurationError
 from infra.uri import show_uri
 from infra.wording import counted
 from tasks.frames.cache import FrameCache
-from tasks.report.choose import choose_jobs
+from tasks.report.choose import MOST_JOBS, choose_jobs
 from tasks.report.counts import (
     calibration_error,
     count_labels,
@@ -116,9 +116,12 @@ def gather(
         job_ids: Jobs that are shown whatever else is.
 
     Raises:
-        ConfigurationError: A job that was asked for has no row.
+        ConfigurationError: A job that was asked for has no row, or more were than a page holds.
         TransientError: A service went away.
     """
+    named = len(set(job_ids))
+    if named > MOST_JOBS:
+        raise ConfigurationError(f"A page holds {MOST_JOBS} jobs, and {named:,} were named; name fewer.")
     key = Key(dataset=run["dataset"], spec_id=run["spec_id"])
     spec = _spec(engine, key.spec_id)
     evaluation = last_evaluation(engine, dataset=key.dataset)

@@ -10,6 +10,8 @@ from sqlalchemy.dialects.postgresql import insert
 
 from infra.database import database_errors
 from infra.errors import ConfigurationError
+from tasks.domain.digest import hash_of
+from tasks.domain.segment import Segment
 from tasks.domain.spec import FITTED
 from tasks.results.stage import ASKED, staged_jobs
 from tasks.results.tables import RESULT, ROUTE, SPEC
@@ -114,17 +116,25 @@ def save_route(
 def _columns(rows: Sequence[tuple[Job, Row[Any], Row[Any]]]) -> AskedTwice:
     firsts, seconds = [first for _, first, _ in rows], [second for _, _, second in rows]
     return AskedTwice(
-        videos=np.array([job.video_uri for job, _, _ in rows], np.str_),
+        # A video may be given as a data: URI of any length.
+        videos=np.array([hash_of(job.video_uri) for job, _, _ in rows], np.uint64),
         tasks=np.array([job.task or "" for job, _, _ in rows], np.str_),
         subtasks=np.array([job.subtask or "" for job, _, _ in rows], np.str_),
         margins=np.array([row.margin if row.sampler == "keyframes" else np.inf for row in firsts], np.float64),
         first_right=np.array([first.label == job.answer for job, first, _ in rows], np.bool_),
         second_right=np.array([second.label == job.answer for job, _, second in rows], np.bool_),
+        first_views=np.array([_view(job, first) for job, first, _ in rows], np.uint64),
+        second_views=np.array([_view(job, second) for job, _, second in rows], np.uint64),
         first_frames=np.array([row.frames_decoded or 0 for row in firsts], np.int64),
         second_frames=np.array([row.frames_decoded or 0 for row in seconds], np.int64),
         first_s=np.array([_seconds(row) for row in firsts], np.float64),
         second_s=np.array([_seconds(row) for row in seconds], np.float64),
     )
+
+
+def _view(job: Job, row: Row[Any]) -> int:
+    """Name the frames that a job was shown; jobs on one video may be shown it by several samplers."""
+    return hash_of(f"{job.video_uri}\n{Segment.of(job.start_s, job.end_s)!r}\n{row.sampler}")
 
 
 def _seconds(row: Row[Any]) -> float:

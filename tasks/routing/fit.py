@@ -49,7 +49,7 @@ class Point:
         below: Margin below which jobs are asked again; None where it differs from half to half.
         asked_again: Share of the jobs, 0 to 1.
         accuracy: Share of the jobs that are right in the end.
-        frames_decoded: Frames of all passes, those of one video once a pass.
+        frames_decoded: Frames of all passes, those that several jobs were shown once a pass.
         seconds: Of decoding, preprocessing and inference, as the rows tell.
     """
 
@@ -107,7 +107,7 @@ def fit_route(sample: AskedTwice, target: Target) -> RouteFit:
             below=None,
             asked_again=0.0,
             accuracy=float(sample.second_right.mean()),
-            frames_decoded=sample.frames_of(sample.second_frames, np.ones(len(sample.margins), np.bool_)),
+            frames_decoded=sample.count_second_frames(np.ones(len(sample.margins), np.bool_)),
             seconds=float(sample.second_s.sum()),
         ),
         curve=curve_of(sample),
@@ -141,13 +141,11 @@ def point(sample: AskedTwice, thresholds: npt.NDArray[np.float64], *, below: flo
         below: What to call them.
     """
     again = sample.margins < thresholds
-    everything = np.ones(len(again), np.bool_)
     return Point(
         below=below,
         asked_again=float(again.mean()),
         accuracy=float(np.where(again, sample.second_right, sample.first_right).mean()),
-        frames_decoded=sample.frames_of(sample.first_frames, everything)
-        + sample.frames_of(sample.second_frames, again),
+        frames_decoded=sample.count_first_frames() + sample.count_second_frames(again),
         seconds=float(sample.first_s.sum() + sample.second_s[again].sum()),
     )
 

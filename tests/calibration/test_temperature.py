@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tasks.calibration.fit import calibrate, expected_calibration_error
 from tasks.calibration.known import KnownAnswers
 from tasks.calibration.temperature import LEAST, MOST, calibrated, fit_temperature, log_table, temper
+from tasks.domain.digest import hash_of
 
 distributions = st.lists(st.floats(0.01, 1), min_size=2, max_size=6).map(lambda row: [x / sum(row) for x in row])
 temperatures = st.floats(LEAST, MOST)
@@ -115,3 +116,14 @@ def test_no_video_is_in_both_halves_and_the_order_of_jobs_does_not_matter():
     assert not set(first.videos) & set(second.videos)
     assert len(first.truths) + len(second.truths) == 90
     assert set(turned.videos) == set(first.videos)
+
+
+def test_halves_are_the_same_on_any_machine_and_an_inline_video_makes_no_row_wide():
+    inline = "data:video/mp4;base64," + "A" * 100_000
+    videos = [*(f"{number}.mp4" for number in range(7)), inline]
+
+    known = KnownAnswers.of([([0.5, 0.5], 0, video) for video in videos])
+
+    first = set(known.halves()[0].videos.tolist())
+    assert [video for video in videos if hash_of(video) in first] == ["1.mp4", "2.mp4", "3.mp4", inline]
+    assert known.videos.nbytes == 8 * len(videos)

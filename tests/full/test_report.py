@@ -18,15 +18,17 @@ from tests.report.test_page import HOSTILE
 from tests.report.test_trade import evaluation
 
 CLIPS = 1_500
+# Line ends for JavaScript, though not for JSON.
+SEPARATED = "Which\u2028colour\u2029now?"
 FAITHFUL = ("qwen2_vl", "qwen3_vl", "glm46v", "dynamic", "molmo2", "openpangu", "fps")
 
 
 @pytest.fixture(scope="module")
 def html(tmp_path_factory):
-    """A page with every section, a hostile question, and a clip of two keyframes."""
+    """A page with every section, hostile questions, and a clip of two keyframes."""
     jobs = [
         shown_job("clip-7"),
-        shown_job("clip-8", strip=1, before="blue", reasons=("changed label",)),
+        shown_job("clip-8", strip=1, before="blue", reasons=("changed label",), question=SEPARATED),
         shown_job("hostile", question=HOSTILE, strip=None, no_strip="No frames were taken.", reasons=("sample",)),
     ]
     made = report(jobs=jobs, strips=[strip(), strip(frames=1)], trade=trade_of(evaluation(), "5" * 16), labels=99_999)
@@ -172,6 +174,37 @@ def test_a_job_is_found_by_its_id_and_its_clip_is_replayed(page):
     expect(page.locator("#gop-out")).to_have_text("as in the file")
 
 
+@pytest.mark.parametrize("keyframe_times_s", [tuple(9.0 * at for at in range(100)), None])
+def test_a_clip_beyond_the_sliders_is_replayed_as_it_is(browser, tmp_path, keyframe_times_s):
+    clip = {"totalFrames": 108_000, "fps": 120.0, "numFrames": 128, "gop": 1_080}
+    facts = {"fps": 120.0, "total_frames": 108_000, "duration_s": 900.0, "keyframes_in_file": 100}
+    made = report(
+        strips=[strip(**facts, keyframe_times_s=keyframe_times_s)],
+        sampling={"sampler": "keyframes", "num_frames": 128},
+    )
+    (tmp_path / "run.html").write_text(render(made))
+    page = browser.new_page()
+    page.goto((tmp_path / "run.html").as_uri())
+    expect(page.locator("#frames-out")).to_have_text("128")
+    page.get_by_label("Job ID").fill("clip-7")
+    page.keyboard.press("Enter")
+
+    page.get_by_role("button", name="Replay its picks").click()
+    page.locator("#faithful").select_option("fps")
+
+    picks, decoded = in_python(clip)
+    for row, name in (("keyframes", "keyframes"), ("uniform", "uniform"), ("faithful", "fps")):
+        assert counts(page, row) == {
+            "shown": len(picks[name]),
+            "distinct": len(set(picks[name])),
+            "decoded": decoded[name],
+        }
+    for name, text in (("length", "900 s"), ("fps", "120"), ("frames", "128"), ("keyframes", "100")):
+        expect(page.locator(f"#{name}-out")).to_have_text(text)
+    expect(page.locator("#replay-uniform .repeats")).to_contain_text(f"{picks['uniform'][1] / 120:.2f} s")
+    page.close()
+
+
 def test_a_job_that_was_left_out_is_told_how_to_see(page):
     page.get_by_label("Job ID").fill("it's elsewhere")
     page.get_by_role("button", name="Show").click()
@@ -185,6 +218,7 @@ def test_links_and_reasons_open_jobs(page):
 
     page.get_by_role("button", name="changed label (1)").click()
     expect(page.locator("#shown-job")).to_contain_text("before it was blue")
+    assert page.get_by_label("Question").text_content() == SEPARATED
 
 
 def test_a_hostile_question_stays_text(page):

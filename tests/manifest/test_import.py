@@ -1,3 +1,4 @@
+import csv
 import json
 
 import pytest
@@ -24,6 +25,19 @@ def test_csv_becomes_a_good_manifest(tmp_path):
     assert frame["answer"].to_list() == ["day", None]
 
 
+def test_a_csv_cell_may_hold_a_whole_video_and_the_limit_of_others_stays(tmp_path):
+    video = "data:video/mp4;base64," + "A" * 200_000
+    path = tmp_path / "jobs.csv"
+    path.write_text(f'job_id,video_uri,prompt,choices\n1,"{video}",Day?,yes|no\n')
+    limit = csv.field_size_limit()
+
+    assert import_csv(path)["video_uri"].to_list() == [video]
+    path.write_text("job_id,job_id\n")
+    with pytest.raises(ManifestError, match="names columns twice"):
+        import_csv(path)
+    assert csv.field_size_limit() == limit
+
+
 def test_a_csv_value_that_cannot_be_read_is_named_by_its_line(tmp_path):
     path = tmp_path / "jobs.csv"
     path.write_text("job_id,video_uri,prompt,choices,start_s\na,b,c,x|y,1\na,b,c,x|y,soon\n")
@@ -39,6 +53,8 @@ def test_a_csv_value_that_cannot_be_read_is_named_by_its_line(tmp_path):
         pytest.param("a,b,c,x|y,z", "line 2: the number of cells", id="too many cells"),
         pytest.param('a,b,c,"[""x"""', "line 2: choices .* is not a JSON list", id="broken list"),
         pytest.param("a,b,c,[1]", "line 2: choices .* other than text", id="numbers"),
+        pytest.param('a,b,c,"[""\\ud83d"",""y""]"', "line 2: choices .* half of a surrogate pair", id="surrogate"),
+        pytest.param(f"a,b,c,{'[' * 100_000}", "line 2: choices is nested too deeply", id="nested"),
     ],
 )
 def test_a_csv_row_that_cannot_be_read_is_named_by_its_line(tmp_path, row, message):
@@ -94,6 +110,13 @@ def test_choices_may_stand_in_the_metadata(tmp_path):
             "0 videos in the messages",
             id="no video",
         ),
+        pytest.param(json.dumps(request(custom_id="\ud83d")), "line 1: half of a surrogate pair", id="surrogate as id"),
+        pytest.param(
+            json.dumps(request(body=request()["body"] | {"metadata": {"choices": ["\ud83d", "b"]}})),
+            "line 1: half of a surrogate pair",
+            id="surrogate as choice",
+        ),
+        pytest.param('{"custom_id": ' + "[" * 200_000, "line 1: its JSON is nested too deeply", id="nested"),
     ],
 )
 def test_a_request_that_cannot_be_read_is_named_by_its_line(tmp_path, line, message):

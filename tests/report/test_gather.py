@@ -148,6 +148,13 @@ def test_a_job_without_a_row_cannot_be_asked_for(engine, started, manifest, tmp_
         page_of(engine, tmp_path, job_ids=["nobody"])
 
 
+def test_more_jobs_than_a_page_holds_cannot_be_asked_for(engine, started, manifest, tmp_path):
+    started(SPEC, [of(manifest, "a")])
+
+    with pytest.raises(ConfigurationError, match="A page holds 300 jobs, and 301 were named; name fewer"):
+        page_of(engine, tmp_path, job_ids=[f"j{number}" for number in range(301)])
+
+
 def test_shards_tell_how_long_extraction_and_inference_overlapped(engine, started, manifest, tmp_path):
     run = started(SPEC, [of(manifest, "a")])
     began_s = find_run(engine, "last")["started_at"].timestamp()

@@ -51,8 +51,9 @@ def test_what_a_manifest_says_stays_text(hostile):
 def test_scripts_read_a_hostile_question_as_it_was_asked():
     page = render(report(jobs=[shown_job(question=HOSTILE, name=HOSTILE)]))
 
-    [job] = data_of(page)["jobs"]
-    assert (job["question"], job["job_id"]) == (HOSTILE, HOSTILE)
+    data = data_of(page)
+    [job] = data["jobs"]
+    assert (data["texts"][job["question"]], job["job_id"], job["system_prompt"]) == (HOSTILE, HOSTILE, None)
 
 
 def test_frames_of_the_last_videos_are_left_out_until_the_page_is_small_enough():
@@ -68,6 +69,37 @@ def test_frames_of_the_last_videos_are_left_out_until_the_page_is_small_enough()
     assert 30 < len(with_frames) == len(data["strips"]) < 300
     assert with_frames == [f"clip-{at}" for at in range(len(with_frames))]
     assert data["jobs"][-1]["no_strip"] == "Its frames did not fit into this page."
+
+
+def test_long_texts_are_shortened_so_that_frames_have_room():
+    image = PIXEL + "A" * 10_000
+    texts = [f"{at:03}" + "\N{CJK UNIFIED IDEOGRAPH-8272}" * 3_997 for at in range(300)]
+    jobs = [shown_job(f"clip-{at}", strip=at % 60, question=text) for at, text in enumerate(texts)]
+
+    page = render(report(jobs=jobs, strips=[strip(image=image)] * 60))
+
+    data = data_of(page)
+    assert len(page.encode()) < MOST_BYTES
+    assert len(data["strips"]) > 40
+    assert data["texts"][0] == f"{texts[0][:1000]}... (4,000 characters)"
+
+
+def test_the_limit_holds_where_every_text_is_long():
+    choices = tuple((f"{at:02}" + "'" * 4_000, 0.5) for at in range(26))
+    jobs = [shown_job(f"clip-{at}", choices=choices, question=f"{at}" * 4_000) for at in range(300)]
+
+    assert len(render(report(jobs=jobs)).encode()) < MOST_BYTES
+
+
+def test_a_text_that_many_jobs_share_is_held_once():
+    shared = {"question": "\N{CJK UNIFIED IDEOGRAPH-8272}" * 4_000, "system_prompt": "Be brief.\u2028" * 400}
+
+    page = render(report(jobs=[shown_job(f"clip-{at}", **shared) for at in range(300)]))
+
+    data = data_of(page)
+    assert data["texts"] == [shared["question"], shared["system_prompt"]]
+    assert {(job["question"], job["system_prompt"]) for job in data["jobs"]} == {(0, 1)}
+    assert len(page.encode()) - len(render(report()).encode()) < 300_000
 
 
 def test_a_page_says_that_it_holds_a_sample():

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from infra.errors import ConfigurationError
@@ -19,13 +20,19 @@ JOBS = [job(f"j{number:03}", answer="no", video_uri=f"{number // 2}.mp4") for nu
 
 
 @pytest.fixture
-def lossless_run(engine, run):
-    """The same jobs, all answered right, 40 frames decoded for each video."""
+def lossless_writer(engine, run):
+    """What writes rows of a second run, by the lossless spec."""
     other = replace(run, run_id=run.run_id.__class__(int=7), spec_id=LOSSLESS.spec_id)
     facts = {"dataset": "d", "manifest_uri": "m.parquet", "kind": "classify", "host": "h"}
     open_run(engine, run_id=other.run_id, spec=LOSSLESS, facts=facts | {"jobs_total": 3, "jobs_skipped": 0})
+    return ShardWriter(engine, other)
+
+
+@pytest.fixture
+def lossless_run(lossless_writer):
+    """The same jobs, all answered right, 40 frames decoded for each video."""
     rows = [replace(result(each), sampler="uniform", frames_decoded=40) for each in JOBS]
-    ShardWriter(engine, other).write(results=rows, failures=[])
+    lossless_writer.write(results=rows, failures=[])
 
 
 @pytest.mark.usefixtures("lossless_run")
@@ -42,10 +49,28 @@ def test_a_margin_is_fitted_on_what_both_ways_answered_and_kept_for_its_spec(eng
     save_route(engine, fit, specs=(CASCADE, SPEC, LOSSLESS), dataset="d", manifest_uri="m.parquet")
     save_route(engine, replace(fit, below=0.25), specs=(CASCADE, SPEC, LOSSLESS), dataset="d", manifest_uri="m")
 
+    assert sample.videos.dtype.itemsize == 8  # whatever the length of a data: URI among them
     assert (fit.jobs, fit.lossless.frames_decoded, fit.first.frames_decoded) == (110, 55 * 40, 55 * 4)
     assert sample.margins[:3] == pytest.approx([0, 0.008, 0.016])
     assert fit.below == 0.0  # both ways answer alike
     assert ask_again_below(engine, CASCADE) == 0.25
+
+
+def test_frames_of_one_video_count_once_for_each_segment_and_sampler(engine, run, lossless_writer):
+    segments = [{"end_s": 2.0}, {"start_s": 0.0, "end_s": 2.0}, {"start_s": 2.0}, {"start_s": 2.0}]
+    jobs = [job(f"j{at}", answer="no", video_uri="a.mp4", **segment) for at, segment in enumerate(segments)]
+    first = zip(jobs, ("keyframes", "keyframes", "keyframes", "uniform"), (4, 4, 7, 300), strict=True)
+    second = zip(jobs, (16, 16, 300, 300), strict=True)
+    rows = [replace(result(each), sampler=sampler, frames_decoded=frames) for each, sampler, frames in first]
+    ShardWriter(engine, run).write(results=rows, failures=[])
+    rows = [replace(result(each), sampler="uniform", frames_decoded=frames) for each, frames in second]
+    lossless_writer.write(results=rows, failures=[])
+
+    sample = asked_twice(engine, dataset="d", first=SPEC, lossless=LOSSLESS, jobs=jobs)
+
+    assert sample.count_first_frames() == 4 + 7 + 300
+    assert sample.count_second_frames(np.array([True] * 4)) == 16 + 300
+    assert len(set(sample.videos)) == 1
 
 
 def test_a_margin_that_was_never_fitted_keeps_a_run_from_starting(engine):

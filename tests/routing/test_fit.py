@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from infra.errors import ManifestError
+from tasks.domain.digest import hash_of
 from tasks.routing.fit import Target, fit_below, fit_route
 from tasks.routing.sample import AskedTwice
 
@@ -15,12 +16,14 @@ def asked(jobs=400, seed=1):
     rng = np.random.default_rng(seed)
     margins = rng.uniform(0, 1, jobs)
     return AskedTwice(
-        videos=np.array([f"v{number // 2}" for number in range(jobs)]),
+        videos=np.array([hash_of(f"v{number // 2}") for number in range(jobs)], np.uint64),
         tasks=np.full(jobs, ""),
         subtasks=np.full(jobs, ""),
         margins=margins,
         first_right=rng.uniform(0, 1, jobs) < 0.2 + 0.8 * np.minimum(1, 2 * margins),
         second_right=rng.uniform(0, 1, jobs) < 0.95,
+        first_views=np.arange(jobs, dtype=np.uint64) // 2,
+        second_views=np.arange(jobs, dtype=np.uint64) // 2,
         first_frames=np.full(jobs, 4),
         second_frames=np.full(jobs, 60),
         first_s=np.full(jobs, 0.1),
@@ -30,12 +33,14 @@ def asked(jobs=400, seed=1):
 
 def test_the_least_margin_is_taken_from_which_on_the_target_is_reached():
     few = AskedTwice(
-        videos=np.array(list("abcd")),
+        videos=np.arange(4, dtype=np.uint64),
         tasks=np.full(4, ""),
         subtasks=np.full(4, ""),
         margins=np.array([0.1, 0.2, 0.3, 0.4]),
         first_right=np.array([False, False, True, True]),
         second_right=np.array([True, True, True, False]),
+        first_views=np.arange(4, dtype=np.uint64),
+        second_views=np.arange(4, dtype=np.uint64),
         first_frames=np.ones(4, np.int64),
         second_frames=np.ones(4, np.int64),
         first_s=np.ones(4),
@@ -88,10 +93,20 @@ def test_what_is_reported_was_measured_on_jobs_that_had_no_part_in_the_choice():
             Target(),
             "99 jobs with a known answer were asked both ways, on 50 videos; a margin needs",
         ),
-        (replace(asked(), videos=np.full(400, "v")), Target(), "on 1 videos"),
+        (replace(asked(), videos=np.zeros(400, np.uint64)), Target(), "on 1 videos"),
         (asked(), Target(accuracy=0.99), "Of all jobs asked losslessly, 0.9[0-9]+ are right, fewer than the target"),
     ],
 )
 def test_a_sample_that_cannot_tell_is_refused(sample, target, message):
     with pytest.raises(ManifestError, match=message):
         fit_route(sample, target)
+
+
+def test_each_view_of_a_video_counts_with_the_frames_that_were_decoded_for_it():
+    views = np.arange(400, dtype=np.uint64)
+    sample = replace(asked(), first_views=views // 2, second_views=views, first_frames=np.repeat([4, 7], 200))
+    again = np.arange(400) < 3
+
+    assert sample.count_first_frames() == 100 * 4 + 100 * 7
+    assert sample.count_second_frames(again) == 3 * 60
+    assert sample.count_second_frames(~again | again) == fit_route(sample, Target()).lossless.frames_decoded == 400 * 60

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tasks.domain.digest import hash_of
 from tasks.routing.needs import fit_still
 from tasks.routing.sample import AskedTwice
 
@@ -23,12 +24,14 @@ def asked(kinds=KINDS):
     first_right = [number < right for right, jobs in kinds.values() for number in range(jobs)]
     jobs = len(tags)
     return AskedTwice(
-        videos=np.array([f"{number}.mp4" for number in range(jobs)]),
+        videos=np.array([hash_of(f"{number}.mp4") for number in range(jobs)], np.uint64),
         tasks=np.array([task for task, _ in tags]),
         subtasks=np.array([subtask for _, subtask in tags]),
         margins=np.full(jobs, 0.5),
         first_right=np.array(first_right),
         second_right=np.full(jobs, fill_value=True),
+        first_views=np.arange(jobs, dtype=np.uint64),
+        second_views=np.arange(jobs, dtype=np.uint64),
         first_frames=np.ones(jobs, np.int64),
         second_frames=np.full(jobs, 60),
         first_s=np.ones(jobs),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from infra.errors import ManifestError
-from tasks.manifest.layouts.source import choice_at, require_columns, strip_letter, strip_letters
+from tasks.manifest.layouts.answers import answers_of
+from tasks.manifest.layouts.source import require_columns, strip_letters
 from tasks.manifest.schema import COLUMNS, REQUIRED
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ def read_mapped(source: Source) -> pl.DataFrame:
     """Read a CSV file by `source.columns`.
 
     A manifest's column takes one of the file's, or several joined by `+`: those of `choices` each hold one
-    choice (a single column holds them all, separated by bars), others are put together with `_`. An `answer`
-    may be the choice's text, its letter, or its number from 0.
+    choice (a single column holds them all, separated by bars), others are put together with `_`. Answers may be
+    the choices' texts, their letters, or their numbers from 0: what fits them all.
 
     Raises:
         ManifestError: A column is missing on either side, or a value cannot be read.
@@ -44,6 +45,8 @@ def read_mapped(source: Source) -> pl.DataFrame:
     )
     places = source.mapped()
     rows = [_job(row, source, parts, places) for row in table.iter_rows(named=True)]
+    if "answer" in parts:
+        rows = [row | {"answer": answer} for row, answer in zip(rows, answers_of(rows, path=source.path), strict=True)]
     return pl.DataFrame(rows, schema={name: COLUMNS[name] for name in columns})
 
 
@@ -54,9 +57,7 @@ def _job(
     where = f"{source.path}, {job['job_id']}"
     video = job["video_uri"] or ""
     job["video_uri"] = source.uri_of(places.get(video, video))
-    job["choices"] = _choices(row, parts["choices"])
-    if job.get("answer") is not None:
-        job["answer"] = _answer(job["answer"], job["choices"], where=where)
+    job["choices"] = _choices(row, parts["choices"], where=where)
     for name in _NUMBERS:
         if job.get(name) is not None:
             job[name] = _number(job[name], name, where=where)
@@ -68,22 +69,17 @@ def _joined(row: dict[str, str | None], names: list[str]) -> str | None:
     return "_".join(texts) if texts else None
 
 
-def _choices(row: dict[str, str | None], names: list[str]) -> list[str]:
-    texts = [text for name in names if (text := row[name])]
+def _choices(row: dict[str, str | None], names: list[str], *, where: str) -> list[str]:
+    texts = [row[name] or "" for name in names]
+    while texts and not texts[-1].strip():
+        texts.pop()
+    for name, text in zip(names, texts, strict=False):
+        if not text.strip():
+            # Were it left out, letters and numbers of answers would name the choices after it wrongly.
+            raise ManifestError(f"{where}: column {name} holds no choice, but a later one does; fill it in.")
     if len(names) == 1 and texts:
         texts = [part.strip() for part in texts[0].split("|")]
     return strip_letters(texts)
-
-
-def _answer(text: str, choices: list[str], *, where: str) -> str:
-    stripped = strip_letter(text)
-    if text in choices or stripped in choices:
-        return text if text in choices else stripped
-    if len(text) == 1 and text.isalpha():
-        return choice_at(choices, ord(text.upper()) - ord("A"), where=where)
-    if text.isdecimal():
-        return choice_at(choices, int(text), where=where)
-    raise ManifestError(f"{where}: the answer {text!r} is no choice, no letter and no number.")
 
 
 def _number(text: str, name: str, *, where: str) -> float:

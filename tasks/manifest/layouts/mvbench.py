@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from infra.errors import ManifestError
-from tasks.manifest.layouts.source import read_json, require_columns
+from tasks.manifest.layouts.source import read_json, require_columns, require_texts
 from tasks.manifest.schema import COLUMNS
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def read_mvbench(source: Source) -> pl.DataFrame:
     Episodic reasoning is left out of a folder: it comes as pictures, not as videos.
 
     Raises:
-        ManifestError: There is no JSON file, one is of another layout, or a subtask's folder of videos is unknown.
+        ManifestError: There is no JSON file, one is of another layout, a value of another type, or a subtask's
+            folder of videos is unknown.
     """
     files = sorted(source.path.glob("*.json")) if source.path.is_dir() else [source.path]
     files = [file for file in files if _subtask(file) not in _NO_VIDEOS]
@@ -68,15 +69,17 @@ def read_mvbench(source: Source) -> pl.DataFrame:
 
 def _jobs(file: Path, source: Source, folders: dict[str, str]) -> Iterator[dict[str, Any]]:
     subtask, rows = _subtask(file), read_json(file)
-    if subtask not in folders:
+    folder = folders.get(subtask)
+    if folder is None:
         raise ManifestError(f"The folder of {subtask}'s videos is unknown; name it in a map of videos.")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ManifestError(f"{file} must hold a JSON list of questions.")
     for number, row in enumerate(rows):
         require_columns(file, row, ("video", "question", "candidates", "answer"), layout="MVBench")
+        _require_types(row, where=f"{file}, question {number}")
         yield {
             "job_id": f"{subtask}_{number}",
-            "video_uri": source.uri_of(f"{folders[subtask]}/{row['video']}".lstrip("/")),
+            "video_uri": source.uri_of(f"{folder}/{row['video']}" if folder else row["video"]),
             "prompt": row["question"],
             "choices": row["candidates"],
             "answer": row["answer"],
@@ -85,6 +88,18 @@ def _jobs(file: Path, source: Source, folders: dict[str, str]) -> Iterator[dict[
             "start_s": row.get("start"),
             "end_s": row.get("end"),
         }
+
+
+def _require_types(row: dict[str, Any], *, where: str) -> None:
+    choices = row["candidates"]
+    if not isinstance(choices, list):
+        raise ManifestError(f"{where}: candidates {choices!r} is no list.")
+    # An answer may be null, where it is not known.
+    named = {name: row[name] for name in ("video", "question", "answer") if name != "answer" or row[name] is not None}
+    require_texts(named | {f"candidate {at}": choice for at, choice in enumerate(choices)}, where=where)
+    for name in ("start", "end"):
+        if not isinstance(row.get(name), float | int | None):
+            raise ManifestError(f"{where}: {name} {row[name]!r} is no number of seconds.")
 
 
 def _subtask(file: Path) -> str:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
 from infra.uri import scheme_of
+from tasks.manifest.messages import is_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _LETTERED = re.compile(r"^\(?([A-Z])[.):]\s*")
 
@@ -48,7 +49,7 @@ class Source:
         if self.video_map is None:
             return {}
         found = read_json(self.video_map)
-        if not isinstance(found, dict) or not all(isinstance(place, str) for place in found.values()):
+        if not isinstance(found, dict) or not all(map(_is_text, found.values())):
             raise ManifestError(f"{self.video_map} must hold a JSON object from a video's name to its place.")
         return found
 
@@ -61,6 +62,8 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
     """
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
+    except RecursionError:
+        raise ManifestError(f"Cannot read {path} as JSON: it is nested too deeply.") from None
     except (OSError, ValueError) as error:
         raise ManifestError(f"Cannot read {path} as JSON: {error}.") from None
 
@@ -76,6 +79,17 @@ def require_columns(path: Path, found: Iterable[str], wanted: Iterable[str], *, 
     if missing:
         held = ", ".join(names) or "nothing"
         raise ManifestError(f"{path} lacks {', '.join(missing)}, so it is no file of {layout}; it holds {held}.")
+
+
+def require_texts(values: Mapping[str, object], *, where: str) -> None:
+    """Refuse what JSON holds instead of text.
+
+    Raises:
+        ManifestError: A value is no text; it is named.
+    """
+    for name, value in values.items():
+        if not _is_text(value):
+            raise ManifestError(f"{where}: {name} {value!r} is no text.")
 
 
 def strip_letters(choices: Sequence[str]) -> list[str]:
@@ -99,3 +113,7 @@ def choice_at(choices: Sequence[str], number: int, *, where: str) -> str:
     if not 0 <= number < len(choices):
         raise ManifestError(f"{where}: answer {number} is none of its {len(choices)} choices, counted from 0.")
     return choices[number]
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and is_text(value)

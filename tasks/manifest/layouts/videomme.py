@@ -6,23 +6,27 @@ Analysis", CVPR 2025.
 
 from __future__ import annotations
 
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from infra.errors import ManifestError
-from tasks.manifest.layouts.source import choice_at, require_columns, strip_letters
+from tasks.manifest.layouts.source import require_columns, strip_letters
+from tasks.manifest.schema import COLUMNS
 
 if TYPE_CHECKING:
     from tasks.manifest.layouts.source import Source
 
 _COLUMNS = ("videoID", "question_id", "task_type", "duration", "question", "options", "answer")
+_TYPES = dict.fromkeys(_COLUMNS, pl.String()) | {"options": pl.List(pl.String())}
+_SCHEMA = {name: COLUMNS[name] for name in ("job_id", "video_uri", "prompt", "choices", "answer", "task", "subtask")}
 
 
 def read_videomme(source: Source) -> pl.DataFrame:
     """Read the test file; `task` is the task's type, `subtask` the videos' length (short, medium, long).
 
-    Videos stand at `<videoID>.mp4`, or where a map of videos says.
+    Videos stand at `<videoID>.mp4`, or where a map of videos says. An answer may be null, where it is not known.
 
     Raises:
         ManifestError: The file is of another layout.
@@ -32,19 +36,33 @@ def read_videomme(source: Source) -> pl.DataFrame:
     except (OSError, pl.exceptions.PolarsError) as error:
         raise ManifestError(f"Cannot read {source.path} as Parquet: {error}") from None
     require_columns(source.path, table.columns, _COLUMNS, layout="Video-MME")
+    try:
+        rows = table.select(pl.col(name).cast(dtype) for name, dtype in _TYPES.items())
+    except pl.exceptions.PolarsError as error:
+        why = str(error).splitlines()[0]
+        raise ManifestError(f"{source.path} has columns of other types than Video-MME has: {why}.") from None
     places = source.mapped()
-    return pl.DataFrame([_job(row, source, places) for row in table.select(_COLUMNS).iter_rows(named=True)])
+    return pl.DataFrame([_job(row, source, places) for row in rows.iter_rows(named=True)], schema=_SCHEMA)
 
 
 def _job(row: dict[str, Any], source: Source, places: dict[str, str]) -> dict[str, Any]:
+    where = f"{source.path}, {row['question_id']}"
+    if row["options"] is None or None in row["options"]:
+        raise ManifestError(f"{where}: its options are null, or one of them is.")
     choices = strip_letters(row["options"])
-    number = ord(row["answer"]) - ord("A") if len(row["answer"]) == 1 else -1
     return {
         "job_id": row["question_id"],
         "video_uri": source.uri_of(places.get(row["videoID"], f"{row['videoID']}.mp4")),
         "prompt": row["question"],
         "choices": choices,
-        "answer": choice_at(choices, number, where=row["question_id"]),
+        "answer": None if row["answer"] is None else _answer(row["answer"], choices, where=where),
         "task": row["task_type"],
         "subtask": row["duration"],
     }
+
+
+def _answer(letter: str, choices: list[str], *, where: str) -> str:
+    number = ascii_uppercase.find(letter) if len(letter) == 1 else -1
+    if not 0 <= number < len(choices):
+        raise ManifestError(f"{where}: the answer {letter!r} is no letter of its {len(choices)} choices.")
+    return choices[number]

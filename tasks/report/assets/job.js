@@ -40,6 +40,7 @@ function quoted(id) {
 function describe(job) {
   const { facts } = job;
   const strip = data.strips[job.strip];
+  const [question, systemPrompt] = [data.texts[job.question], data.texts[job.system_prompt]];
   return [
     element("h3", {}, job.job_id),
     element("p", { class: "outcome" }, facts.label ?? facts.code),
@@ -48,9 +49,9 @@ function describe(job) {
     element("h4", {}, "Frames the model saw"),
     ...(strip ? stripParts(job, strip) : [element("p", { class: "note" }, job.no_strip)]),
     element("h4", {}, "Asked"),
-    job.system_prompt ? element("pre", { tabindex: "0", "aria-label": "System prompt" }, job.system_prompt) : null,
-    job.question
-      ? element("pre", { tabindex: "0", "aria-label": "Question" }, job.question)
+    systemPrompt ? element("pre", { tabindex: "0", "aria-label": "System prompt" }, systemPrompt) : null,
+    question
+      ? element("pre", { tabindex: "0", "aria-label": "Question" }, question)
       : element("p", { class: "note" }, "The manifest does not have this question any more."),
     job.video ? element("p", { class: "note" }, element("code", {}, job.video), segmentOf(job)) : null,
     element("h4", {}, "Time"),

@@ -5,18 +5,15 @@ const sliders = Object.fromEntries(
 );
 const replayRows = document.getElementById("replay-rows");
 const MOST_TICKS = 400;
-// Of a job: where its keyframes really are, until a slider makes another clip of it.
+// A job's clip as it is, until a slider makes another of it: sliders hold what lies between their ends alone.
 let given = null;
 
 function readClip() {
+  if (given) return given;
   const fps = Number(sliders.fps.value);
-  const totalFrames = given?.totalFrames ?? Math.max(1, Math.round(Number(sliders.length.value) * fps));
-  return {
-    fps,
-    totalFrames,
-    numFrames: Number(sliders.frames.value),
-    keyframes: given?.keyframes ?? placeKeyframes(totalFrames, Number(sliders.gop.value)),
-  };
+  const gop = Number(sliders.gop.value);
+  const totalFrames = Math.max(1, Math.round(Number(sliders.length.value) * fps));
+  return { fps, gop, totalFrames, numFrames: Number(sliders.frames.value), keyframes: placeKeyframes(totalFrames, gop) };
 }
 
 function replay() {
@@ -25,7 +22,7 @@ function replay() {
   for (const [id, text] of Object.entries({
     length: `${+(clip.totalFrames / clip.fps).toFixed(1)} s`,
     fps: `${+clip.fps.toFixed(2)}`,
-    gop: given ? "as in the file" : `${whole(Number(sliders.gop.value))}`,
+    gop: clip.gop === null ? "as in the file" : whole(clip.gop),
     keyframes: whole(clip.keyframes.length),
     frames: whole(clip.numFrames),
   })) document.getElementById(`${id}-out`).textContent = text;
@@ -84,20 +81,28 @@ function replayPlot(width, clip, spans, repeats) {
 function replayJob(job, strip) {
   const fps = strip.fps || (strip.total_frames / strip.duration_s);
   const totalFrames = Math.max(1, strip.total_frames ?? Math.round(strip.duration_s * fps));
-  sliders.fps.value = fps;
-  sliders.length.value = totalFrames / fps;
-  sliders.frames.value = data.num_frames;
+  const gop = Math.ceil(totalFrames / Math.max(1, strip.keyframes_in_file));
   const keyframes = strip.keyframe_times_s
     ?.map((s) => Math.round((s - strip.keyframe_times_s[0]) * fps))
     .filter((position) => position < totalFrames);
-  given = keyframes ? { totalFrames, keyframes } : null;
-  sliders.gop.value = Math.ceil(totalFrames / Math.max(1, strip.keyframes_in_file));
+  given = {
+    fps,
+    gop: keyframes ? null : gop,
+    totalFrames,
+    numFrames: data.num_frames,
+    keyframes: keyframes ?? placeKeyframes(totalFrames, gop),
+  };
+  sliders.fps.value = fps;
+  sliders.length.value = totalFrames / fps;
+  sliders.frames.value = data.num_frames;
+  sliders.gop.value = gop;
   document.getElementById("replay-of").textContent = `The clip of ${job.job_id}, ${timeOf(strip.duration_s)} long.`;
   replay();
   document.getElementById("replay").scrollIntoView();
 }
 
 function moveSlider(event) {
+  if (event.target === sliders.faithful) return replay();
   given = null;
   document.getElementById("replay-of").textContent = "Which frames would each way of sampling show of a clip like this?";
   const totalFrames = Math.max(1, Math.round(Number(sliders.length.value) * Number(sliders.fps.value)));

@@ -77,14 +77,23 @@ def test_mvbench_is_read_from_its_folder_with_segments(tmp_path):
     assert frame["subtask"].to_list() == ["action_sequence", "scene_transition", "scene_transition"]
 
 
-def test_a_map_says_where_the_videos_of_another_subtask_stand(tmp_path):
+@pytest.mark.parametrize(
+    ("folder", "uri"),
+    [
+        ("circus", "/v/circus/S0.mp4"),
+        ("", "/v/S0.mp4"),
+        ("/mnt/circus", "/mnt/circus/S0.mp4"),
+        ("s3://b/circus", "s3://b/circus/S0.mp4"),
+    ],
+)
+def test_a_map_says_where_the_videos_of_another_subtask_stand(tmp_path, folder, uri):
     questions = write(tmp_path / "juggling.json", json.dumps([mvbench_row()]))
     with pytest.raises(ManifestError, match="The folder of juggling's videos is unknown"):
         read_mvbench(Source(path=questions))
 
-    video_map = write(tmp_path / "map.json", json.dumps({"juggling": "circus"}))
+    video_map = write(tmp_path / "map.json", json.dumps({"juggling": folder}))
 
-    assert read_mvbench(Source(path=questions, videos="/v", video_map=video_map))["video_uri"][0] == "/v/circus/S0.mp4"
+    assert read_mvbench(Source(path=questions, videos="/v", video_map=video_map))["video_uri"][0] == uri
 
 
 @pytest.mark.parametrize(
@@ -98,6 +107,32 @@ def test_a_map_says_where_the_videos_of_another_subtask_stand(tmp_path):
 def test_what_is_not_mvbench_is_refused(tmp_path, text, message):
     with pytest.raises(ManifestError, match=message):
         read_mvbench(Source(path=write(tmp_path / "action_count.json", text)))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"start": "0:05"}, "question 1: start '0:05' is no number of seconds"),
+        ({"candidates": "a door"}, "question 1: candidates 'a door' is no list"),
+        ({"candidates": ["a door", 1]}, "question 1: candidate 1 1 is no text"),
+        ({"video": None}, "question 1: video None is no text"),
+        ({"question": "\ud83d"}, r"question 1: question '\\ud83d' is no text"),
+    ],
+)
+def test_values_of_another_type_than_mvbenchs_are_named(tmp_path, changed, message):
+    rows = [mvbench_row(answer=None, start=0, end=2.5), mvbench_row(**changed)]
+    path = write(tmp_path / "action_count.json", json.dumps(rows))
+
+    with pytest.raises(ManifestError, match=rf"action_count\.json, {message}"):
+        read_mvbench(Source(path=path))
+
+    path.write_text(json.dumps(rows[:1]))
+    assert read_mvbench(Source(path=path)).select("answer", "start_s", "end_s").row(0) == (None, 0.0, 2.5)
+
+
+def test_json_that_is_nested_too_deeply_is_refused(tmp_path):
+    with pytest.raises(ManifestError, match=r"Cannot read .* as JSON: it is nested too deeply"):
+        read_mvbench(Source(path=write(tmp_path / "action_count.json", "[" * 200_000)))
 
 
 def test_a_folder_without_subtasks_is_refused(tmp_path):
@@ -148,11 +183,32 @@ def test_letters_are_taken_off_choices_only_where_they_count_them(choices, strip
     assert strip_letters(choices) == stripped
 
 
+def test_a_question_of_videomme_may_have_no_known_answer(tmp_path):
+    frame = read_videomme(Source(path=videomme(tmp_path / "test.parquet", answer=None)))
+
+    assert check_manifest(frame) == []
+    assert frame["answer"].to_list() == [None]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"options": None}, r"test\.parquet, 001-1: its options are null, or one of them is"),
+        ({"options": ["A. x", None]}, r"test\.parquet, 001-1: its options are null, or one of them is"),
+        ({"options": "A. x"}, r"test\.parquet has columns of other types than Video-MME has: casting"),
+        ({"answer": 3}, r"test\.parquet, 001-1: the answer '3' is no letter of its 4 choices"),
+    ],
+)
+def test_values_of_another_type_than_videommes_are_named(tmp_path, changed, message):
+    with pytest.raises(ManifestError, match=message):
+        read_videomme(Source(path=videomme(tmp_path / "test.parquet", **changed)))
+
+
 def test_what_is_not_videomme_is_refused(tmp_path):
     pl.DataFrame({"question": ["?"]}).write_parquet(tmp_path / "other.parquet")
     with pytest.raises(ManifestError, match="lacks videoID, question_id, task_type, duration, options, answer"):
         read_videomme(Source(path=tmp_path / "other.parquet"))
-    with pytest.raises(ManifestError, match="001-1: answer 25 is none of its 4 choices"):
+    with pytest.raises(ManifestError, match="001-1: the answer 'Z' is no letter of its 4 choices"):
         read_videomme(Source(path=videomme(tmp_path / "test.parquet", answer="Z")))
 
 
@@ -188,6 +244,48 @@ def test_any_csv_is_read_by_a_mapping(tmp_path, right):
     ]
 
 
+def answered(tmp_path, *rows):
+    """Read answers of a table, each after its choices."""
+    lines = "".join(f"{number},{','.join(row)}\n" for number, row in enumerate(rows))
+    path = write(tmp_path / "any.csv", f"n,c1,c2,c3,c4,right\n{lines}")
+    columns = {"job_id": "n", "video_uri": "n", "prompt": "n", "choices": "c1+c2+c3+c4", "answer": "right"}
+    return read_mapped(Source(path=path, columns=columns))["answer"].to_list()
+
+
+def test_answers_of_a_column_are_all_texts_or_all_letters_or_all_numbers(tmp_path):
+    counting, animals = ("5", "2", "3", "4"), ("cat", "dog", "cow", "pig")
+    grades = ("B", "A", "D", "C")
+
+    assert answered(tmp_path, (*counting, "2"), (*animals, "0")) == ["3", "cat"]
+    assert answered(tmp_path, (*counting, "2"), (*animals, "cow")) == ["2", "cow"]
+    assert answered(tmp_path, (*counting, "2"), (*counting, "5")) == ["2", "5"]
+    assert answered(tmp_path, (*grades, "A"), (*animals, "D"), (*animals, "")) == ["B", "pig", None]
+    assert answered(tmp_path, (*grades, "A"), (*animals, "pig")) == ["A", "pig"]
+    assert answered(tmp_path, ("0", "1", "2", "3", "2")) == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("choices", "answer", "message"),
+    [
+        (
+            ("5", "2", "3", "4"),
+            "2",
+            "any.csv, 0: the answer '2' is a choice, and the number of another, '3'; .* letter",
+        ),
+        (
+            ("B", "A", "D", "C"),
+            "A",
+            "any.csv, 0: the answer 'A' is a choice, and the letter of another, 'B'; .* number",
+        ),
+        (("cat", "dog", "cow", "pig"), "4", "any.csv, 0: the answer '4' is no choice"),
+        (("cat", "dog", "cow", "pig"), "\N{LATIN SMALL LETTER SHARP S}", "any.csv, 0: the answer '\xdf' is no choice"),
+    ],
+)
+def test_an_answer_that_names_two_choices_or_none_is_refused(tmp_path, choices, answer, message):
+    with pytest.raises(ManifestError, match=message):
+        answered(tmp_path, (*choices, answer))
+
+
 def test_a_video_that_a_table_names_by_its_whole_place_is_left_there(tmp_path):
     columns = {"job_id": "n", "video_uri": "file", "prompt": "q", "choices": "c"}
     places = ["s3://bucket/a.mp4", "https://h/c.mp4", "/data/b.mp4", "day/d.mp4"]
@@ -209,6 +307,14 @@ def test_choices_may_stand_in_one_column_and_fewer_than_columns(tmp_path):
     assert frame["choices"].to_list() == [["red", "green"]]
 
 
+@pytest.mark.parametrize("empty", ["", '""', " "])
+def test_only_the_last_choices_may_be_empty_so_that_no_answer_shifts(tmp_path, empty):
+    assert answered(tmp_path, ("cat", "dog", "cow", empty, "2")) == ["cow"]
+
+    with pytest.raises(ManifestError, match=r"any\.csv, 0: column c2 holds no choice, but a later one does"):
+        answered(tmp_path, ("cat", empty, "dog", "cow", "2"))
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -216,7 +322,7 @@ def test_choices_may_stand_in_one_column_and_fewer_than_columns(tmp_path):
         (MAPPING | {"colour": "q"}, "No manifest has a column colour"),
         (MAPPING | {"prompt": "question"}, "lacks question"),
         (MAPPING | {"start_s": "q"}, "start_s 'Colour\\?' is not a number"),
-        (MAPPING | {"answer": "file"}, "'a.mp4' is no choice, no letter and no number"),
+        (MAPPING | {"answer": "file"}, "'a.mp4' is no choice, and no choice's letter or number"),
     ],
 )
 def test_a_mapping_that_does_not_fit_is_refused(tmp_path, columns, message):
