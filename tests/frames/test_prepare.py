@@ -242,16 +242,28 @@ class TestAuto:
         assert (first.was_cached, second.was_cached, third.was_cached) == (False, True, True)
         assert first.key == second.key == third.key
 
-    @pytest.mark.parametrize("cached", [["uniform"], ["keyframes"], ["uniform", "keyframes"]])
-    @pytest.mark.parametrize(("gop", "sampler"), [(12, "keyframes"), (48, "uniform")])
-    def test_what_is_cached_does_not_change_what_it_takes(self, preparer, make_clip, gop, sampler, cached):
-        uri = str(make_clip(gop=gop))
+    @pytest.mark.parametrize("cached", [[], ["uniform"], ["keyframes"], ["uniform", "keyframes"]])
+    @pytest.mark.parametrize(
+        ("name", "codec", "gop", "sampler", "verdict"),
+        [
+            pytest.param("clip.mp4", "libx264", 12, "keyframes", "", id="enough"),
+            pytest.param("clip.mp4", "libx264", 48, "uniform", "one_keyframe,long_gap,thin_cover", id="not enough"),
+            pytest.param("clip.avi", "mpeg4", 12, "keyframes", "", id="decoded whole, though an index lists them"),
+            pytest.param("clip.ts", "libx264", 12, "uniform", "unknown", id="mpeg-ts"),
+            pytest.param("clip.flv", "libx264", 12, "uniform", "unknown", id="flv"),
+        ],
+    )
+    def test_what_is_cached_does_not_change_what_it_takes(
+        self, preparer, make_clip, name, codec, gop, sampler, verdict, cached
+    ):
+        uri = str(make_clip(name, codec=codec, gop=gop))
         for each in cached:
-            replace(preparer, sampling=Sampling(sampler=each, num_frames=4)).prepare(uri)
+            first = replace(preparer, sampling=Sampling(sampler=each, num_frames=4)).prepare(uri)
+            assert first.verdict == verdict
 
         got = replace(preparer, sampling=self.AUTO).prepare(uri)
 
-        assert (got.sampler, got.was_cached) == (sampler, sampler in cached)
+        assert (got.sampler, got.verdict, got.was_cached) == (sampler, verdict, sampler in cached)
 
     @pytest.mark.parametrize(("gop", "first"), [(12, "keyframes"), (48, "uniform")])
     def test_what_a_job_says_that_it_needs_goes_before_what_its_keyframes_are_good_for(
