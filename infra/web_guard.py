@@ -19,6 +19,7 @@ from urllib3.util import Timeout
 from urllib3.util.connection import create_connection
 
 from infra.errors import ObjectMissingError, VideoRefusedError
+from infra.web_deadline import DatedResponse, deadline_of_request
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Network
@@ -83,10 +84,14 @@ def guarded_pools(settings: WebSettings) -> PoolManager:
     )
 
     class GuardedConnection(HTTPConnection):
+        response_class = DatedResponse
+
         def _new_conn(self) -> socket.socket:
             return _connect(self, guard)
 
     class GuardedTLSConnection(HTTPSConnection):
+        response_class = DatedResponse
+
         def _new_conn(self) -> socket.socket:
             return _connect(self, guard)
 
@@ -113,12 +118,19 @@ def _connect(connection: HTTPConnection, guard: Guard) -> socket.socket:
 
 
 def _connect_to(address: str, connection: HTTPConnection) -> socket.socket:
-    return create_connection(
-        (address, connection.port),
-        connection.timeout,
-        source_address=connection.source_address,
-        socket_options=connection.socket_options,
-    )
+    deadline, timeout_s = deadline_of_request(), connection.timeout or 0.0
+    try:
+        connected = create_connection(
+            (address, connection.port),
+            min(timeout_s, deadline.left_s()),
+            source_address=connection.source_address,
+            socket_options=connection.socket_options,
+        )
+    except TimeoutError:
+        deadline.left_s()  # where none is left, that is the reason
+        raise
+    connected.settimeout(min(timeout_s, deadline.left_s()))  # for a handshake
+    return connected
 
 
 def _resolve(host: str, port: int) -> list[str]:
