@@ -1,10 +1,14 @@
 import base64
+import resource
 from dataclasses import replace
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
 from infra.errors import (
+    DiskUnavailableError,
+    TransientError,
     VideoEmptyError,
     VideoMissingError,
     VideoRefusedError,
@@ -188,6 +192,38 @@ def test_a_web_server_that_fails_fails_its_own_videos(preparer, server):
 
     with pytest.raises(VideoUnavailableError):
         from_the_web(preparer, allow_private=True, max_attempts=1).prepare(uri)
+
+
+@pytest.fixture
+def full_disk():
+    """No file may grow past 1 KB."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.fixture(params=["s3", "web", "data"])
+def remote_uri(request, make_clip):
+    """A video that is copied before it is decoded, and the settings of its store."""
+    data = make_clip().read_bytes()
+    if request.param == "s3":
+        settings = request.getfixturevalue("store_settings")
+        ObjectStore(settings).replace(f"{settings.uri}/clip.mp4", data)
+        return f"{settings.uri}/clip.mp4", settings
+    if request.param == "web":
+        return request.getfixturevalue("server").add("/clip.mp4", body=data), StoreSettings()
+    return f"data:video/mp4;base64,{base64.b64encode(data).decode()}", StoreSettings()
+
+
+def test_a_disk_without_room_for_a_copy_is_no_fault_of_the_video_and_may_have_room_later(preparer, remote_uri, request):
+    uri, settings = remote_uri
+    preparer = replace(preparer, objects=ObjectStore(settings, WebSettings(allow_private=True)))
+    request.getfixturevalue("full_disk")
+
+    with pytest.raises(DiskUnavailableError, match=f"temporary folder {gettempdir()} .*TMPDIR") as caught:
+        preparer.prepare(uri)
+    assert isinstance(caught.value, TransientError)
 
 
 def test_a_video_that_grows_past_the_limit_while_it_is_read_is_too_large(preparer, server):
