@@ -30,7 +30,8 @@ ReelabelError
 │   ├── DatabaseUnavailableError        database_unavailable
 │   ├── EngineLostError                 engine_lost
 │   ├── ServerUnavailableError          server_unavailable
-│   └── DecodersLostError               decoders_lost
+│   ├── DecodersLostError               decoders_lost
+│   └── DiskUnavailableError            disk_unavailable
 ├── LeaseLostError                  another worker has taken up the shard: nothing was written
 ├── PlanLostError                   a run's plan is gone from the store: it must be planned anew
 ├── NotReconciledError              the run ended, but its audit did not come out even
@@ -241,6 +242,12 @@ class DatabaseUnavailableError(TransientError):
     """Postgres did not answer."""
 
     code = "database_unavailable"
+
+
+class DiskUnavailableError(TransientError):
+    """A disk of this machine takes no file, as where it is full."""
+
+    code = "disk_unavailable"
 
 
 class EngineLostError(TransientError):

@@ -20,6 +20,7 @@ from infra.object_info import ObjectInfo, changed
 from infra.uri import show_uri
 from infra.web_answer import TryLaterError, answered
 from infra.web_copy import WebCopy
+from infra.web_deadline import Deadline
 from infra.web_guard import guarded_pools
 
 if TYPE_CHECKING:
@@ -104,13 +105,11 @@ class Web:
 
     def _attempt(self, uri: str, work: Callable[[Ask], _T]) -> _T:
         """Do `work` until it succeeds, waiting longer each time, or as long as the server asks for."""
-        deadline = time.monotonic() + self._settings.total_timeout_s
+        deadline = Deadline(show_uri(uri), time.monotonic() + self._settings.total_timeout_s)
         retries = Retry(
             total=self._settings.max_attempts - 1,
             backoff_factor=_BACKOFF_S,
-            backoff_max=_LONGEST_WAIT_S,
             backoff_jitter=_BACKOFF_S,
-            retry_after_max=_LONGEST_WAIT_S,
         )
         while True:
             try:
@@ -123,10 +122,11 @@ class Web:
                         f"{show_uri(uri)} could not be read in {self._settings.max_attempts} attempts ({error}); "
                         "try again later."
                     ) from error
-                _wait(retries, error.response)
+                longest_s = min(_LONGEST_WAIT_S, deadline.left_s())
+                _wait(retries.new(backoff_max=longest_s, retry_after_max=longest_s), error.response)
 
     @contextmanager
-    def _ask(self, uri: str, first: int, last: int | None, *, deadline: float) -> Iterator[Answer]:
+    def _ask(self, uri: str, first: int, last: int | None, *, deadline: Deadline) -> Iterator[Answer]:
         connections = _connections(self._settings)
         with (
             connections.slots,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import ssl
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
     from urllib3 import BaseHTTPResponse, PoolManager
 
+    from infra.web_deadline import Deadline
+
 _CHUNK_BYTES = 1 << 18
 _WORTH_READING_BYTES = 1 << 12
+_WORTH_WAITING_S = 0.25
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _MISSING = {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
@@ -57,14 +60,12 @@ class Answer:
         start: Position of the first byte that comes; None where none does.
         size_bytes: Length of the whole object; None where the server does not say.
         fingerprint: From its length and its ETag or time of change; None where one of them is not told.
-        deadline: When the transfer must have ended, by `time.monotonic`.
     """
 
     uri: str
     start: int | None
     size_bytes: int | None
     fingerprint: str | None
-    deadline: float
     response: BaseHTTPResponse
 
     def chunks(self) -> Iterator[bytes]:
@@ -75,9 +76,7 @@ class Answer:
             StoreUnavailableError: The deadline passed.
         """
         with _passing_errors(self.uri):
-            # read1 gives what is there, so that a trickle is seen as one.
             while chunk := self.response.read1(_CHUNK_BYTES, decode_content=False):
-                check_deadline(self.uri, self.deadline)
                 yield chunk
 
 
@@ -88,11 +87,12 @@ def answered(
     *,
     headers: dict[str, str],
     max_redirects: int,
-    deadline: float,
+    deadline: Deadline,
 ) -> Iterator[Answer]:
     """Ask for an object and yield the answer; what is not read of it is not waited for.
 
     Raises:
+        StoreUnavailableError: The deadline passed.
         TryLaterError: Another attempt may succeed.
         ObjectMissingError: There is no such object, or no such host.
         ObjectChangedError: It is not the one that `headers` ask for.
@@ -100,33 +100,25 @@ def answered(
     """
     target = uri
     for _ in range(max_redirects + 1):
-        check_deadline(show_uri(uri), deadline)
-        with _response(pools, target, headers) as response:
+        with _response(pools, target, headers, deadline) as response:
             location = response.get_redirect_location()
             if not location:
                 _check_status(response, show_uri(uri))
-                yield _understand(response, show_uri(uri), deadline)
+                yield _understand(response, show_uri(uri))
                 return
         target = urljoin(target, location)
     raise VideoRefusedError(f"{show_uri(uri)} redirects more than {max_redirects} times; see web.max_redirects.")
 
 
-def check_deadline(uri: str, deadline: float) -> None:
-    """Stop what takes too long, however steadily it comes.
-
-    Raises:
-        StoreUnavailableError: The deadline passed.
-    """
-    if time.monotonic() > deadline:
-        raise StoreUnavailableError(f"{uri} took longer than web.total_timeout_s; raise it, or try again.")
-
-
 @contextmanager
-def _response(pools: PoolManager, target: str, headers: dict[str, str]) -> Iterator[BaseHTTPResponse]:
+def _response(
+    pools: PoolManager, target: str, headers: dict[str, str], deadline: Deadline
+) -> Iterator[BaseHTTPResponse]:
     shown = show_uri(target)
     if (scheme_of(target) or "").lower() not in WEB_SCHEMES:
         raise VideoRefusedError(f"{shown} is where a redirect leads; only http:// and https:// are followed.")
-    with _passing_errors(shown):
+    own = replace(deadline)
+    with _passing_errors(shown), own.holding():
         # Redirects and retries are ours: urllib3 would read a redirect's body, however long, to its end.
         response = pools.request(
             "GET",
@@ -140,9 +132,11 @@ def _response(pools: PoolManager, target: str, headers: dict[str, str]) -> Itera
     try:
         yield response
     finally:
-        # The little that may be left is read, so that the connection can serve again.
+        # The little that may be left is read, so that the connection can serve again, if it comes at once.
         if (response.length_remaining or _CHUNK_BYTES) <= _WORTH_READING_BYTES:
-            response.drain_conn()
+            own.at_s = min(own.at_s, time.monotonic() + _WORTH_WAITING_S)
+            with suppress(StoreUnavailableError):
+                response.drain_conn()
         response.close()
 
 
@@ -177,7 +171,7 @@ def _refusal(status: int, uri: str) -> ReelabelError:
     return VideoRefusedError(f"The server refuses {uri} (HTTP {status}); check that it may be read without a login.")
 
 
-def _understand(response: BaseHTTPResponse, uri: str, deadline: float) -> Answer:
+def _understand(response: BaseHTTPResponse, uri: str) -> Answer:
     headers = response.headers
     start: int | None = 0
     size_bytes = _number(headers.get("Content-Length"))
@@ -192,7 +186,6 @@ def _understand(response: BaseHTTPResponse, uri: str, deadline: float) -> Answer
         start=start,
         size_bytes=size_bytes,
         fingerprint=f"http:{size_bytes}:{version.translate(_PICTURES)}" if version and size_bytes is not None else None,
-        deadline=deadline,
         response=response,
     )
 

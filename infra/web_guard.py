@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import TYPE_CHECKING
 
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
@@ -19,12 +19,12 @@ from urllib3.util import Timeout
 from urllib3.util.connection import create_connection
 
 from infra.errors import ObjectMissingError, VideoRefusedError
+from infra.web_deadline import DatedResponse, deadline_of_request
 
 if TYPE_CHECKING:
-    from ipaddress import IPv4Network
-
     from infra.settings import WebSettings
 
+_SPECIAL = IPv4Network("192.0.0.0/24")  # RFC 6890; not every Python calls all of it private
 _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
 
 
@@ -71,7 +71,7 @@ def is_public(address: str) -> bool:
     """Tell whether an address belongs to the public internet, also the one that it may carry inside."""
     ip = _unwrapped(ip_address(address))
     is_site_local = isinstance(ip, IPv6Address) and ip.is_site_local
-    return ip.is_global and not (ip.is_multicast or ip.is_reserved or is_site_local)
+    return ip.is_global and not (ip.is_multicast or ip.is_reserved or is_site_local or ip in _SPECIAL)
 
 
 def guarded_pools(settings: WebSettings) -> PoolManager:
@@ -83,10 +83,14 @@ def guarded_pools(settings: WebSettings) -> PoolManager:
     )
 
     class GuardedConnection(HTTPConnection):
+        response_class = DatedResponse
+
         def _new_conn(self) -> socket.socket:
             return _connect(self, guard)
 
     class GuardedTLSConnection(HTTPSConnection):
+        response_class = DatedResponse
+
         def _new_conn(self) -> socket.socket:
             return _connect(self, guard)
 
@@ -113,12 +117,19 @@ def _connect(connection: HTTPConnection, guard: Guard) -> socket.socket:
 
 
 def _connect_to(address: str, connection: HTTPConnection) -> socket.socket:
-    return create_connection(
-        (address, connection.port),
-        connection.timeout,
-        source_address=connection.source_address,
-        socket_options=connection.socket_options,
-    )
+    deadline, timeout_s = deadline_of_request(), connection.timeout or 0.0
+    try:
+        connected = create_connection(
+            (address, connection.port),
+            min(timeout_s, deadline.left_s()),
+            source_address=connection.source_address,
+            socket_options=connection.socket_options,
+        )
+    except TimeoutError:
+        deadline.left_s()  # where none is left, that is the reason
+        raise
+    connected.settimeout(min(timeout_s, deadline.left_s()))  # for a handshake
+    return connected
 
 
 def _resolve(host: str, port: int) -> list[str]:

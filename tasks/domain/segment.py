@@ -27,8 +27,8 @@ class Segment(NamedTuple):
         return self == WHOLE
 
     def __str__(self) -> str:
-        """Write it as a media fragment (W3C, Media Fragments URI 1.0): `t=1.5,9`, `t=,9`, `t=1.5`."""
-        start, end = ("" if each is None else f"{each:g}" for each in self)
+        """Write it exactly, as a media fragment (W3C, Media Fragments URI 1.0): `t=1.5,9`, `t=,9`, `t=1.5`."""
+        start, end = ("" if each is None else repr(float(each)).removesuffix(".0") for each in self)
         return f"t={start},{end}".removesuffix(",")
 
 

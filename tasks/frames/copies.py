@@ -5,12 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from contextlib import contextmanager, suppress
+import tempfile
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
+from infra.errors import DiskUnavailableError
+from infra.uri import show_uri
 from tasks.frames.key import index_key
 
 if TYPE_CHECKING:
@@ -50,14 +52,35 @@ class Copies:
 
         Raises:
             ObjectError: As `ObjectStore.download` does.
+            DiskUnavailableError: The copy cannot be written.
         """
         is_small = info.size_bytes <= self.memory_bytes
         if self.folder is not None and not is_small:
-            yield _keep(objects, info, self.folder, max_bytes=max_bytes)
+            with _disk_errors(info.uri, self.folder):
+                kept = _keep(objects, info, self.folder, max_bytes=max_bytes)
+            yield kept
             return
-        with _nameless_file(in_memory=is_small) as path:
-            size_bytes = objects.download(info.uri, path, fingerprint=info.fingerprint, max_bytes=max_bytes)
+        with ExitStack() as stack:
+            with _disk_errors(info.uri, None):
+                path = stack.enter_context(_nameless_file(in_memory=is_small))
+                size_bytes = objects.download(info.uri, path, fingerprint=info.fingerprint, max_bytes=max_bytes)
             yield Copy(path=path, bytes_fetched=size_bytes)
+
+
+@contextmanager
+def _disk_errors(uri: str, folder: Path | None) -> Iterator[None]:
+    """Say so where no copy can be written to a folder; None is the temporary one.
+
+    Stores tell what is wrong with themselves in words of their own: what is left is this machine's.
+    """
+    try:
+        yield
+    except OSError as error:
+        place = folder or f"the temporary folder {tempfile.tempdir or ''}".rstrip()
+        raise DiskUnavailableError(
+            f"No copy of {show_uri(uri)} can be written to {place} ({error.strerror or error}); "
+            f"make room there, or name another folder in {'cache_dir' if folder else 'TMPDIR'}."
+        ) from error
 
 
 @contextmanager
@@ -66,7 +89,7 @@ def _nameless_file(*, in_memory: bool) -> Iterator[Path]:
 
     Other processes of the same user open it by the path that is given.
     """
-    with open(os.memfd_create("video"), "wb") if in_memory else TemporaryFile() as file:  # noqa: PTH123 - no path
+    with open(os.memfd_create("video"), "wb") if in_memory else tempfile.TemporaryFile() as file:  # noqa: PTH123 - no path
         yield Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
 
 

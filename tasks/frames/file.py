@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tasks.video.verdict import Thresholds, Verdict
 
 _METADATA_KEY = b"reelabel"
+_LISTED = "are_keyframes_listed"
 _DAMAGE = (pa.ArrowException, OSError, KeyError, ValueError, IndexError)
 
 
@@ -92,9 +93,9 @@ class FrameFile:
         return None if times_ms is None else np.array(times_ms, np.int64)
 
     def judged(self, thresholds: Thresholds) -> Verdict:
-        """Judge the source by its keyframes."""
+        """Judge the source by its keyframes, as far as they can be known before anything is decoded."""
         return judge(
-            self.keyframe_ms,
+            self.keyframe_ms if self.facts.get(_LISTED, True) else None,
             first_ms=self.facts.get("first_ms"),  # files of earlier versions do not tell
             keyframes=self.keyframes_in_file,
             duration_s=self.duration_s,
@@ -200,6 +201,7 @@ def make_frame_file(
         "duration_s": keyframes.duration_s,
         "total_frames": keyframes.total_frames,
         "keyframe_ms": None if keyframes.keyframe_ms is None else keyframes.keyframe_ms.tolist(),
+        _LISTED: keyframes.are_keyframes_listed,
         "first_ms": keyframes.first_ms,
         "frames_decoded": keyframes.frames_decoded,
         "keyframes_in_file": keyframes.keyframes_in_file,
@@ -240,6 +242,8 @@ def decode_frame_file(data: bytes) -> FrameFile:
         metadata: dict[str, Any] = json.loads((schema.metadata or {})[_METADATA_KEY])
         if metadata["schema"] != SCHEMA_VERSION:
             raise FrameFileError(f"The frame file has schema {metadata['schema']}, not {SCHEMA_VERSION}.")
+        if metadata["method"] == "linear" and _LISTED not in metadata:
+            raise FrameFileError("The frame file is of an earlier version that does not tell how it is judged.")
         return _frame_file(data, metadata)
     except _DAMAGE as error:
         raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None

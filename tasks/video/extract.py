@@ -90,10 +90,8 @@ def extract_keyframes(
         segment=segment,
     )
     keyframes = _thinned(_placed(_by_shortest_way(request), request), sampling)
-    # Every sampler tells of a video's keyframes what the shortest way would.
-    listing = listing or (list_by_index(path, limits) if keyframes.method == "seek" else None)
-    if listing:
-        keyframes = replace(keyframes, keyframe_ms=listing.times_ms, first_ms=listing.first_ms)
+    if keyframes.method != "index":  # every sampler tells of a video's keyframes what `auto` goes by
+        keyframes = _listed(keyframes, listing or _list_keyframes(path, limits))
     with path.open("rb") as file:
         keyframes = _judged(keyframes, missing_bytes(file, path.stat().st_size))
     return replace(
@@ -190,6 +188,12 @@ def _require_good(keyframes: Keyframes, thresholds: Thresholds) -> None:
 
 def _list_keyframes(path: Path, limits: Limits) -> Listing:
     return list_by_index(path, limits) or list_by_packets(path, limits) or Listing(None, 0.0)
+
+
+def _listed(keyframes: Keyframes, listing: Listing) -> Keyframes:
+    if listing.times_ms is None:
+        return replace(keyframes, are_keyframes_listed=False)
+    return replace(keyframes, keyframe_ms=listing.times_ms, first_ms=listing.first_ms)
 
 
 def _routed(sampling: Sampling, listing: Listing, segment: Segment) -> Sampling:

@@ -39,6 +39,8 @@ class Keyframes:
         keyframes_in_file: Keyframes of the video stream; with method `index`, those that the index lists.
         keyframe_ms: When each of them is shown, in milliseconds of the stream's time; shape (K,), int64, ascending;
             None where unknown.
+        are_keyframes_listed: Whether the container tells when they are shown; where only decoding did, no verdict goes
+            by them.
         first_ms: When the first frame is shown, by the same clock, or a little before; None where unknown.
         total_frames: Frames of the video stream; None where that cannot be told without decoding.
         fps: Average frame rate; 0.0 where the container gives none.
@@ -84,6 +86,7 @@ class Keyframes:
     segment: Segment = WHOLE
     starts_s: float | None = None
     keyframe_ms: npt.NDArray[np.int64] | None = field(default=None, repr=False)
+    are_keyframes_listed: bool = True
     first_ms: int | None = None
     parts: tuple[Extent, ...] = field(default=(), repr=False)
 
@@ -93,9 +96,9 @@ class Keyframes:
         return self.orientation.rotation_deg
 
     def judged(self, thresholds: Thresholds) -> Verdict:
-        """Judge the video by its keyframes."""
+        """Judge the video by its keyframes, as far as they can be known before anything is decoded."""
         return judge(
-            self.keyframe_ms,
+            self.keyframe_ms if self.are_keyframes_listed else None,
             first_ms=self.first_ms,
             keyframes=self.keyframes_in_file,
             duration_s=self.duration_s,

@@ -133,6 +133,8 @@ class DecodePool:
         """
         wanted: dict[str, Any] = {"sampling": sampling, "limits": limits, "known": known, "segment": segment}
         patience_s = 2 * source.patience_s  # all its reads, and the one that is then given up
+        if math.isinf(patience_s):
+            patience_s = 0.0  # reads of files and of memory are part of the decoding's own time
         keyframes, index = self._run(_extract_by_ranges, source, patience_s=patience_s, **wanted, threads=self._threads)
         return unpack(keyframes), index
 

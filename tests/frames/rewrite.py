@@ -7,10 +7,11 @@ import pyarrow as pa
 from tasks.frames.seal import BLANK_SEAL, SEAL_KEY, seal
 
 
-def rewrite(data, **facts):
-    """Change metadata of a frame file, and seal it again."""
+def rewrite(data, *, without="", **facts):
+    """Change metadata of a frame file, or leave one out, and seal it again."""
     table = pa.ipc.open_file(data).read_all()
     metadata = json.loads(table.schema.metadata[b"reelabel"]) | facts
+    metadata.pop(without, None)
     schema = table.schema.with_metadata({b"reelabel": json.dumps(metadata).encode(), SEAL_KEY: BLANK_SEAL})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:

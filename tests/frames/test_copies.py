@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from infra.errors import ObjectTooLargeError
+from infra.errors import DiskUnavailableError, ObjectTooLargeError
 from infra.objects import ObjectStore
 from infra.settings import StoreSettings, WebSettings
 from tasks.frames.copies import Copies
@@ -41,6 +41,20 @@ def test_what_cannot_be_copied_is_told_as_it_is(server, objects):
     info = objects.stat(server.add("/video", body=BODY))
 
     with pytest.raises(ObjectTooLargeError), Copies().hold(objects, info, max_bytes=100):
+        pass
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["kept", "temporary"])
+def test_a_folder_that_takes_no_copy_is_named(server, objects, tmp_path, monkeypatch, keeps):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
+    info = objects.stat(server.add("/video", body=BODY))
+    copies = Copies(folder=tmp_path / "file" if keeps else None)
+
+    with (
+        pytest.raises(DiskUnavailableError, match=rf"/video can be written to .*{tmp_path}/file \(Not a directory\)"),
+        copies.hold(objects, info, max_bytes=len(BODY)),
+    ):
         pass
 
 

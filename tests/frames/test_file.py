@@ -122,6 +122,14 @@ def test_a_whole_file_that_contradicts_itself_or_is_of_another_version_is_not_us
         _ = decode_frame_file(data).images
 
 
+def test_a_file_of_a_linear_decode_that_does_not_tell_how_it_is_judged_is_made_anew(keyframes):
+    seek, linear = (encode(replace(keyframes, method=method)) for method in ("seek", "linear"))
+
+    assert decode_frame_file(rewrite(seek, without="are_keyframes_listed")).method == "seek"
+    with pytest.raises(FrameFileError, match="earlier version"):
+        decode_frame_file(rewrite(linear, without="are_keyframes_listed"))
+
+
 def test_any_other_bytes_are_not_a_frame_file():
     with pytest.raises(FrameFileError):
         decode_frame_file(b"PAR1" * 100)

@@ -1,10 +1,14 @@
 import base64
+import resource
 from dataclasses import replace
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
 from infra.errors import (
+    DiskUnavailableError,
+    TransientError,
     VideoEmptyError,
     VideoMissingError,
     VideoRefusedError,
@@ -190,6 +194,38 @@ def test_a_web_server_that_fails_fails_its_own_videos(preparer, server):
         from_the_web(preparer, allow_private=True, max_attempts=1).prepare(uri)
 
 
+@pytest.fixture
+def full_disk():
+    """No file may grow past 1 KB."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.fixture(params=["s3", "web", "data"])
+def remote_uri(request, make_clip):
+    """A video that is copied before it is decoded, and the settings of its store."""
+    data = make_clip().read_bytes()
+    if request.param == "s3":
+        settings = request.getfixturevalue("store_settings")
+        ObjectStore(settings).replace(f"{settings.uri}/clip.mp4", data)
+        return f"{settings.uri}/clip.mp4", settings
+    if request.param == "web":
+        return request.getfixturevalue("server").add("/clip.mp4", body=data), StoreSettings()
+    return f"data:video/mp4;base64,{base64.b64encode(data).decode()}", StoreSettings()
+
+
+def test_a_disk_without_room_for_a_copy_is_no_fault_of_the_video_and_may_have_room_later(preparer, remote_uri, request):
+    uri, settings = remote_uri
+    preparer = replace(preparer, objects=ObjectStore(settings, WebSettings(allow_private=True)))
+    request.getfixturevalue("full_disk")
+
+    with pytest.raises(DiskUnavailableError, match=f"temporary folder {gettempdir()} .*TMPDIR") as caught:
+        preparer.prepare(uri)
+    assert isinstance(caught.value, TransientError)
+
+
 def test_a_video_that_grows_past_the_limit_while_it_is_read_is_too_large(preparer, server):
     uri = server.add("/clip.mp4", body=bytes(50_000), sized=False, ranges=False)
 
@@ -242,16 +278,28 @@ class TestAuto:
         assert (first.was_cached, second.was_cached, third.was_cached) == (False, True, True)
         assert first.key == second.key == third.key
 
-    @pytest.mark.parametrize("cached", [["uniform"], ["keyframes"], ["uniform", "keyframes"]])
-    @pytest.mark.parametrize(("gop", "sampler"), [(12, "keyframes"), (48, "uniform")])
-    def test_what_is_cached_does_not_change_what_it_takes(self, preparer, make_clip, gop, sampler, cached):
-        uri = str(make_clip(gop=gop))
+    @pytest.mark.parametrize("cached", [[], ["uniform"], ["keyframes"], ["uniform", "keyframes"]])
+    @pytest.mark.parametrize(
+        ("name", "codec", "gop", "sampler", "verdict"),
+        [
+            pytest.param("clip.mp4", "libx264", 12, "keyframes", "", id="enough"),
+            pytest.param("clip.mp4", "libx264", 48, "uniform", "one_keyframe,long_gap,thin_cover", id="not enough"),
+            pytest.param("clip.avi", "mpeg4", 12, "keyframes", "", id="decoded whole, though an index lists them"),
+            pytest.param("clip.ts", "libx264", 12, "uniform", "unknown", id="mpeg-ts"),
+            pytest.param("clip.flv", "libx264", 12, "uniform", "unknown", id="flv"),
+        ],
+    )
+    def test_what_is_cached_does_not_change_what_it_takes(
+        self, preparer, make_clip, name, codec, gop, sampler, verdict, cached
+    ):
+        uri = str(make_clip(name, codec=codec, gop=gop))
         for each in cached:
-            replace(preparer, sampling=Sampling(sampler=each, num_frames=4)).prepare(uri)
+            first = replace(preparer, sampling=Sampling(sampler=each, num_frames=4)).prepare(uri)
+            assert first.verdict == verdict
 
         got = replace(preparer, sampling=self.AUTO).prepare(uri)
 
-        assert (got.sampler, got.was_cached) == (sampler, sampler in cached)
+        assert (got.sampler, got.verdict, got.was_cached) == (sampler, verdict, sampler in cached)
 
     @pytest.mark.parametrize(("gop", "first"), [(12, "keyframes"), (48, "uniform")])
     def test_what_a_job_says_that_it_needs_goes_before_what_its_keyframes_are_good_for(

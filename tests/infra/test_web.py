@@ -251,6 +251,32 @@ def test_a_steady_trickle_ends_at_the_deadline(server):
         store_with(total_timeout_s=0.3).read(uri)
 
 
+def test_a_trickled_header_ends_at_the_deadline(server):
+    uri = server.add("/trickled-header", body=BODY, header_pause_s=0.05)
+    started = time.monotonic()
+
+    with pytest.raises(StoreUnavailableError, match=r"/trickled-header took longer than web\.total_timeout_s"):
+        store_with(total_timeout_s=1).stat(uri)
+    assert time.monotonic() - started < 2
+
+
+def test_the_rest_of_an_answer_is_not_waited_for(server, store):
+    uri = server.add("/trickled-rest", body=bytes(200), ranges=False, pause_s=0.05, step_bytes=1)
+    started = time.monotonic()
+
+    assert store.stat(uri).size_bytes == 200
+    assert time.monotonic() - started < 2
+
+
+def test_no_server_makes_us_wait_past_the_deadline(server):
+    uri = server.add("/later", statuses=(503,) * 3, headers={"Retry-After": "20"})
+    started = time.monotonic()
+
+    with pytest.raises(StoreUnavailableError, match=r"web\.total_timeout_s"):
+        store_with(total_timeout_s=1).stat(uri)
+    assert time.monotonic() - started < 2
+
+
 def test_nobody_at_the_address_is_unavailable():
     with pytest.raises(StoreUnavailableError, match="2 attempts"):
         store_with(max_attempts=2).stat(f"http://127.0.0.1:{free_port()}/clip.mp4")

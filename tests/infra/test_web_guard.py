@@ -1,5 +1,8 @@
+import socket
 import ssl
 import sys
+import time
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 
@@ -8,7 +11,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from infra.errors import ObjectMissingError, VideoRefusedError
+from infra import web_guard
+from infra.errors import ObjectMissingError, StoreUnavailableError, VideoRefusedError
 from infra.objects import ObjectStore
 from infra.settings import StoreSettings, WebSettings
 from infra.web_guard import is_public
@@ -34,6 +38,8 @@ def store_with(**changed):
         "192.168.1.1",
         "100.64.0.1",
         "169.254.169.254",
+        "192.0.0.8",
+        "192.0.0.192",
         "0.0.0.0",
         "224.0.0.1",
         "240.0.0.1",
@@ -47,6 +53,7 @@ def store_with(**changed):
         "2001:db8::1",
         "::ffff:127.0.0.1",
         "::ffff:169.254.169.254",
+        "::ffff:192.0.0.192",
         "64:ff9b::a9fe:a9fe",
         "2002:7f00:1::",
         "2001:0:4136:e378:8000:63bf:3fff:fdd2",
@@ -183,6 +190,26 @@ def test_a_host_that_does_not_exist_is_missing():
 
 
 @pytest.fixture
+def deaf_port():
+    """A port of every address of this machine at which nobody takes up a connection."""
+    with socket.create_server(("0.0.0.0", 0), backlog=0) as deaf, ExitStack() as waiting:
+        for _ in range(2):
+            client = waiting.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(deaf.getsockname())
+        yield deaf.getsockname()[1]
+
+
+def test_a_name_with_many_dead_addresses_is_given_up_at_the_deadline(deaf_port, monkeypatch):
+    monkeypatch.setattr(web_guard, "_resolve", lambda *_: [f"127.0.0.{number}" for number in range(1, 61)])
+    started = time.monotonic()
+
+    with pytest.raises(StoreUnavailableError, match=r"web\.total_timeout_s"):
+        store_with(allow_private=True, timeout_s=0.2, total_timeout_s=1).stat(f"http://dead.example:{deaf_port}/clip")
+    assert time.monotonic() - started < 2
+
+
+@pytest.fixture
 def tls_server(tmp_path, monkeypatch):
     """A server whose certificate is for localhost alone, signed by itself and trusted."""
     key = ec.generate_private_key(ec.SECP256R1())
@@ -215,3 +242,12 @@ def test_tls_verifies_the_name_although_an_address_is_connected_to(tls_server):
     assert store.read(f"https://localhost:{tls_server.port}/clip") == b"clip"
     with pytest.raises(VideoRefusedError, match="no valid certificate"):
         store.read(f"https://127.0.0.1:{tls_server.port}/clip")
+
+
+def test_a_deadline_holds_over_tls_too(tls_server):
+    tls_server.add("/clip", body=b"clip", header_pause_s=0.05)
+    started = time.monotonic()
+
+    with pytest.raises(StoreUnavailableError, match=r"web\.total_timeout_s"):
+        store_with(allow_private=True, total_timeout_s=1).read(f"https://localhost:{tls_server.port}/clip")
+    assert time.monotonic() - started < 2

@@ -24,7 +24,9 @@ class Page:
         statuses: Sent for the first requests, before the page answers well.
         cut_at: Bytes of the body after which each of the first `cuts` answers breaks off.
         claimed_bytes: Content-Length, if not the true one.
-        pause_s: Silence before the answer and before each kilobyte of the body.
+        pause_s: Silence before the answer and before each step of the body.
+        step_bytes: Such a step.
+        header_pause_s: Silence before each byte of the header.
     """
 
     body: bytes = b""
@@ -38,6 +40,8 @@ class Page:
     cuts: int = 1
     claimed_bytes: int | None = None
     pause_s: float = 0.0
+    step_bytes: int = 1024
+    header_pause_s: float = 0.0
     endless: bool = False
     requests: list[str] = field(default_factory=list)
     connections: set[int] = field(default_factory=set)
@@ -81,6 +85,24 @@ class _Server(ThreadingHTTPServer):
         pass
 
 
+class _Slow:
+    """Writes one byte at a time."""
+
+    def __init__(self, file, pause_s):
+        self.file, self.pause_s, self.closed = file, pause_s, False
+
+    def write(self, data):
+        for byte in data:
+            time.sleep(self.pause_s)
+            self.file.write(bytes([byte]))
+
+    def flush(self):
+        pass
+
+    def close(self):
+        self.closed = True
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     pages: dict[str, Page]
@@ -97,6 +119,8 @@ class _Handler(BaseHTTPRequestHandler):
         page.connections.add(self.client_address[1])
         count = len(page.requests)
         time.sleep(page.pause_s)
+        if page.header_pause_s:
+            self.wfile = _Slow(self.wfile, page.header_pause_s)
         if count <= len(page.statuses):
             self._answer(page.statuses[count - 1], {**page.headers, "Content-Length": "0"})
             return
@@ -128,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
             body = body[: page.cut_at]
             self.close_connection = True
         try:
-            step = 1024 if page.pause_s else 1 << 20
+            step = page.step_bytes if page.pause_s else 1 << 20
             for start in range(0, len(body), step):
                 time.sleep(page.pause_s)
                 part = body[start : start + step]

@@ -1,3 +1,4 @@
+import math
 import multiprocessing
 import os
 import resource
@@ -11,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from infra.errors import DecoderCrashedError, DecoderTimeoutError, VideoEmptyError
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings
 from tasks.domain import Sampling
+from tasks.frames.remote import RemoteVideo
 from tasks.video import pool as pool_module
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
@@ -64,13 +68,18 @@ def test_a_pool_whose_idle_children_were_killed_goes_on(make_clip):
             assert pool.extract(make_clip(), sampling=Sampling(), limits=Limits()).keyframes_in_file == 4
 
 
-def test_a_pool_whose_children_take_up_nothing_any_more_is_replaced(monkeypatch):
+def test_a_pool_whose_children_take_up_nothing_any_more_is_replaced(monkeypatch, make_clip):
+    objects, clip = ObjectStore(StoreSettings()), make_clip(size=(160, 120), frames=240, gop=24, qp="1")
     monkeypatch.setattr(pool_module, "_STUCK_S", 4.0)
     monkeypatch.setattr(pool_module, "_LOOK_S", 0.5)
     with DecodePool(processes=1, timeout_s=2, memory_mib=2048) as pool:
         child = pool._run(os.getpid)
         os.kill(child, signal.SIGSTOP)
 
+        got, _ = pool.extract_by_ranges(
+            RemoteVideo(objects, objects.stat(str(clip))), sampling=Sampling(num_frames=2), limits=Limits()
+        )
+        assert got.keyframes_in_file == 10
         assert pool._run(os.getpid) != child
 
 
@@ -84,6 +93,21 @@ def test_a_hanging_child_is_ended_and_replaced(make_clip):
             pool._run(time.sleep, 60)
 
         assert pool.extract(make_clip(), sampling=Sampling(), limits=Limits()).keyframes_in_file == 4
+
+
+class OnAHangingDisk:
+    """A video whose reads only the kernel could end."""
+
+    size_bytes, patience_s = 1_000_000, math.inf
+
+    def read(self, *_span):
+        time.sleep(60)
+
+
+def test_a_local_video_read_in_parts_has_no_more_time_than_one_read_whole():
+    wanted = {"sampling": Sampling(), "limits": Limits()}
+    with DecodePool(processes=1, timeout_s=3, memory_mib=2048) as pool, pytest.raises(DecoderTimeoutError, match="3 s"):
+        pool.extract_by_ranges(OnAHangingDisk(), **wanted)
 
 
 def test_memory_is_limited(pool):
