@@ -133,13 +133,13 @@ class ShardSource:
 
     def _read(self, plan: Plan, lease: Lease) -> Shard:
         try:
-            return read_shard(self.objects, plan.plan_uri, lease.shard_index)
+            return patiently(partial(read_shard, self.objects, plan.plan_uri, lease.shard_index))
         except PlanLostError:
-            close_plan(self.database, plan.plan_id, state="dropped")
+            patiently(partial(close_plan, self.database, plan.plan_id, state="dropped"))
             raise
 
     def _give_up(self, lease: Lease) -> None:
         message = f"Given up after {lease.attempts} attempts. {lease.message}"
         get_run_logger().error("Shard %s: %s", lease.shard_index, message)
-        finish_alone(self.database, lease, state="failed", message=message)
+        patiently(partial(finish_alone, self.database, lease, state="failed", message=message))
         self.keeper.forget(lease)
