@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from tasks.results.runs import update_run
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from prefect.client.schemas.objects import State
     from sqlalchemy import Engine
 
     from flows.progress import Progress
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from tasks.plans.plan import Plan
 
 _POLL_S = 2.0
+# By then Prefect has started a flow run again that crashed for the first time: see `flows.automations`.
+_STARTED_AGAIN_AFTER = timedelta(seconds=30)
 
 
 def work_elsewhere(
@@ -99,14 +103,14 @@ class _Flows:
             get_run_logger().info("Started %s x %s.", self.count, self.deployment)
 
     def have_ended(self) -> bool:
-        """Whether none is under way.
+        """Whether none is under way, or about to be started again.
 
         Raises:
             ConfigurationError: All of them failed.
         """
         with get_client(sync_client=True) as client:
             states = [client.read_flow_run(flow_run_id).state for flow_run_id in self._ids]
-        if not all(state and state.is_final() for state in states):
+        if not all(state and _has_ended(state) for state in states):
             return False
         failed = [state for state in states if state and not state.is_completed()]
         if failed and len(failed) == len(states):
@@ -133,3 +137,8 @@ class _Flows:
             raise ConfigurationError(
                 f"There is no deployment {self.deployment}; `reelabel deploy` makes it, or set run.place to here."
             ) from None
+
+
+def _has_ended(state: State) -> bool:
+    is_recent = datetime.now(UTC) - state.timestamp < _STARTED_AGAIN_AFTER
+    return state.is_final() and not (state.is_crashed() and is_recent)
