@@ -15,7 +15,7 @@ from tasks.frames.fingerprints import fingerprints_of
 from tasks.manifest.plan_file import PlanWriter
 from tasks.manifest.shard import cut_shards
 from tasks.model.ambiguity import find_ambiguous, read_encoder
-from tasks.plans.plan import Plan, close_plan, find_shared_plan, open_plan, planning, state_of
+from tasks.plans.plan import Plan, close_plan, find_shared_plan, open_plan, open_plans, planning, state_of
 from tasks.results.pending import pending_jobs
 from tasks.results.runs import open_run, update_run
 
@@ -69,6 +69,7 @@ class Planner:
         return plan
 
     def _make(self) -> Plan | None:
+        self._drop_earlier()
         wanted = self._wanted()
         if self.ready.request.choosing:
             self.answers_for = wanted
@@ -79,6 +80,12 @@ class Planner:
             return None
         open_plan(self.ready.database, plan, shard_jobs)
         return plan
+
+    def _drop_earlier(self) -> None:
+        """Drop what this run planned before it was lost and started again: workers would ask the same jobs twice."""
+        for plan in open_plans(self.ready.database, run_id=self.ready.run.run_id):
+            if not plan.shared:  # else other runs may have joined it
+                end_plan(self.ready.database, self.ready.objects, plan, state="dropped")
 
     def _wanted(self) -> JobTable:
         """Select the jobs to ask."""
