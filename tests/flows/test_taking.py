@@ -1,26 +1,29 @@
 """What becomes of shards that cannot be worked on."""
 
+import json
 import threading
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
+import sqlalchemy
 from prefect.logging import disable_run_logger
 
+from flows.serving import Serving
 from flows.taking import MOST_ATTEMPTS, ShardSource
 from infra.database import connect
-from infra.errors import DatabaseUnavailableError, PlanLostError, StoreUnavailableError
+from infra.errors import ConfigurationError, DatabaseUnavailableError, PlanLostError, StoreUnavailableError
 from infra.objects import ObjectStore
 from infra.settings import DatabaseSettings, StoreSettings
 from tasks.manifest.digests import columns_of
 from tasks.manifest.plan_file import PlanWriter
 from tasks.plans.keeper import LeaseKeeper
 from tasks.plans.lease import Work, claim, finish_alone
-from tasks.plans.plan import is_drained, open_plans, state_of
+from tasks.plans.plan import close_plan, is_drained, open_plans, state_of
 from tests.chaos.gate import Gate
 from tests.plans.conftest import engine, make_plan, run
-from tests.results.rows import job
+from tests.results.rows import SPEC, job
 
 __all__ = ["engine", "make_plan", "run"]
 
@@ -163,3 +166,39 @@ def test_a_plan_whose_files_are_gone_is_dropped_for_the_next_run_to_plan_anew(en
         next(iter(source_of(plan)))
 
     assert open_plans(engine) == []
+
+
+def test_who_serves_all_plans_goes_on_with_the_others_where_the_files_of_one_are_gone(
+    engine, make_plan, planned, source_of, tmp_path
+):
+    lost, plan = make_plan(plan_uri=f"file://{tmp_path}/nowhere"), planned(1)
+    source = replace(source_of(plan), plans=lambda: [lost, plan], outlives_plans=True)
+
+    assert next(iter(source)).plan == plan
+
+    assert open_plans(engine) == [plan]
+
+
+def test_a_shard_is_not_given_up_where_its_plan_was_dropped_meanwhile(engine, planned, source_of):
+    plan = planned(1)
+    [lease] = claim(engine, plan.plan_id, Work.BOTH, holder="here", lease_s=600)
+    close_plan(engine, plan.plan_id, state="dropped")
+
+    source_of(plan)._give_up(lease)
+
+
+def test_who_serves_all_plans_leaves_those_of_another_version_to_others(engine, make_plan):
+    with engine.begin() as connection:
+        body = {"model": {"name": "tiny"}, "option_of_tomorrow": True}
+        text = "INSERT INTO reelabel.spec (spec_id, body) VALUES ('newer', CAST(:body AS jsonb))"
+        connection.execute(sqlalchemy.text(text), {"body": json.dumps(body)})
+    newer, plan = make_plan(spec_id="newer"), make_plan()
+
+    with disable_run_logger():
+        assert Serving(plan_id=None, idle_s=0, database=engine).plans() == [plan]
+
+    named = Serving(plan_id=newer.plan_id, idle_s=0, database=engine)
+    assert named.plans() == [newer]
+    with pytest.raises(ConfigurationError, match="Spec newer was asked by another version of Reelabel"):
+        named.spec_of(newer)
+    assert Serving(plan_id=plan.plan_id, idle_s=0, database=engine).spec_of(plan) == SPEC
