@@ -91,7 +91,7 @@ def _carry_out(plan: Plan, progress: Progress, ready: PreparedRun) -> None:
             with suppress(TransientError):
                 end_plan(database, ready.objects, plan, state="dropped")
         raise
-    end_plan(database, ready.objects, plan, state="done")
+    patiently(partial(end_plan, database, ready.objects, plan, state="done"))
 
 
 def _record(ready: PreparedRun, progress: Progress, report: AuditReport) -> dict[str, Any]:

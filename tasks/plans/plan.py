@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import DBAPIError
 
 from infra.database import database_errors
 from infra.errors import PlanLostError
@@ -92,7 +93,8 @@ def planning(engine: Engine, *, dataset: str, spec_id: str) -> Iterator[None]:
         try:
             yield
         finally:
-            connection.execute(select(func.pg_advisory_unlock(key)))
+            with suppress(DBAPIError):  # the lock went with its session, which idles for as long as the planning takes
+                connection.execute(select(func.pg_advisory_unlock(key)))
 
 
 def open_plan(engine: Engine, plan: Plan, shard_jobs: Sequence[int]) -> None:
