@@ -22,6 +22,7 @@ from tasks.plans.plan import state_of, sums_of
 from tasks.results.runs import update_run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from prefect.client.schemas.objects import State
@@ -40,6 +41,7 @@ def work_elsewhere(
     plan: Plan,
     progress: Progress,
     *,
+    done_before: Sequence[int],
     run_id: UUID,
     model: str | None,
     settings: Settings,
@@ -49,6 +51,15 @@ def work_elsewhere(
 
     Flows that were started by hand or by other runs do their share.
 
+    Args:
+        plan: What they work on.
+        progress: Takes over what they do.
+        done_before: Shards that the run does not count in, by their indexes.
+        run_id: The run.
+        model: What it asks; None takes the setting.
+        settings: Ours; theirs are where they run.
+        database: Where the plan is.
+
     Raises:
         ConfigurationError: There is no such deployment; or the flows of a stage have failed.
     """
@@ -57,7 +68,15 @@ def work_elsewhere(
     answering = _Flows(
         deployment="infer/gpu", count=settings.run.infer_flows, parameters=asked | {"model": model}, key=key
     )
-    artifact = ProgressArtifact(total=plan.jobs)
+    earlier, left = progress.sums(), patiently(partial(state_of, database, plan.plan_id)).jobs_left
+    artifact = ProgressArtifact(total=progress.jobs_ended + left)
+
+    def show() -> None:
+        sums = patiently(partial(sums_of, database, plan.plan_id, besides=done_before))
+        progress.take_over(sums, earlier=earlier)
+        patiently(partial(update_run, database, run_id, **progress.columns()))
+        artifact.update(progress.jobs_ended)
+
     with progress.ledger.doing(Part.ELSEWHERE):
         extracting.start()
         answering.start()  # at once, for the model takes its time to load
@@ -66,15 +85,9 @@ def work_elsewhere(
             for flows, waiting in ((extracting, state.planned), (answering, state.extracted)):
                 if waiting and flows.have_ended():
                     flows.start()
-            _show(plan, progress, artifact, run_id=run_id, database=database)
+            show()
             time.sleep(_POLL_S)
-        _show(plan, progress, artifact, run_id=run_id, database=database)
-
-
-def _show(plan: Plan, progress: Progress, artifact: ProgressArtifact, *, run_id: UUID, database: Engine) -> None:
-    progress.take_over(patiently(partial(sums_of, database, plan.plan_id)))
-    patiently(partial(update_run, database, run_id, **progress.columns()))
-    artifact.update(progress.jobs_ended)
+        show()
 
 
 @dataclass(slots=True, kw_only=True)

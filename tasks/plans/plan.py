@@ -150,10 +150,17 @@ def state_of(engine: Engine, plan_id: UUID) -> PlanState:
         return PlanState(**connection.execute(query).mappings().one())
 
 
-def sums_of(engine: Engine, plan_id: UUID) -> dict[str, Any]:
-    """Add up what the ended shards of a plan came to, by the names of the run's columns."""
+def done_shards(engine: Engine, plan_id: UUID) -> list[int]:
+    """List the shards of a plan that are done, by their indexes."""
+    query = select(SHARD.c.shard_index).where(SHARD.c.plan_id == plan_id, SHARD.c.state == "done")
     with database_errors(), engine.connect() as connection:
-        return dict(connection.execute(_SUMS, {"plan_id": plan_id}).mappings().one())
+        return list(connection.execute(query).scalars())
+
+
+def sums_of(engine: Engine, plan_id: UUID, *, besides: Sequence[int] = ()) -> dict[str, Any]:
+    """Add up what the ended shards of a plan came to, but for some, by the names of the run's columns."""
+    with database_errors(), engine.connect() as connection:
+        return dict(connection.execute(_SUMS, {"plan_id": plan_id, "besides": list(besides)}).mappings().one())
 
 
 def is_drained(engine: Engine, plan_id: UUID) -> bool:
