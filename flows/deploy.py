@@ -47,9 +47,10 @@ def deploy_flows(settings: Settings) -> dict[str, str]:
     Raises:
         ConfigurationError: A schedule or a name with a date cannot be read; nothing was created.
     """
-    pools = settings.prefect
+    pools, works_here = settings.prefect, settings.run.place == "here"
     planned: list[tuple[Any, str, dict[str, Any]]] = [
-        (classify, "on-demand", {}),
+        # A run that works here takes the whole machine; elsewhere, it waits for others.
+        (classify, "on-demand", {"concurrency_limit": _one_at_a_time("queue") if works_here else None}),
         (classify, "nightly", _nightly(settings.nightly)),
         (watch, "manifests", _watch(settings.watch)),
         (backfill, "by-ids", {}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,10 @@ from tasks.plans.plan import state_of, sums_of
 from tasks.results.runs import update_run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
+    from prefect.client.schemas.objects import State
     from sqlalchemy import Engine
 
     from flows.progress import Progress
@@ -30,12 +33,15 @@ if TYPE_CHECKING:
     from tasks.plans.plan import Plan
 
 _POLL_S = 2.0
+# By then Prefect has started a flow run again that crashed for the first time: see `flows.automations`.
+_STARTED_AGAIN_AFTER = timedelta(seconds=30)
 
 
 def work_elsewhere(
     plan: Plan,
     progress: Progress,
     *,
+    done_before: Sequence[int],
     run_id: UUID,
     model: str | None,
     settings: Settings,
@@ -45,6 +51,15 @@ def work_elsewhere(
 
     Flows that were started by hand or by other runs do their share.
 
+    Args:
+        plan: What they work on.
+        progress: Takes over what they do.
+        done_before: Shards that the run does not count in, by their indexes.
+        run_id: The run.
+        model: What it asks; None takes the setting.
+        settings: Ours; theirs are where they run.
+        database: Where the plan is.
+
     Raises:
         ConfigurationError: There is no such deployment; or the flows of a stage have failed.
     """
@@ -53,7 +68,15 @@ def work_elsewhere(
     answering = _Flows(
         deployment="infer/gpu", count=settings.run.infer_flows, parameters=asked | {"model": model}, key=key
     )
-    artifact = ProgressArtifact(total=plan.jobs)
+    earlier, left = progress.sums(), patiently(partial(state_of, database, plan.plan_id)).jobs_left
+    artifact = ProgressArtifact(total=progress.jobs_ended + left)
+
+    def show() -> None:
+        sums = patiently(partial(sums_of, database, plan.plan_id, besides=done_before))
+        progress.take_over(sums, earlier=earlier)
+        patiently(partial(update_run, database, run_id, **progress.columns()))
+        artifact.update(progress.jobs_ended)
+
     with progress.ledger.doing(Part.ELSEWHERE):
         extracting.start()
         answering.start()  # at once, for the model takes its time to load
@@ -62,15 +85,9 @@ def work_elsewhere(
             for flows, waiting in ((extracting, state.planned), (answering, state.extracted)):
                 if waiting and flows.have_ended():
                     flows.start()
-            _show(plan, progress, artifact, run_id=run_id, database=database)
+            show()
             time.sleep(_POLL_S)
-        _show(plan, progress, artifact, run_id=run_id, database=database)
-
-
-def _show(plan: Plan, progress: Progress, artifact: ProgressArtifact, *, run_id: UUID, database: Engine) -> None:
-    progress.take_over(patiently(partial(sums_of, database, plan.plan_id)))
-    patiently(partial(update_run, database, run_id, **progress.columns()))
-    artifact.update(progress.jobs_ended)
+        show()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,14 +116,14 @@ class _Flows:
             get_run_logger().info("Started %s x %s.", self.count, self.deployment)
 
     def have_ended(self) -> bool:
-        """Whether none is under way.
+        """Whether none is under way, or about to be started again.
 
         Raises:
             ConfigurationError: All of them failed.
         """
         with get_client(sync_client=True) as client:
             states = [client.read_flow_run(flow_run_id).state for flow_run_id in self._ids]
-        if not all(state and state.is_final() for state in states):
+        if not all(state and _has_ended(state) for state in states):
             return False
         failed = [state for state in states if state and not state.is_completed()]
         if failed and len(failed) == len(states):
@@ -133,3 +150,8 @@ class _Flows:
             raise ConfigurationError(
                 f"There is no deployment {self.deployment}; `reelabel deploy` makes it, or set run.place to here."
             ) from None
+
+
+def _has_ended(state: State) -> bool:
+    is_recent = datetime.now(UTC) - state.timestamp < _STARTED_AGAIN_AFTER
+    return state.is_final() and not (state.is_crashed() and is_recent)

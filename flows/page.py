@@ -31,11 +31,14 @@ def leave_page(database: Engine, run_id: UUID, settings: Settings) -> str | None
     from tasks.report.page import render  # noqa: PLC0415
     from tasks.report.report import gather  # noqa: PLC0415
 
-    row, store_uri = read_run(database, run_id), settings.store.uri
-    if not settings.report.at_end or row is None or store_uri is None:
+    store_uri = settings.store.uri
+    if not settings.report.at_end or store_uri is None:
         return None
     objects, uri = ObjectStore(settings.store, settings.web), page_uri(store_uri, run_id)
     try:
+        row = read_run(database, run_id)
+        if row is None:
+            return None
         objects.replace(uri, render(gather(database, objects, row, store_uri=store_uri)).encode())
     except Exception as error:  # noqa: BLE001 - the run has ended well, whatever is wrong with its picture
         why = error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}"

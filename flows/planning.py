@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -15,7 +15,7 @@ from tasks.frames.fingerprints import fingerprints_of
 from tasks.manifest.plan_file import PlanWriter
 from tasks.manifest.shard import cut_shards
 from tasks.model.ambiguity import find_ambiguous, read_encoder
-from tasks.plans.plan import Plan, close_plan, find_shared_plan, open_plan, planning, state_of
+from tasks.plans.plan import Plan, close_plan, done_shards, find_shared_plan, open_plan, open_plans, planning, state_of
 from tasks.results.pending import pending_jobs
 from tasks.results.runs import open_run, update_run
 
@@ -35,10 +35,15 @@ class Planner:
         ready: The run.
         answers_for: The jobs whose endings the run must show. Of a manifest's other jobs, a backfill says nothing:
             by a new spec none of them has ended yet.
+        done_before: Shards of the plan, by their indexes, that had ended before the run joined it.
     """
 
     ready: PreparedRun
     answers_for: JobTable
+    done_before: list[int] = field(default_factory=list)
+    _is_open: bool = False
+    _jobs: int = 0
+    _shards: int = 0
 
     @classmethod
     def of(cls, ready: PreparedRun) -> Planner:
@@ -46,7 +51,7 @@ class Planner:
         return cls(ready, answers_for=ready.jobs)
 
     def plan(self) -> Plan | None:
-        """Open the run's row, and join the open plan of a run that asks the same, or make one.
+        """Join the open plan of a run that asks the same, or make one; at first, open the run's row.
 
         Returns:
             The plan; None where there is nothing to ask.
@@ -63,12 +68,15 @@ class Planner:
 
     def _join(self, plan: Plan) -> Plan:
         left = state_of(self.ready.database, plan.plan_id)
+        self.done_before = done_shards(self.ready.database, plan.plan_id)
         self._open_run(jobs=left.jobs_left)
         self._tell(jobs=left.jobs_left, shards=left.planned + left.extracted)
         get_run_logger().info("%s: shares the plan of run %s, which asks the same.", plan.dataset, plan.run_id)
         return plan
 
     def _make(self) -> Plan | None:
+        self._drop_earlier()
+        self.done_before = []
         wanted = self._wanted()
         if self.ready.request.choosing:
             self.answers_for = wanted
@@ -79,6 +87,12 @@ class Planner:
             return None
         open_plan(self.ready.database, plan, shard_jobs)
         return plan
+
+    def _drop_earlier(self) -> None:
+        """Drop what this run planned before it was lost and started again: workers would ask the same jobs twice."""
+        for plan in open_plans(self.ready.database, run_id=self.ready.run.run_id):
+            if not plan.shared:  # else other runs may have joined it
+                end_plan(self.ready.database, self.ready.objects, plan, state="dropped")
 
     def _wanted(self) -> JobTable:
         """Select the jobs to ask."""
@@ -128,6 +142,9 @@ class Planner:
         return plan, writer.jobs
 
     def _open_run(self, *, jobs: int, message: str = "") -> None:
+        if self._is_open:  # and keeps what the plan before has left there
+            return
+        self._is_open = True
         ready, rows = self.ready, self.ready.jobs.rows
         facts = {
             "dataset": ready.run.dataset,
@@ -144,12 +161,15 @@ class Planner:
 
     def _tell(self, *, jobs: int, shards: int) -> None:
         """Record and say how much there is to do."""
-        run = self.ready.run
-        update_run(self.ready.database, run.run_id, shards_total=shards)
+        run, rows = self.ready.run, self.ready.jobs.rows
+        self._jobs += jobs
+        self._shards += shards
+        skipped = max(0, rows - self._jobs)  # some may be asked in two plans
+        update_run(self.ready.database, run.run_id, shards_total=self._shards, jobs_skipped=skipped)
         get_run_logger().info(
             "%s: %s jobs, %s to ask in %s shards, by %s.",
             run.dataset,
-            f"{self.ready.jobs.rows:,}",
+            f"{rows:,}",
             f"{jobs:,}",
             f"{shards:,}",
             run.model,

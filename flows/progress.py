@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flows.shard_report import ShardReport
 
 _SUMS = ("jobs_labelled", "jobs_failed", "videos_extracted", "videos_cached", "prompt_tokens", "cached_tokens")
+_SHOWN = (*_SUMS, "shards_done", "stage_ms", "verdicts", "engines", "gpus")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,10 +72,14 @@ class Progress:
             self.verdicts[reason] = self.verdicts.get(reason, 0) + count
         note_spent(self.ledger.spent_ms)
 
-    def take_over(self, sums: Mapping[str, Any]) -> None:
-        """Take over sums of what others have done, by their names here."""
+    def sums(self) -> dict[str, Any]:
+        """Give what `take_over` takes, as it stands."""
+        return {name: getattr(self, name) for name in (*_SHOWN, "engines_ms")}
+
+    def take_over(self, sums: Mapping[str, Any], *, earlier: Mapping[str, Any]) -> None:
+        """Take over sums of what others have done of a plan, by their names here, on top of those of earlier plans."""
         for name, value in sums.items():
-            setattr(self, name, value)
+            setattr(self, name, _together(name, earlier[name], value))
 
     def cost(self) -> RunCost:
         """What it took up to now."""
@@ -120,11 +125,17 @@ class Progress:
     def columns(self) -> dict[str, Any]:
         """Give the columns of the run's row."""
         cost = self.cost()
-        return {
-            name: getattr(self, name) for name in (*_SUMS, "shards_done", "stage_ms", "verdicts", "engines", "gpus")
-        } | {
+        return {name: getattr(self, name) for name in _SHOWN} | {
             "wall_ms": cost.wall_ms,
             "jobs_per_s": cost.jobs_per_s,
             "jobs_per_hour_held": cost.jobs_per_hour_held,
             "bottleneck": self.bottleneck(),
         }
+
+
+def _together(name: str, one: Any, other: Any) -> Any:  # noqa: ANN401 - numbers, or numbers by name
+    if name in {"engines", "gpus"}:  # the same ones, as a rule
+        return max(one, other)
+    if isinstance(one, dict):
+        return {key: one.get(key, 0) + other.get(key, 0) for key in one | other}
+    return one + other

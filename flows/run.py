@@ -27,7 +27,7 @@ from tasks.results.audit import audit_jobs
 from tasks.results.runs import cancel_run, close_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from flows.prepared import PreparedRun
     from flows.request import RunRequest
@@ -67,7 +67,7 @@ def _ask(ready: PreparedRun, progress: Progress) -> AuditReport:
         with progress.ledger.doing(Part.SETUP):
             plan = planner.plan()
         while plan:
-            _carry_out(plan, progress, ready)
+            _carry_out(plan, progress, ready, done_before=planner.done_before)
             # Of a plan that was joined, some jobs may have changed since it was made.
             plan = planner.plan() if plan.run_id != run.run_id else None
     with progress.ledger.doing(Part.AUDIT):
@@ -75,7 +75,7 @@ def _ask(ready: PreparedRun, progress: Progress) -> AuditReport:
         return patiently(lambda: audit(jobs=planner.answers_for.parts()))
 
 
-def _carry_out(plan: Plan, progress: Progress, ready: PreparedRun) -> None:
+def _carry_out(plan: Plan, progress: Progress, ready: PreparedRun, *, done_before: Sequence[int]) -> None:
     """Have a plan worked on until it is drained, here or elsewhere."""
     settings, database, run, request = ready.settings, ready.database, ready.run, ready.request
     is_here = settings.run.place == "here"
@@ -83,7 +83,15 @@ def _carry_out(plan: Plan, progress: Progress, ready: PreparedRun) -> None:
         if is_here:
             work_here(plan, progress, run=run, spec=ready.spec, card=ready.card, settings=settings, database=database)
         else:
-            work_elsewhere(plan, progress, run_id=run.run_id, model=request.model, settings=settings, database=database)
+            work_elsewhere(
+                plan,
+                progress,
+                done_before=done_before,
+                run_id=run.run_id,
+                model=request.model,
+                settings=settings,
+                database=database,
+            )
     except BaseException as error:
         # What is shared waits for the next run; but workers must not go on with what its user has stopped.
         is_stopped = not is_here and not isinstance(error, Exception)
@@ -91,7 +99,7 @@ def _carry_out(plan: Plan, progress: Progress, ready: PreparedRun) -> None:
             with suppress(TransientError):
                 end_plan(database, ready.objects, plan, state="dropped")
         raise
-    end_plan(database, ready.objects, plan, state="done")
+    patiently(partial(end_plan, database, ready.objects, plan, state="done"))
 
 
 def _record(ready: PreparedRun, progress: Progress, report: AuditReport) -> dict[str, Any]:

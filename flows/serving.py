@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 from uuid import UUID
+
+from prefect import get_run_logger
 
 from flows.taking import ShardSource
 from infra.database import connect
@@ -41,6 +43,7 @@ class Serving:
     plan_id: UUID | None
     idle_s: float
     database: Engine
+    _passed_over: set[UUID] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @classmethod
     @contextmanager
@@ -78,11 +81,15 @@ class Serving:
             plans=self.plans,
             has_ended=self.has_ended,
             most_waiting=most_waiting,
+            outlives_plans=self.plan_id is None,
         )
 
     def plans(self) -> list[Plan]:
-        """List the open plans among them, the oldest first."""
-        return [plan for plan in open_plans(self.database) if self.plan_id in {None, plan.plan_id}]
+        """List the open plans among them, the oldest first; where all are served, those that can be asked here."""
+        plans = open_plans(self.database)
+        if self.plan_id is None:
+            return [plan for plan in plans if self._is_readable(plan)]
+        return [plan for plan in plans if plan.plan_id == self.plan_id]
 
     def has_ended(self, idle_s: float) -> bool:
         """Whether its plan is drained, or there was nothing to do for long enough."""
@@ -92,6 +99,16 @@ class Serving:
     def spec_of(self, plan: Plan) -> RunSpec:
         """Read how a plan is asked."""
         return _read_spec(self.database, plan.spec_id)
+
+    def _is_readable(self, plan: Plan) -> bool:
+        try:
+            self.spec_of(plan)
+        except ConfigurationError as error:
+            if plan.plan_id not in self._passed_over:
+                self._passed_over.add(plan.plan_id)
+                get_run_logger().warning("Plan %s is left to others: %s", plan.plan_id, error.message)
+            return False
+        return True
 
 
 @lru_cache(PLANS_KEPT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -60,6 +61,7 @@ class ShardSource:
         plans: Gives the plans; asked again whenever none of them has a shard to give.
         has_ended: Whether to stop, given the seconds since a shard was last taken; asked at the same times.
         most_waiting: Extracted shards of a plan that may wait for an engine before no more are taken; None is any.
+        outlives_plans: Whether to go on with the others where a plan's files are gone.
     """
 
     keeper: LeaseKeeper
@@ -69,6 +71,7 @@ class ShardSource:
     plans: Callable[[], Sequence[Plan]]
     has_ended: Callable[[float], bool]
     most_waiting: int | None = None
+    outlives_plans: bool = False
     _in_vain: int = 0
     _is_paused: bool = False
 
@@ -76,7 +79,7 @@ class ShardSource:
         """Give shard after shard, and None where there is nothing to take at the moment.
 
         Raises:
-            PlanLostError: A plan's files are gone; the plan is dropped.
+            PlanLostError: A plan's files are gone; the plan is dropped. Not where this outlives it.
             TransientError: The store or the database is away.
         """
         plans = patiently(self.plans)
@@ -126,20 +129,26 @@ class ShardSource:
                 return None
         # A claim whose answer was lost is renewed by nobody, and others take the shard up.
         while lease := patiently(partial(self.keeper.claim, plan.plan_id, self.work)):
-            if lease.attempts < MOST_ATTEMPTS:
-                return HeldShard(plan=plan, lease=lease, shard=self._read(plan, lease))
-            self._give_up(lease)
+            if lease.attempts >= MOST_ATTEMPTS:
+                self._give_up(lease)
+            elif shard := self._read(plan, lease):
+                return HeldShard(plan=plan, lease=lease, shard=shard)
         return None
 
-    def _read(self, plan: Plan, lease: Lease) -> Shard:
+    def _read(self, plan: Plan, lease: Lease) -> Shard | None:
         try:
-            return read_shard(self.objects, plan.plan_uri, lease.shard_index)
-        except PlanLostError:
-            close_plan(self.database, plan.plan_id, state="dropped")
-            raise
+            return patiently(partial(read_shard, self.objects, plan.plan_uri, lease.shard_index))
+        except PlanLostError as error:
+            patiently(partial(close_plan, self.database, plan.plan_id, state="dropped"))
+            if not self.outlives_plans:
+                raise
+            get_run_logger().warning("%s", error.message)
+            self.keeper.forget(lease)
+            return None
 
     def _give_up(self, lease: Lease) -> None:
         message = f"Given up after {lease.attempts} attempts. {lease.message}"
         get_run_logger().error("Shard %s: %s", lease.shard_index, message)
-        finish_alone(self.database, lease, state="failed", message=message)
+        with suppress(LeaseLostError):  # another worker's, or its plan was dropped meanwhile
+            patiently(partial(finish_alone, self.database, lease, state="failed", message=message))
         self.keeper.forget(lease)

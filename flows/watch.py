@@ -58,7 +58,7 @@ def watch(manifests: Manifest, dataset: Dataset = None) -> State[str]:
 def start_arrived(
     client: SyncPrefectClient, engine: Engine, objects: ObjectStore, *, manifests: str, dataset: str | None
 ) -> list[FlowRun]:
-    """Start a run for each manifest that has none in its present version, the oldest first.
+    """Start a run for each manifest whose last one was of another version, or that had none, the oldest first.
 
     Two who look at once start it once: Prefect knows the second one's flow run by its key. The row is
     for the time when Prefect has forgotten the flow run.
@@ -68,7 +68,8 @@ def start_arrived(
     """
     found = sorted(find_manifests(manifests, objects), key=lambda info: (info.modified is not None, info.modified))
     started = []
-    for info in unstarted(engine, found)[:_MOST_AT_ONCE]:
+    for info, flow_run_before in unstarted(engine, found)[:_MOST_AT_ONCE]:
+        version = f"{info.uri} {info.fingerprint}"
         try:
             deployment = client.read_deployment_by_name(ON_DEMAND)
         except ObjectNotFound:
@@ -76,7 +77,8 @@ def start_arrived(
         flow_run = client.create_flow_run_from_deployment(
             deployment.id,
             parameters={"manifest": info.uri, "dataset": dataset},
-            idempotency_key=f"arrival {info.uri} {info.fingerprint}",
+            # A version may be back after another one: then the flow run before tells the two starts apart.
+            idempotency_key=f"arrival {version} after {flow_run_before}" if flow_run_before else f"arrival {version}",
         )
         record_started(engine, info, flow_run.id)
         started.append(flow_run)

@@ -1,8 +1,12 @@
--- What the ended shards of a plan came to, whoever worked on them.
--- Parameters: plan_id. Rows: one, with the sums' names as its columns; stage_ms, engines_ms and verdicts are
+-- What the ended shards of a plan came to, whoever worked on them, but for some of them.
+-- Parameters: plan_id, besides. Rows: one, with the sums' names as its columns; stage_ms, engines_ms and verdicts are
 -- JSON objects.
 WITH ended AS (
-    SELECT holder, report FROM reelabel.shard WHERE plan_id = :plan_id AND state = 'done' AND report IS NOT NULL
+    SELECT holder, report
+    FROM reelabel.shard
+    WHERE
+        plan_id = :plan_id AND state = 'done' AND report IS NOT NULL
+        AND shard_index != ALL (CAST(:besides AS integer []))
 ), stage AS (
     SELECT name, sum(ms::double precision) AS ms
     FROM ended, jsonb_each_text(report -> 'stage_ms') AS spent (name, ms)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import DBAPIError
 
 from infra.database import database_errors
 from infra.errors import PlanLostError
@@ -92,7 +93,8 @@ def planning(engine: Engine, *, dataset: str, spec_id: str) -> Iterator[None]:
         try:
             yield
         finally:
-            connection.execute(select(func.pg_advisory_unlock(key)))
+            with suppress(DBAPIError):  # the lock went with its session, which idles for as long as the planning takes
+                connection.execute(select(func.pg_advisory_unlock(key)))
 
 
 def open_plan(engine: Engine, plan: Plan, shard_jobs: Sequence[int]) -> None:
@@ -128,9 +130,10 @@ def find_shared_plan(engine: Engine, *, dataset: str, spec_id: str, manifest_fin
     return None if row is None else Plan(**row)
 
 
-def open_plans(engine: Engine, *, spec_id: str | None = None) -> list[Plan]:
-    """List the open plans, the oldest first; of one spec or of all."""
+def open_plans(engine: Engine, *, spec_id: str | None = None, run_id: UUID | None = None) -> list[Plan]:
+    """List the open plans, the oldest first; of one spec or of all, that one run made or any."""
     query = _plans() if spec_id is None else _plans().where(PLAN.c.spec_id == spec_id)
+    query = query if run_id is None else query.where(PLAN.c.run_id == run_id)
     with database_errors(), engine.connect() as connection:
         return [Plan(**row) for row in connection.execute(query.order_by(PLAN.c.created_at)).mappings()]
 
@@ -147,10 +150,17 @@ def state_of(engine: Engine, plan_id: UUID) -> PlanState:
         return PlanState(**connection.execute(query).mappings().one())
 
 
-def sums_of(engine: Engine, plan_id: UUID) -> dict[str, Any]:
-    """Add up what the ended shards of a plan came to, by the names of the run's columns."""
+def done_shards(engine: Engine, plan_id: UUID) -> list[int]:
+    """List the shards of a plan that are done, by their indexes."""
+    query = select(SHARD.c.shard_index).where(SHARD.c.plan_id == plan_id, SHARD.c.state == "done")
     with database_errors(), engine.connect() as connection:
-        return dict(connection.execute(_SUMS, {"plan_id": plan_id}).mappings().one())
+        return list(connection.execute(query).scalars())
+
+
+def sums_of(engine: Engine, plan_id: UUID, *, besides: Sequence[int] = ()) -> dict[str, Any]:
+    """Add up what the ended shards of a plan came to, but for some, by the names of the run's columns."""
+    with database_errors(), engine.connect() as connection:
+        return dict(connection.execute(_SUMS, {"plan_id": plan_id, "besides": list(besides)}).mappings().one())
 
 
 def is_drained(engine: Engine, plan_id: UUID) -> bool:

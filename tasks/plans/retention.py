@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import delete, exists, func, select
 
 from infra.database import database_errors
-from tasks.results.tables import PLAN, SHARD
+from tasks.results.runs import IS_UNDER_WAY
+from tasks.results.tables import PLAN, RUN, SHARD
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 def remove_plans(
     engine: Engine, objects: ObjectStore, *, root_uri: str, age: timedelta, dry_run: bool = False
 ) -> tuple[int, int]:
-    """Remove plans that ended longer ago than `age`, and open ones as old on whose shards nobody holds a lease.
+    """Remove plans that ended longer ago than `age`, and open ones as old that nobody works on.
+
+    Of such a one nobody holds a lease of a shard, and no run that is under way asks the same.
 
     Files of plans without a row, such as a planner leaves that died, go at the same age. A run that is
     started again after that plans anew.
@@ -53,7 +56,8 @@ def remove_plans(
 
 def _is_over(age: timedelta) -> ColumnElement[bool]:
     leased = exists().where(SHARD.c.plan_id == PLAN.c.plan_id, SHARD.c.lease_until > func.now())
-    abandoned = (PLAN.c.state == "open") & (PLAN.c.created_at < func.now() - age) & ~leased
+    waited_for = exists().where(RUN.c.dataset == PLAN.c.dataset, RUN.c.spec_id == PLAN.c.spec_id, IS_UNDER_WAY)
+    abandoned = (PLAN.c.state == "open") & (PLAN.c.created_at < func.now() - age) & ~leased & ~waited_for
     return abandoned | (PLAN.c.ended_at < func.now() - age)
 
 

@@ -25,6 +25,7 @@ LOST_AFTER = timedelta(minutes=5)
 _UNSEEN = (RUN.c.state == "running") & (RUN.c.seen_at < func.now() - LOST_AFTER)
 # The state, where nobody has noticed yet that a run is lost, too.
 RUN_STATE = case((_UNSEEN, "lost"), else_=RUN.c.state).label("state")
+IS_UNDER_WAY = (RUN.c.state == "running") & ~_UNSEEN
 
 
 def open_run(engine: Engine, *, run_id: UUID, spec: RunSpec, facts: dict[str, Any]) -> None:

@@ -1,12 +1,15 @@
 """Flow runs that a run has others do its work by."""
 
+import time
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.logging import disable_run_logger
-from prefect.states import Completed, Failed
+from prefect.states import Completed, Crashed, Failed, Pending, Running
 
+from flows import elsewhere
 from flows.deploy import deploy_flows
 from flows.elsewhere import _Flows
 from infra.errors import ConfigurationError
@@ -44,3 +47,29 @@ def test_a_run_that_is_tried_again_starts_others_for_those_that_have_ended(clien
     assert started()._ids == retried._ids
     for flow_run_id in (*first._ids, *retried._ids):
         client.delete_flow_run(flow_run_id)
+
+
+def test_a_flow_that_crashed_has_not_ended_while_it_may_be_started_again(client, prefect_services, monkeypatch):
+    deploy_flows(prefect_services)
+    flows = _Flows(deployment="extract/cpu", count=1, parameters={"plan": None}, key=str(uuid4()))
+    flows.start()
+    [flow_run_id] = flows._ids
+
+    def crash():
+        for state in (Pending(), Running(), Crashed(message="Its process ended.")):
+            client.set_flow_run_state(flow_run_id, state, force=True)
+
+    crash()
+    assert not flows.have_ended()
+    deadline = time.monotonic() + 30
+    while client.read_flow_run(flow_run_id).state.name != "AwaitingRetry":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert not flows.have_ended()
+
+    crash()
+    assert not flows.have_ended()
+    monkeypatch.setattr(elsewhere, "_STARTED_AGAIN_AFTER", timedelta())
+    with pytest.raises(ConfigurationError, match="All flow runs of extract/cpu ended as Crashed: Its process ended"):
+        flows.have_ended()
+    client.delete_flow_run(flow_run_id)

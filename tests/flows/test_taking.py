@@ -1,23 +1,29 @@
 """What becomes of shards that cannot be worked on."""
 
+import json
 import threading
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import pytest
+import sqlalchemy
 from prefect.logging import disable_run_logger
 
+from flows.serving import Serving
 from flows.taking import MOST_ATTEMPTS, ShardSource
 from infra.database import connect
-from infra.errors import DatabaseUnavailableError, PlanLostError, StoreUnavailableError
+from infra.errors import ConfigurationError, DatabaseUnavailableError, PlanLostError, StoreUnavailableError
 from infra.objects import ObjectStore
 from infra.settings import DatabaseSettings, StoreSettings
 from tasks.manifest.digests import columns_of
 from tasks.manifest.plan_file import PlanWriter
 from tasks.plans.keeper import LeaseKeeper
 from tasks.plans.lease import Work, claim, finish_alone
-from tasks.plans.plan import is_drained, open_plans, state_of
+from tasks.plans.plan import close_plan, is_drained, open_plans, state_of
+from tests.chaos.gate import Gate
 from tests.plans.conftest import engine, make_plan, run
-from tests.results.rows import job
+from tests.results.rows import SPEC, job
 
 __all__ = ["engine", "make_plan", "run"]
 
@@ -46,9 +52,9 @@ def source_of(engine):
 def planned(make_plan, tmp_path):
     """A plan with its files."""
 
-    def planned(shards):
-        plan = make_plan(shards=shards, plan_uri=f"file://{tmp_path}/p")
-        with PlanWriter(ObjectStore(StoreSettings()), plan.plan_uri) as writer:
+    def planned(shards, objects=None, root=f"file://{tmp_path}"):
+        plan = make_plan(shards=shards, plan_uri=f"{root}/p")
+        with PlanWriter(objects or ObjectStore(StoreSettings()), plan.plan_uri) as writer:
             for index in range(shards):
                 writer.add(columns_of([job(str(index))]), [1])
         return plan
@@ -89,20 +95,55 @@ def test_where_shard_after_shard_comes_to_nothing_the_cause_is_told(engine, plan
     assert state_of(engine, plan.plan_id).failed <= 1
 
 
-def test_shards_are_taken_on_after_the_database_was_away_for_a_moment(database_url, planned, source_of):
-    engine = connect(DatabaseSettings(url=database_url, pool_size=3, connect_timeout_s=1))
-    plan = planned(1)
-    shards = iter(replace(source_of(plan), keeper=LeaseKeeper(engine, holder="here", lease_s=600)))
+@contextmanager
+def away_for_a_moment(engine):
+    """Hold all three connections of an engine for a second and a half."""
     held = [engine.connect() for _ in range(3)]
-    with pytest.raises(DatabaseUnavailableError):
-        state_of(engine, plan.plan_id)
     release = threading.Timer(1.5, lambda: [connection.close() for connection in held])
     release.start()
+    yield
+    release.join()
+    engine.dispose()
+
+
+@pytest.fixture
+def busy_engine(database_url):
+    return connect(DatabaseSettings(url=database_url, pool_size=3, connect_timeout_s=1))
+
+
+def test_shards_are_taken_on_after_the_database_was_away_for_a_moment(busy_engine, planned, source_of):
+    plan = planned(1)
+    shards = iter(replace(source_of(plan), keeper=LeaseKeeper(busy_engine, holder="here", lease_s=600)))
+
+    with away_for_a_moment(busy_engine):
+        with pytest.raises(DatabaseUnavailableError):
+            state_of(busy_engine, plan.plan_id)
+        assert next(shards).shard.index == 0
+
+
+def test_a_shard_is_given_up_after_the_database_was_away_for_a_moment(engine, busy_engine, planned, source_of):
+    plan = planned(1)
+    [lease] = claim(engine, plan.plan_id, Work.BOTH, holder="here", lease_s=600)
+
+    with away_for_a_moment(busy_engine):
+        replace(source_of(plan), database=busy_engine)._give_up(lease)
+
+    assert state_of(engine, plan.plan_id).failed == 1
+
+
+def test_shards_are_read_on_after_the_store_was_away_for_a_moment(planned, source_of, objects, store_settings):
+    plan = planned(1, objects, store_settings.uri)
+    gate = Gate(urlsplit(store_settings.endpoint_url).port)
+    there = {"endpoint_url": f"http://127.0.0.1:{gate.port}", "max_attempts": 1}
+    shards = iter(replace(source_of(plan), objects=ObjectStore(store_settings.model_copy(update=there))))
+
+    outage = ExitStack()
+    outage.enter_context(gate.shut())
+    threading.Timer(1.0, outage.close).start()
 
     assert next(shards).shard.index == 0
 
-    release.join()
-    engine.dispose()
+    gate.close()
 
 
 def test_extraction_pauses_while_enough_waits_and_goes_on_after(engine, planned, source_of):
@@ -125,3 +166,39 @@ def test_a_plan_whose_files_are_gone_is_dropped_for_the_next_run_to_plan_anew(en
         next(iter(source_of(plan)))
 
     assert open_plans(engine) == []
+
+
+def test_who_serves_all_plans_goes_on_with_the_others_where_the_files_of_one_are_gone(
+    engine, make_plan, planned, source_of, tmp_path
+):
+    lost, plan = make_plan(plan_uri=f"file://{tmp_path}/nowhere"), planned(1)
+    source = replace(source_of(plan), plans=lambda: [lost, plan], outlives_plans=True)
+
+    assert next(iter(source)).plan == plan
+
+    assert open_plans(engine) == [plan]
+
+
+def test_a_shard_is_not_given_up_where_its_plan_was_dropped_meanwhile(engine, planned, source_of):
+    plan = planned(1)
+    [lease] = claim(engine, plan.plan_id, Work.BOTH, holder="here", lease_s=600)
+    close_plan(engine, plan.plan_id, state="dropped")
+
+    source_of(plan)._give_up(lease)
+
+
+def test_who_serves_all_plans_leaves_those_of_another_version_to_others(engine, make_plan):
+    with engine.begin() as connection:
+        body = {"model": {"name": "tiny"}, "option_of_tomorrow": True}
+        text = "INSERT INTO reelabel.spec (spec_id, body) VALUES ('newer', CAST(:body AS jsonb))"
+        connection.execute(sqlalchemy.text(text), {"body": json.dumps(body)})
+    newer, plan = make_plan(spec_id="newer"), make_plan()
+
+    with disable_run_logger():
+        assert Serving(plan_id=None, idle_s=0, database=engine).plans() == [plan]
+
+    named = Serving(plan_id=newer.plan_id, idle_s=0, database=engine)
+    assert named.plans() == [newer]
+    with pytest.raises(ConfigurationError, match="Spec newer was asked by another version of Reelabel"):
+        named.spec_of(newer)
+    assert Serving(plan_id=plan.plan_id, idle_s=0, database=engine).spec_of(plan) == SPEC

@@ -1,4 +1,5 @@
 import secrets
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -7,9 +8,11 @@ from prefect.deployments import run_deployment
 from prefect.states import Cancelled
 
 from flows.deploy import deploy_flows
+from flows.names import ON_DEMAND
 from flows.watch import start_arrived
 from infra.database import connect
 from infra.objects import ObjectStore
+from infra.settings import RunSettings
 
 
 @pytest.fixture(scope="module")
@@ -35,18 +38,22 @@ def folder(prefect_services):
 
 
 @pytest.fixture
-def look(engine, objects, folder, deployed):  # noqa: ARG001 - what it starts
+def client(prefect_api):  # noqa: ARG001 - which it talks to
+    with get_client(sync_client=True) as client:
+        yield client
+
+
+@pytest.fixture
+def look(client, engine, objects, folder, deployed):  # noqa: ARG001 - what it starts
     """Look at the folder; what it starts is taken back, for nobody here needs its answers."""
 
-    with get_client(sync_client=True) as client:
+    def run():
+        started = start_arrived(client, engine, objects, manifests=f"{folder}/*.parquet", dataset="d")
+        for flow_run in started:
+            client.set_flow_run_state(flow_run.id, Cancelled(), force=True)
+        return started
 
-        def run():
-            started = start_arrived(client, engine, objects, manifests=f"{folder}/*.parquet", dataset="d")
-            for flow_run in started:
-                client.set_flow_run_state(flow_run.id, Cancelled(), force=True)
-            return started
-
-        yield run
+    return run
 
 
 def test_a_manifest_is_started_once_for_each_of_its_versions(look, objects, folder):
@@ -62,6 +69,16 @@ def test_a_manifest_is_started_once_for_each_of_its_versions(look, objects, fold
     objects.replace(f"{folder}/b.parquet", b"new")
     assert [run.parameters["manifest"][-9:] for run in look()] == ["a.parquet", "b.parquet"]
     assert look() == []
+
+
+def test_a_version_that_is_back_after_another_one_is_started_again(look, objects, folder):
+    runs = []
+    for content in (b"one", b"another", b"one", b"another"):
+        objects.replace(f"{folder}/a.parquet", content)
+        runs += look()
+        assert look() == []
+
+    assert len({run.id for run in runs}) == 4
 
 
 def test_two_who_look_at_once_start_it_once(look, objects, folder):
@@ -81,3 +98,31 @@ def test_the_deployment_looks_by_itself(deployed, objects, folder):
 
     assert "watch/manifests" in deployed
     assert looked.state.message == "1 new manifest started."
+
+
+@pytest.mark.usefixtures("deployed")
+def test_runs_that_work_here_go_one_after_the_other(client, engine, objects, folder):
+    for name in "ab":
+        objects.replace(f"{folder}/{name}.parquet", b"no Parquet file")
+
+    runs = start_arrived(client, engine, objects, manifests=f"{folder}/*.parquet", dataset="d")
+
+    deadline = time.monotonic() + 300
+    while not all(client.read_flow_run(run.id).state.is_final() for run in runs):
+        assert time.monotonic() < deadline
+        time.sleep(1)
+    histories = [client.read_flow_run_states(run.id) for run in runs]
+    first, second = sorted(histories, key=lambda states: max(state.timestamp for state in states))
+    assert "AwaitingConcurrencySlot" in {state.name for state in second}
+    began = min(state.timestamp for state in second if state.is_running())
+    assert all(state.timestamp <= began for state in first)
+    assert {state.name for state in first if state.is_final()} == {"Failed"}
+
+
+def test_runs_that_work_elsewhere_need_not_wait_for_each_other(client, prefect_services):
+    def limit(place):
+        deploy_flows(prefect_services.model_copy(update={"run": RunSettings(place=place)}))
+        return client.read_deployment_by_name(ON_DEMAND).global_concurrency_limit
+
+    assert limit("workers") is None
+    assert limit("here").limit == 1

@@ -2,6 +2,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlalchemy import text
 
 from infra.errors import PlanLostError
 from tasks.plans.plan import close_plan, find_shared_plan, open_plans, planning, state_of
@@ -29,6 +30,18 @@ def test_of_two_plans_for_the_same_one_counts(engine, make_plan):
     assert open_plans(engine) == open_plans(engine, spec_id=SPEC.spec_id) == [plan]
     assert open_plans(engine, spec_id="other") == []
     assert state_of(engine, plan.plan_id).planned == plan.shards
+
+
+def test_a_plan_that_was_made_counts_where_the_session_with_the_lock_was_lost(engine, make_plan):
+    lost = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+    with planning(engine, dataset="d", spec_id=SPEC.spec_id):
+        plan = make_plan()
+        with engine.begin() as connection:
+            assert connection.execute(text(lost)).scalar_one()
+
+    assert open_plans(engine) == [plan]
+    with planning(engine, dataset="d", spec_id=SPEC.spec_id):
+        assert find_shared_plan(engine, **ASKED) is None
 
 
 def test_one_plans_at_a_time(engine):

@@ -4,12 +4,14 @@ from uuid import uuid4
 
 import pytest
 import sqlalchemy
+from sqlalchemy import func
 
 from infra.objects import ObjectStore
 from infra.settings import StoreSettings
 from tasks.plans.plan import close_plan, open_plans
 from tasks.plans.retention import remove_plans
 from tasks.results.overview import standing_plans
+from tasks.results.runs import LOST_AFTER, close_run, update_run
 from tests.plans.conftest import engine, run
 
 __all__ = ["engine", "run"]
@@ -41,7 +43,20 @@ def lease(engine, plan):
         connection.execute(sqlalchemy.text(text), {"id": plan.plan_id})
 
 
-def test_plans_go_that_are_over_or_abandoned_with_their_files(engine, make_plan, age, tmp_path):
+def test_an_open_plan_stays_while_a_run_that_asks_the_same_is_under_way(engine, run, make_plan, age, tmp_path):
+    plan = make_plan()
+    age(plan)
+
+    def remove():
+        return remove_plans(engine, STORE, root_uri=tmp_path.as_uri(), age=WEEK)
+
+    assert remove() == (0, 0)
+    update_run(engine, run.run_id, seen_at=func.now() - LOST_AFTER - timedelta(seconds=1))
+    assert remove() == (1, 0)
+
+
+def test_plans_go_that_are_over_or_abandoned_with_their_files(engine, run, make_plan, age, tmp_path):
+    close_run(engine, run.run_id, state="failed", message="")
     ended, abandoned, worked_on, new = (make_plan() for _ in range(4))
     close_plan(engine, ended.plan_id, state="done")
     for plan in (ended, abandoned, worked_on):

@@ -4,13 +4,15 @@ from uuid import uuid4
 
 import pytest
 import sqlalchemy
+from sqlalchemy import func
 
 from tasks.domain import RunSpec
 from tasks.results.read import read_failures, read_results
 from tasks.results.retention import remove_old, remove_superseded
-from tasks.results.runs import open_run
+from tasks.results.runs import LOST_AFTER, close_run, open_run, update_run
+from tasks.results.tables import RUN
 from tasks.results.writer import ShardWriter
-from tests.results.rows import SPEC, failure, job, result
+from tests.results.rows import FACTS, SPEC, failure, job, result
 
 
 @pytest.fixture
@@ -32,7 +34,23 @@ def left(engine, spec=SPEC):
 
 
 @pytest.mark.usefixtures("old_and_new")
-def test_rows_older_than_the_bound_go(engine):
+def test_rows_of_a_dataset_stay_while_a_run_works_on_it(engine, run):
+    age, newer = timedelta(days=9), RunSpec(model=SPEC.model, permutations=2)
+    under_way = uuid4()
+    close_run(engine, run.run_id, state="done", message="")
+    open_run(engine, run_id=under_way, spec=newer, facts=FACTS)
+
+    assert remove_old(engine, age, dry_run=True) == remove_old(engine, age) == 0
+    assert remove_superseded(engine, 1, dry_run=True) == remove_superseded(engine, 1) == 0
+
+    update_run(engine, under_way, seen_at=func.now() - LOST_AFTER - timedelta(seconds=1))
+    assert remove_old(engine, age) == 2
+    assert remove_superseded(engine, 1) == 2
+
+
+@pytest.mark.usefixtures("old_and_new")
+def test_rows_older_than_the_bound_go(engine, run):
+    close_run(engine, run.run_id, state="done", message="")
     assert remove_old(engine, timedelta(days=9), dry_run=True) == 2
     assert len(left(engine)) == 4
 
@@ -50,6 +68,8 @@ def test_rows_of_superseded_specs_go_and_those_of_other_datasets_stay(engine, ru
         open_run(engine, run_id=key.run_id, spec=spec, facts=facts | {"dataset": dataset})
         ShardWriter(engine, key).write(results=[result(job("a"))], failures=[])
     ShardWriter(engine, run).write(results=[result(job("a"))], failures=[failure(job("b"))])
+    with engine.begin() as connection:
+        connection.execute(RUN.update().values(state="done"))
 
     assert remove_superseded(engine, 2) == 0
     assert remove_superseded(engine, 1, dry_run=True) == 2
