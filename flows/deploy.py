@@ -47,10 +47,8 @@ def deploy_flows(settings: Settings) -> dict[str, str]:
     Raises:
         ConfigurationError: A schedule or a name with a date cannot be read; nothing was created.
     """
-    pools, works_here = settings.prefect, settings.run.place == "here"
+    pools = settings.prefect
     planned: list[tuple[Any, str, dict[str, Any]]] = [
-        # A run that works here takes the whole machine; elsewhere, it waits for others.
-        (classify, "on-demand", {"concurrency_limit": _one_at_a_time("queue") if works_here else None}),
         (classify, "nightly", _nightly(settings.nightly)),
         (watch, "manifests", _watch(settings.watch)),
         (backfill, "by-ids", {}),
@@ -63,7 +61,7 @@ def deploy_flows(settings: Settings) -> dict[str, str]:
         with get_client(sync_client=True) as client, contextlib.suppress(ObjectAlreadyExists):
             client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
     deployed = {}
-    for flow, name, options in planned:
+    for flow, name, options in [(classify, "on-demand", _on_demand(settings)), *planned]:
         deployment = flow.to_deployment(
             name,
             entrypoint_type=EntrypointType.MODULE_PATH,
@@ -77,6 +75,14 @@ def deploy_flows(settings: Settings) -> dict[str, str]:
     with get_client(sync_client=True) as client:
         set_automations(client, settings)
     return deployed
+
+
+def _on_demand(settings: Settings) -> dict[str, Any]:
+    """Let no two runs share a machine: one that works itself takes all of it."""
+    with get_client(sync_client=True) as client:
+        is_process = client.read_work_pool(settings.prefect.work_pool).type == "process"  # else it has a pod of its own
+    takes_machine = is_process and settings.run.place == "here"
+    return {"concurrency_limit": _one_at_a_time("queue") if takes_machine else None}
 
 
 def _nightly(nightly: NightlySettings) -> dict[str, Any]:

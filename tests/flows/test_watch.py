@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.deployments import run_deployment
 from prefect.states import Cancelled
 
@@ -119,10 +120,16 @@ def test_runs_that_work_here_go_one_after_the_other(client, engine, objects, fol
     assert {state.name for state in first if state.is_final()} == {"Failed"}
 
 
-def test_runs_that_work_elsewhere_need_not_wait_for_each_other(client, prefect_services):
-    def limit(place):
-        deploy_flows(prefect_services.model_copy(update={"run": RunSettings(place=place)}))
+def test_runs_that_work_elsewhere_or_in_pods_need_not_wait_for_each_other(client, prefect_services):
+    pods = client.create_work_pool(WorkPoolCreate(name="pods", type="kubernetes"))
+    own_pool = prefect_services.prefect.work_pool
+
+    def limit(*, place, pool):
+        prefect = prefect_services.prefect.model_copy(update={"work_pool": pool})
+        deploy_flows(prefect_services.model_copy(update={"run": RunSettings(place=place), "prefect": prefect}))
         return client.read_deployment_by_name(ON_DEMAND).global_concurrency_limit
 
-    assert limit("workers") is None
-    assert limit("here").limit == 1
+    assert limit(place="workers", pool=own_pool) is None
+    assert limit(place="here", pool=pods.name) is None
+    assert limit(place="here", pool=own_pool).limit == 1
+    client.delete_work_pool(pods.name)
