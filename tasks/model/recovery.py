@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from infra.errors import EngineLostError, InferenceError
+from tasks.domain import Answer
 from tasks.model.grey import grey_video
 from tasks.model.lifetime import Lifetime
 from tasks.model.questions import Batch, Question, Refusal
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _DEATHS_OF_ONE = 2  # until a question that stands by itself is refused
 _DEATHS_OF_A_VIDEO = 2  # jobs on which the engine died until the others about their video are not asked
 _SPARE_DEATHS = 2
+_GREY_VIDEOS = 4  # of as many refusals in a row a grey video may be the only sign of life
 _GREY = Question(video_id="grey", text="A or B?", system_prompt=None, choices=("A", "B"), scoring="letter")
 
 
@@ -74,8 +76,7 @@ class RecoveringEngine(Lifetime):
         except EngineLostError:
             pass
         else:
-            if self._answered is None and batch.questions:
-                self._answered = batch.only(batch.questions[:1])
+            self._answered = self._answered or _first_answered(batch, replies)
             return replies
         with self._alone():
             return _Trial(self._engine, batch, self._answered).replies()
@@ -133,6 +134,7 @@ class _Trial:
         # Halving needs as many deaths in a row as the number has digits, and whoever stands alone two.
         self._deaths_allowed = len(batch.questions).bit_length() + _DEATHS_OF_ONE + _SPARE_DEATHS
         self._deaths = 0
+        self._grey_videos = 0
 
     def replies(self) -> list[Reply]:
         """Answer or refuse each question, in their order.
@@ -156,10 +158,10 @@ class _Trial:
                 self._note_death(error)
             else:
                 self._replies |= zip(places, answers, strict=True)
-                self._answered = self._answered or asked.only(asked.questions[:1])
+                self._answered = self._answered or _first_answered(asked, answers)
                 return
         if len(places) == 1:
-            self._check_engine()
+            self._check_engine(lost)
             self._refuse(places[0], f"The engine died on this question twice. {lost.message}")
             job, video_id = self._jobs[places[0]], self._batch.questions[places[0]].video_id
             self._died_on.setdefault(video_id, set()).add(job)
@@ -180,8 +182,13 @@ class _Trial:
     def _refuse(self, place: int, message: str) -> None:
         self._replies[place] = Refusal.of(InferenceError(message))
 
-    def _check_engine(self) -> None:
+    def _check_engine(self, lost: EngineLostError) -> None:
         """Have it answer what it answered before: an engine that cannot dies of something else than the question."""
+        if self._answered is None:
+            # It may live on small frames, and die on all that have a video's size.
+            self._grey_videos += 1
+            if self._grey_videos > _GREY_VIDEOS:
+                raise lost
         known = self._answered or Batch(frame_files={_GREY.video_id: grey_video()}, questions=(_GREY,))
         while True:
             try:
@@ -193,14 +200,22 @@ class _Trial:
 
     def _answers_to(self, batch: Batch) -> list[Reply]:
         self._engine.start()
-        answers = self._engine.ask(batch)
-        self._deaths = 0
-        return answers
+        replies = self._engine.ask(batch)
+        if _first_answered(batch, replies):  # what is refused may never have come to the model
+            self._deaths = 0
+        return replies
 
     def _note_death(self, error: EngineLostError) -> None:
         self._deaths += 1
         if self._deaths >= self._deaths_allowed:
             raise error
+
+
+def _first_answered(batch: Batch, replies: Sequence[Reply]) -> Batch | None:
+    """Take the first question that the model has answered."""
+    answered = (each for each, reply in zip(batch.questions, replies, strict=True) if isinstance(reply, Answer))
+    question = next(answered, None)
+    return batch.only((question,)) if question else None
 
 
 def _jobs_of(questions: Sequence[Question]) -> list[int]:

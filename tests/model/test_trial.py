@@ -14,6 +14,7 @@ from tests.model.test_process import question
 ANSWER = Answer(
     choice_index=0, probabilities=(1.0,), prompt_tokens=1, cached_tokens=0, preprocess_ms=0.0, inference_ms=0.0
 )
+REFUSAL = Refusal(code="prompt_too_long", stage="inference", message="Too long.")
 TWICE = "The engine died on this question twice. Killed."
 OTHER_ORDER = "The engine died twice on this question with its choices in another order."
 UNASKED = "The engine died on 2 other questions about this video; not asked."
@@ -37,7 +38,7 @@ class MortalEngine:
             self.is_alive = False
             self.deaths += 1
             raise EngineLostError("Killed.")
-        return [ANSWER] * len(batch.questions)
+        return [REFUSAL if "refused" in one.text else ANSWER for one in batch.questions]
 
 
 def ask(engine, questions, ask=RecoveringEngine.ask):
@@ -101,3 +102,24 @@ def test_an_engine_that_dies_of_something_else_is_no_question_s_fault():
     with pytest.raises(EngineLostError):
         recovering.ask(batch)
     assert engine.deaths < 10
+
+
+def test_a_refusal_is_no_sign_of_life():
+    """What is refused may never have come to the model, and an engine that is broken refuses it all the same."""
+    engine = MortalEngine(lambda one: "refused" not in one.text)
+    recovering = RecoveringEngine(engine)
+    too_long = Batch(frame_files={"v": b""}, questions=(question("To be refused?"),))
+    assert recovering.ask(too_long) == [REFUSAL]
+
+    with pytest.raises(EngineLostError):
+        recovering.ask(Batch(frame_files={"v": b""}, questions=tuple(about("v", 1))))
+
+
+def test_an_engine_that_lives_on_small_frames_alone_is_given_up():
+    engine = MortalEngine(lambda one: one.video_id != "grey")
+    videos = [one for number in range(500) for one in about(str(number), 1)]
+
+    with pytest.raises(EngineLostError):
+        ask(engine, videos)
+
+    assert engine.deaths < 30
