@@ -45,16 +45,18 @@ class FrameCache:
         return self._kept.take(key) or decode_frame_file(self._objects.read(self.uri_of(key)))
 
     def find(self, key: str) -> FrameFile | None:
-        """Look a frame file up; None where it is absent or damaged, and must be made."""
+        """Look a frame file up; None where it is absent, damaged or of an earlier version, and must be made."""
         try:
             found = self.read(key)
         except (ObjectMissingError, FrameFileError):
+            return None
+        if not found.can_be_judged:
             return None
         self._kept.put(key, found)
         return found
 
     def write(self, key: str, file: FrameFile) -> None:
-        """Write a frame file once; a damaged one in its place is replaced, a whole one kept."""
+        """Write a frame file once; what `find` does not take in its place is replaced, the rest kept."""
         uri = self.uri_of(key)
         if not self._objects.write_new(uri, file.data):
             if self.find(key):

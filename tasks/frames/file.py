@@ -92,6 +92,11 @@ class FrameFile:
         times_ms = self.facts["keyframe_ms"]
         return None if times_ms is None else np.array(times_ms, np.int64)
 
+    @property
+    def can_be_judged(self) -> bool:
+        """Whether it tells what its source is judged by; one of an earlier version may not."""
+        return self.method != "linear" or _LISTED in self.facts
+
     def judged(self, thresholds: Thresholds) -> Verdict:
         """Judge the source by its keyframes, as far as they can be known before anything is decoded."""
         return judge(
@@ -242,8 +247,6 @@ def decode_frame_file(data: bytes) -> FrameFile:
         metadata: dict[str, Any] = json.loads((schema.metadata or {})[_METADATA_KEY])
         if metadata["schema"] != SCHEMA_VERSION:
             raise FrameFileError(f"The frame file has schema {metadata['schema']}, not {SCHEMA_VERSION}.")
-        if metadata["method"] == "linear" and _LISTED not in metadata:
-            raise FrameFileError("The frame file is of an earlier version that does not tell how it is judged.")
         return _frame_file(data, metadata)
     except _DAMAGE as error:
         raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None

@@ -122,12 +122,13 @@ def test_a_whole_file_that_contradicts_itself_or_is_of_another_version_is_not_us
         _ = decode_frame_file(data).images
 
 
-def test_a_file_of_a_linear_decode_that_does_not_tell_how_it_is_judged_is_made_anew(keyframes):
+def test_a_file_of_an_earlier_version_is_read_but_may_not_tell_how_it_is_judged(keyframes):
     seek, linear = (encode(replace(keyframes, method=method)) for method in ("seek", "linear"))
 
-    assert decode_frame_file(rewrite(seek, without="are_keyframes_listed")).method == "seek"
-    with pytest.raises(FrameFileError, match="earlier version"):
-        decode_frame_file(rewrite(linear, without="are_keyframes_listed"))
+    earlier = [decode_frame_file(rewrite(file, without="are_keyframes_listed")) for file in (seek, linear)]
+
+    assert [file.can_be_judged for file in earlier] == [True, False]
+    assert decode_frame_file(linear).can_be_judged
 
 
 def test_any_other_bytes_are_not_a_frame_file():

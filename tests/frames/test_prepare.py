@@ -119,13 +119,15 @@ def test_a_file_stored_otherwise_without_loss_is_used_as_it_stands(preparer, mak
     assert preparer.cache.find(second.key).encoding == "zstd"
 
 
-def test_a_file_of_another_version_under_the_same_key_is_made_again(preparer, make_clip):
+@pytest.mark.parametrize("changed", [{"schema": 1}, {"method": "linear", "without": "are_keyframes_listed"}])
+def test_a_file_of_another_version_under_the_same_key_is_made_again(preparer, make_clip, changed):
     uri = str(make_clip())
     key = preparer.prepare(uri).key
     path = Path(preparer.cache.uri_of(key).removeprefix("file://"))
-    path.write_bytes(rewrite(path.read_bytes(), schema=1))
+    path.write_bytes(rewrite(path.read_bytes(), **changed))
 
     assert not preparer.prepare(uri).was_cached
+    assert preparer.prepare(uri).was_cached
     assert preparer.cache.find(key) is not None
 
 
