@@ -36,7 +36,7 @@ def _write_json(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
 def _write_csv(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
     for number, part in enumerate(parts):
         lists = part.with_columns(pl.col(pl.List(pl.Float64)).cast(pl.List(pl.String)).list.join(" "))
-        lists.write_csv(sink, include_header=number == 0)
+        sink.write(lists.write_csv(include_header=number == 0).encode())  # Polars' own errors of a pipe have no number
 
 
 def _write_parquet(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
