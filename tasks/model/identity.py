@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from infra.errors import ModelError
 from tasks.domain import ModelIdentity, SamplerName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TINY_MODEL = Path(__file__).parents[1] / "demo" / "reelabel-tiny"
 
@@ -20,6 +25,7 @@ _WHOLE_FILE_BYTES = 64 * 1024**2
 # From one sample of a large file to the next, less than a tensor has: merged adapters change some in the middle.
 _STRIDE_BYTES = 2 * 1024**2
 _SAMPLE_BYTES = 4096
+_READERS = 16
 _PATCH_PX = 14  # of Qwen2-VL, whose first configurations left it out
 # Their limit is one of all frames together, whose number times height times width it bounds.
 _LIMITED_AS_A_WHOLE = frozenset({"Qwen3VLVideoProcessor", "Glm4vVideoProcessor", "Glm46VVideoProcessor"})
@@ -154,14 +160,19 @@ def fingerprint_folder(folder: Path) -> str:
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and _is_of_model(path.relative_to(folder))):
         size_bytes = path.stat().st_size
         digest.update(f"{path.relative_to(folder)}\0{size_bytes}\0".encode())
-        with path.open("rb") as file:
-            if size_bytes <= _WHOLE_FILE_BYTES:
-                digest.update(file.read())
-                continue
-            for start in (*range(0, size_bytes - _SAMPLE_BYTES, _STRIDE_BYTES), size_bytes - _SAMPLE_BYTES):
-                file.seek(start)
-                digest.update(file.read(_SAMPLE_BYTES))
+        if size_bytes <= _WHOLE_FILE_BYTES:
+            digest.update(path.read_bytes())
+            continue
+        for sample in _samples(path, size_bytes):
+            digest.update(sample)
     return digest.hexdigest()[:16]
+
+
+def _samples(path: Path, size_bytes: int) -> Iterator[bytes]:
+    starts = (*range(0, size_bytes - _SAMPLE_BYTES, _STRIDE_BYTES), size_bytes - _SAMPLE_BYTES)
+    # Thousands of reads, each of which waits for a disk or a network.
+    with path.open("rb", buffering=0) as file, ThreadPoolExecutor(_READERS) as threads:
+        yield from threads.map(lambda start: os.pread(file.fileno(), _SAMPLE_BYTES, start), starts)
 
 
 def _is_of_model(path: Path) -> bool:
