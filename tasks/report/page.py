@@ -9,6 +9,7 @@ from datetime import UTC
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, StrictUndefined
@@ -63,11 +64,13 @@ def render(report: Report) -> str:
 def _with_short_texts(report: Report) -> Report:
     without_frames = drop_strips(report.shown, 0)
 
-    def fits(most_characters: int) -> bool:
-        page = _render(replace(report, shown=shorten_texts(without_frames, most_characters)))
-        return len(page.encode()) < MOST_BYTES - _FRAMES_BYTES
+    @cache
+    def size_at(most_characters: int) -> int:
+        return len(_render(replace(report, shown=shorten_texts(without_frames, most_characters))).encode())
 
-    most_characters = next(filter(fits, LENGTHS), LENGTHS[-1])
+    with_frames = (length for length in LENGTHS if size_at(length) < MOST_BYTES - _FRAMES_BYTES)
+    alone = (length for length in LENGTHS if size_at(length) < MOST_BYTES)  # where it is not texts that take the room
+    most_characters = next(chain(with_frames, alone), LENGTHS[-1])
     return replace(report, shown=shorten_texts(report.shown, most_characters))
 
 
