@@ -61,14 +61,14 @@ class Copies:
             yield kept
             return
         with ExitStack() as stack:
-            with _disk_errors(info.uri, None):
+            with _disk_errors(info.uri, None, in_memory=is_small):
                 path = stack.enter_context(_nameless_file(in_memory=is_small))
                 size_bytes = objects.download(info.uri, path, fingerprint=info.fingerprint, max_bytes=max_bytes)
             yield Copy(path=path, bytes_fetched=size_bytes)
 
 
 @contextmanager
-def _disk_errors(uri: str, folder: Path | None) -> Iterator[None]:
+def _disk_errors(uri: str, folder: Path | None, *, in_memory: bool = False) -> Iterator[None]:
     """Say so where no copy can be written to a folder; None is the temporary one.
 
     Stores tell what is wrong with themselves in words of their own: what is left is this machine's.
@@ -76,10 +76,10 @@ def _disk_errors(uri: str, folder: Path | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        place = folder or f"the temporary folder {tempfile.tempdir or ''}".rstrip()
+        place = folder or ("memory" if in_memory else f"the temporary folder {tempfile.tempdir or ''}".rstrip())
+        other = "" if in_memory else f", or name another folder in {'cache_dir' if folder else 'TMPDIR'}"
         raise DiskUnavailableError(
-            f"No copy of {show_uri(uri)} can be written to {place} ({error.strerror or error}); "
-            f"make room there, or name another folder in {'cache_dir' if folder else 'TMPDIR'}."
+            f"No copy of {show_uri(uri)} can be written to {place} ({error.strerror or error}); make room there{other}."
         ) from error
 
 
