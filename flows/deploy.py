@@ -78,11 +78,11 @@ def deploy_flows(settings: Settings) -> dict[str, str]:
 
 
 def _on_demand(settings: Settings) -> dict[str, Any]:
-    """Let no two runs share a machine: one that works itself takes all of it."""
+    """Let no more runs work at once than there are machines: one that works itself takes all of its own."""
     with get_client(sync_client=True) as client:
         is_process = client.read_work_pool(settings.prefect.work_pool).type == "process"  # else it has a pod of its own
     takes_machine = is_process and settings.run.place == "here"
-    return {"concurrency_limit": _one_at_a_time("queue") if takes_machine else None}
+    return {"concurrency_limit": _at_once(settings.run.at_once, "queue") if takes_machine else None}
 
 
 def _nightly(nightly: NightlySettings) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _nightly(nightly: NightlySettings) -> dict[str, Any]:
         "schedule": _schedule("nightly", nightly.cron, nightly.timezone),
         "paused": nightly.manifest is None,
         "parameters": parameters,
-        "concurrency_limit": _one_at_a_time(nightly.when_running),
+        "concurrency_limit": _at_once(1, nightly.when_running),
     }
 
 
@@ -105,12 +105,12 @@ def _watch(settings: WatchSettings) -> dict[str, Any]:
         "schedule": _schedule("watch", settings.cron, "UTC"),
         "paused": settings.manifests is None,
         "parameters": parameters | ({"dataset": settings.dataset} if settings.dataset else {}),
-        "concurrency_limit": _one_at_a_time("skip"),
+        "concurrency_limit": _at_once(1, "skip"),
     }
 
 
-def _one_at_a_time(when_running: str) -> ConcurrencyLimitConfig:
-    return ConcurrencyLimitConfig(limit=1, collision_strategy=_WHEN_RUNNING[when_running])
+def _at_once(limit: int, when_running: str) -> ConcurrencyLimitConfig:
+    return ConcurrencyLimitConfig(limit=limit, collision_strategy=_WHEN_RUNNING[when_running])
 
 
 def _schedule(section: str, cron: str, timezone: str) -> CronSchedule:

@@ -238,6 +238,14 @@ class RunSettings(Section):
         Literal["here", "workers"],
         Field(description="here works in the run's own flow; workers starts extract and infer flows elsewhere."),
     ] = "here"
+    at_once: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1000,
+            description="Runs of classify/on-demand that work here at a time; others wait. As many as machines.",
+        ),
+    ] = 1
     extract_flows: Annotated[
         int, Field(ge=0, le=1000, description="extract/cpu flows that a run starts; 0 leaves that to you.")
     ] = 1

@@ -114,22 +114,27 @@ def test_runs_that_work_here_go_one_after_the_other(client, engine, objects, fol
         time.sleep(1)
     histories = [client.read_flow_run_states(run.id) for run in runs]
     first, second = sorted(histories, key=lambda states: max(state.timestamp for state in states))
-    assert "AwaitingConcurrencySlot" in {state.name for state in second}
     began = min(state.timestamp for state in second if state.is_running())
     assert all(state.timestamp <= began for state in first)
     assert {state.name for state in first if state.is_final()} == {"Failed"}
 
 
-def test_runs_that_work_elsewhere_or_in_pods_need_not_wait_for_each_other(client, prefect_services):
-    pods = client.create_work_pool(WorkPoolCreate(name="pods", type="kubernetes"))
-    own_pool = prefect_services.prefect.work_pool
+@pytest.fixture
+def pods(client):
+    """Name of a work pool each of whose runs has a pod of its own."""
+    name = client.create_work_pool(WorkPoolCreate(name="pods", type="kubernetes")).name
+    yield name
+    client.delete_work_pool(name)
 
-    def limit(*, place, pool):
+
+def test_as_many_runs_work_here_at_once_as_are_set_and_any_number_elsewhere_or_in_pods(client, pods, prefect_services):
+    def limit(*, pool=prefect_services.prefect.work_pool, **run):
         prefect = prefect_services.prefect.model_copy(update={"work_pool": pool})
-        deploy_flows(prefect_services.model_copy(update={"run": RunSettings(place=place), "prefect": prefect}))
-        return client.read_deployment_by_name(ON_DEMAND).global_concurrency_limit
+        deploy_flows(prefect_services.model_copy(update={"run": RunSettings(**run), "prefect": prefect}))
+        found = client.read_deployment_by_name(ON_DEMAND).global_concurrency_limit
+        return found and found.limit
 
-    assert limit(place="workers", pool=own_pool) is None
-    assert limit(place="here", pool=pods.name) is None
-    assert limit(place="here", pool=own_pool).limit == 1
-    client.delete_work_pool(pods.name)
+    assert limit() == 1
+    assert limit(place="workers") is None
+    assert limit(at_once=3) == 3
+    assert limit(pool=pods) is None
