@@ -109,11 +109,17 @@ def test_a_run_that_a_worker_took_and_that_never_began_is_ended(client, monkeypa
     assert client.read_flow_run(begun.id).state.is_running()
 
 
+@pytest.fixture
+def deployment_id(client):
+    """A deployment that no worker sees, for it has no pool."""
+    deployment_id = client.create_deployment(client.create_flow(classify), name="crashing")
+    yield deployment_id
+    client.delete_deployment(deployment_id)
+
+
 @pytest.mark.parametrize("begins", [False, True], ids=["never began", "began"])
-def test_a_run_that_crashes_is_started_again_once(client, begins, prefect_services):
+def test_a_run_that_crashes_is_started_again_once(client, deployment_id, begins, prefect_services):
     set_automations(client, prefect_services)
-    # No worker sees this deployment, for it has no pool.
-    deployment_id = client.create_deployment(client.create_flow(classify), name=f"crashing, {begins}")
     run = client.create_flow_run_from_deployment(deployment_id, parameters={"manifest": "x"}, tags=[TAG])
 
     def crash():
