@@ -158,29 +158,22 @@ def test_a_busy_server_is_asked_again(vllm_server, make_asker, status):
     assert all(isinstance(reply, Answer) for reply in replies)
 
 
-def test_a_server_that_stays_busy_or_goes_away_is_a_passing_fault(vllm_server, make_asker):
-    with gate(vllm_server, lambda path, _: (503, "full") if is_full and path.endswith("completions") else None) as url:
-        is_full = False
+@pytest.mark.parametrize(
+    ("status", "words"), [pytest.param(503, "full", id="busy"), pytest.param(500, "EngineDead", id="its engine died")]
+)
+def test_a_server_that_answers_nothing_more_or_goes_away_is_a_passing_fault(vllm_server, make_asker, status, words):
+    with gate(
+        vllm_server, lambda path, _: (status, words) if is_down and path.endswith("completions") else None
+    ) as url:
+        is_down = False
         asker = make_asker(url)
         asker.wait_ready()
-        is_full = True
-        with pytest.raises(ServerUnavailableError, match=r"not able to answer \(HTTP 503\): full"):
+        is_down = True
+        with pytest.raises(ServerUnavailableError, match=rf"not able to answer \(HTTP {status}\): {words}"):
             asker.ask(BATCH)
 
     with pytest.raises(ServerUnavailableError, match="does not answer"):
         asker.ask(BATCH)
-
-
-def test_a_server_whose_engine_died_behind_it_is_a_passing_fault(vllm_server, make_asker):
-    with gate(
-        vllm_server, lambda path, _: (500, "EngineDead") if is_dead and path.endswith("completions") else None
-    ) as url:
-        is_dead = False
-        asker = make_asker(url)
-        asker.wait_ready()
-        is_dead = True
-        with pytest.raises(ServerUnavailableError, match=r"not able to answer \(HTTP 500\): EngineDead"):
-            asker.ask(BATCH)
 
 
 def test_a_question_on_which_alone_the_server_fails_is_refused(vllm_server, make_asker):
