@@ -20,7 +20,7 @@ from flows.evaluate import evaluate
 from flows.extract import extract
 from flows.infer import infer
 from flows.maintain import maintain
-from flows.names import HEARTBEAT_S, TAG
+from flows.names import PREFECT_VARIABLES, TAG
 from flows.watch import watch
 from infra.errors import ConfigurationError
 from infra.uri import absolute_uri
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _JOB_VARIABLES = {
     "env": {
         "PYTHONSAFEPATH": "1",  # a stranger's tasks.py in the working folder must not shadow ours
-        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S),
+        **PREFECT_VARIABLES,
     }
 }
 _WHEN_RUNNING = {"queue": ConcurrencyLimitStrategy.ENQUEUE, "skip": ConcurrencyLimitStrategy.CANCEL_NEW}

@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from flows.names import HEARTBEAT_S
+from flows.names import PREFECT_VARIABLES
 from infra.embedded import export
 from infra.errors import ConfigurationError
 from infra.health import check_prefect
@@ -35,8 +35,7 @@ def prefect_ready(settings: Settings) -> Iterator[None]:
     if not found.ok:
         raise ConfigurationError(f"Prefect at {found.detail}. {found.advice}")
     quiet = _QUIET if settings.log.format == "text" else {}
-    # Its heartbeat is what automations judge lost runs by.
-    os.environ.update(export(settings) | quiet | {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S)})
+    os.environ.update(export(settings) | quiet | PREFECT_VARIABLES)
     import httpx  # noqa: PLC0415
     from prefect.events.worker import EventsWorker  # noqa: PLC0415
     from prefect.exceptions import PrefectException, PrefectHTTPStatusError  # noqa: PLC0415

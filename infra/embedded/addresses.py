@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def needed(settings: Settings, wanted: frozenset[ServiceName]) -> frozenset[ServiceName]:
     """Say which of the wanted services are ours to start.
 
-    Left out is what the user has; flows scheduled by their Prefect run on their workers.
+    Left out is what the user has; flows scheduled by their Prefect run on their workers. Ours
+    needs our Postgres, wherever the results go.
     """
     replaced = set()
     if settings.database.url is not None:
@@ -27,7 +28,8 @@ def needed(settings: Settings, wanted: frozenset[ServiceName]) -> frozenset[Serv
         replaced.add(ServiceName.S3)
     if settings.prefect.api_url is not None:
         replaced |= {ServiceName.PREFECT, ServiceName.WORKER}
-    return wanted - replaced
+    ours = wanted - replaced
+    return ours | {ServiceName.POSTGRES} if ServiceName.PREFECT in ours else ours
 
 
 def attached(settings: Settings) -> Settings:
@@ -43,7 +45,7 @@ def attached(settings: Settings) -> Settings:
 def filled(settings: Settings, home: Home, ports: Mapping[ServiceName, int]) -> Settings:
     """Fill in the addresses of services by their ports on 127.0.0.1."""
     updates: dict[str, object] = {"home": home.path}
-    if ServiceName.POSTGRES in ports:
+    if ServiceName.POSTGRES in ports and settings.database.url is None:
         updates["database"] = Postgres(home).database(ports[ServiceName.POSTGRES], settings.database)
     if ServiceName.S3 in ports:
         updates["store"] = S3Server(home).store(ports[ServiceName.S3], settings.store)

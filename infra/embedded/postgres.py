@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.sql import SQL, Identifier
 from pydantic import SecretStr
+from sqlalchemy.engine import make_url
 
 from infra.embedded.home import ServiceName
 from infra.embedded.service import Launch
@@ -21,6 +22,8 @@ from infra.errors import ConfigurationError
 from sql.roles import OWNER, READER, ROLES, WRITER, create_roles
 
 if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
     from infra.embedded.home import Home
     from infra.settings import DatabaseSettings
 
@@ -29,6 +32,7 @@ _DATABASE = "reelabel"
 _INITDB_TIMEOUT_S = 120
 _UNPRIVILEGED_USER = "nobody"
 _OPTIONS: Any = {"connect_timeout": 2, "autocommit": True}
+_IS_KNOWN = "SELECT 1 FROM pg_database WHERE datname = %s"
 _ARE_READY = "SELECT count(*)::int FROM pg_roles WHERE rolname = any(%s) AND rolcanlogin"
 
 
@@ -51,6 +55,34 @@ class Postgres:
         """Give the URL of who may do everything, password included."""
         return self._url(port, _ADMIN)
 
+    def own_database(self, name: str) -> URL:
+        """Give the URL of a database that another service has for itself, with a login of its name; made if not there.
+
+        Raises:
+            ConfigurationError: Postgres does not run.
+        """
+        port = self.port
+        role = database = Identifier(name)
+        try:
+            with psycopg.connect(self.administrator_url(port), dbname="postgres", **_OPTIONS) as connection:
+                if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [name]).fetchone() is None:
+                    connection.execute(SQL("CREATE ROLE {} LOGIN").format(role))
+                connection.pgconn.change_password(name.encode(), self._password(name).encode())
+                if connection.execute(_IS_KNOWN, [name]).fetchone() is None:
+                    connection.execute(SQL("CREATE DATABASE {} OWNER {}").format(database, role))
+        except psycopg.OperationalError as error:
+            raise ConfigurationError(
+                f"The embedded Postgres, where {name} shall have its database, ended or refuses ({error}); "
+                f"its log is {self._home.log(self.name)}."
+            ) from None
+        return make_url(self._url(port, name)).set(database=name)
+
+    @property
+    def port(self) -> int:
+        """Where it was started last; 0 if never."""
+        record = self._home.record(self.name)
+        return record.port if record else 0
+
     def launch(self, port: int) -> Launch:
         """Make the cluster at the first start."""
         data = self._home.folder(self.name) / "data"
@@ -71,7 +103,7 @@ class Postgres:
         """
         try:
             with psycopg.connect(self.administrator_url(port), dbname="postgres", **_OPTIONS) as connection:
-                known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [_DATABASE]).fetchone()
+                known = connection.execute(_IS_KNOWN, [_DATABASE]).fetchone()
                 if known is None:
                     connection.execute(f'CREATE DATABASE "{_DATABASE}"')
                 ready = connection.execute(_ARE_READY, [list(ROLES)]).fetchone() == (len(ROLES),)

@@ -1,4 +1,8 @@
-"""A Prefect server with its UI, of our own, on SQLite in our folder."""
+"""A Prefect server with its UI, of our own, on our own Postgres.
+
+Not on SQLite, Prefect's default: there, writes that meet others are refused or dropped, events
+among them that shall start a lost run again.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from infra.embedded.home import Home, ServiceName
+from infra.embedded.postgres import Postgres
 from infra.embedded.service import Launch
 
 if TYPE_CHECKING:
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     from infra.settings import PrefectSettings
 
 _USER = "admin"
+_DATABASE = "prefect"
 _SECRET = "prefect-login"  # noqa: S105 - a file's name
 _QUIET = {
     "DO_NOT_TRACK": "1",
@@ -34,8 +40,9 @@ class PrefectServer:
     stop_signal = signal.SIGTERM
 
     def __init__(self, home: Home) -> None:
-        """Keep the place of its data."""
+        """Keep the place of its files, and of its database."""
         self._home = home
+        self._postgres = Postgres(home)
 
     def api_url(self, port: int) -> str:
         """Give the URL that clients use; the page stands at the same port's root."""
@@ -46,14 +53,14 @@ class PrefectServer:
         return base.model_copy(update={"api_url": self.api_url(port), "auth_string": SecretStr(self._login())})
 
     def launch(self, port: int) -> Launch:
-        """Keep the database, and the page's files too, in our folder."""
-        folder = self._home.folder(self.name)
+        """Make its database at the first start, and keep the page's files in our folder. Postgres must run."""
+        database = self._postgres.own_database(_DATABASE).set(drivername="postgresql+asyncpg")
         return Launch(
             command=prefect_command("server", "start", "--host", "127.0.0.1", "--port", str(port)),
             environment={
                 **prefect_environment(self._home),
-                "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{folder / 'prefect.db'}",
-                "PREFECT_UI_STATIC_DIRECTORY": str(folder / "ui"),
+                "PREFECT_API_DATABASE_CONNECTION_URL": database.render_as_string(hide_password=False),
+                "PREFECT_UI_STATIC_DIRECTORY": str(self._home.folder(self.name) / "ui"),
                 "PREFECT_UI_API_URL": self.api_url(port),
                 "PREFECT_SERVER_API_AUTH_STRING": self._login(),
             },
@@ -71,8 +78,8 @@ class PrefectServer:
             connection.close()
 
     def label(self) -> str:
-        """Tell it from one that asked for no login."""
-        return "login"
+        """Tell it from one that has its database elsewhere."""
+        return f"postgres:{self._postgres.port}"
 
     def _login(self) -> str:
         """Give user and password, which the page asks for as well."""

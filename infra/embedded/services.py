@@ -186,9 +186,11 @@ def _termination_raises() -> Iterator[None]:
 
 
 def _start_all(settings: Settings, home: Home, ours: frozenset[ServiceName], cancelled: threading.Event) -> Settings:
-    """Start the servers side by side, then the worker, who must be told where they are."""
-    servers: list[Service] = [Postgres(home), S3Server(home), PrefectServer(home)]
-    ports = _start_together([server for server in servers if server.name in ours], home, cancelled)
+    """Start Postgres, then the servers, of which Prefect keeps its data there, then the worker, who must know all."""
+    ports: dict[ServiceName, int] = {}
+    stages: list[list[Service]] = [[Postgres(home)], [S3Server(home), PrefectServer(home)]]
+    for stage in stages:
+        ports |= _start_together([server for server in stage if server.name in ours], home, cancelled)
     started = filled(settings, home, ports)
     if ServiceName.WORKER in ours:
         _start_together([Worker(home, started)], home, cancelled)
@@ -211,10 +213,11 @@ def _start_together(services: list[Service], home: Home, cancelled: threading.Ev
 
 
 def _end(home: Home, names: set[ServiceName]) -> None:
-    """End the worker before the servers that it talks to, and those side by side."""
-    if ServiceName.WORKER in names:
-        end_service(ServiceName.WORKER, home, _STOP_SIGNALS[ServiceName.WORKER])
-    servers = names - {ServiceName.WORKER}
+    """End each before the servers that it talks to, and those that talk to none side by side."""
+    clients = [name for name in (ServiceName.WORKER, ServiceName.PREFECT) if name in names]
+    for name in clients:
+        end_service(name, home, _STOP_SIGNALS[name])
+    servers = names - {*clients}
     with ThreadPoolExecutor(len(ServiceName), thread_name_prefix="stop") as pool:
         ended = [pool.submit(end_service, name, home, _STOP_SIGNALS[name]) for name in servers]
     for future in ended:

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 from infra.embedded.environment import export
 from infra.embedded.home import ServiceName
-from infra.embedded.prefect_server import prefect_command, prefect_environment
+from infra.embedded.prefect_server import PrefectServer, prefect_command, prefect_environment
 from infra.embedded.service import Launch
 from infra.login import login_headers
 
@@ -63,6 +63,8 @@ class Worker:
         names = ("REELABEL_DATABASE_URL", "PREFECT_API_URL", "PREFECT_API_AUTH_STRING")
         addresses = [known.get(name, "") for name in names]
         addresses += [value for name, value in sorted(known.items()) if name.startswith("REELABEL_STORE_")]
+        # The server too: another one, at the same address, knows nothing of this worker's pool.
+        addresses.append(PrefectServer(self._home).label())
         return hashlib.sha256("\n".join([settings.prefect.work_pool, *addresses]).encode()).hexdigest()[:16]
 
     @property

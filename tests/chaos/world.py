@@ -140,7 +140,7 @@ class World:
         login = login_headers(self.settings.prefect.auth_string)
         wanted = {"flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "SCHEDULED"]}}}}
         with suppress(httpx.HTTPError):
-            for run in httpx.post(f"{url}/filter", json=wanted, headers=login).json():
+            for run in httpx.post(f"{url}/filter", json=wanted, headers=login).raise_for_status().json():
                 crashed = {"state": {"type": "CRASHED", "message": "Lost."}, "force": True}
                 httpx.post(f"{url}/{run['id']}/set_state", json=crashed, headers=login)
 

@@ -88,7 +88,7 @@ def test_a_run_whose_node_is_lost_frees_its_place_and_goes_on_by_itself(unstarte
     api = httpx.Client(base_url=f"{settings.prefect.api_url}/", headers=login, timeout=30)
     nightly = api.get("deployments/name/classify/nightly").json()
     started = api.post(f"deployments/{nightly['id']}/create_flow_run", json={"parameters": {"manifest": manifest}})
-    run_id = started.json()["id"]
+    run_id = started.raise_for_status().json()["id"]
     engine = connect(settings.database)
 
     def labels():
@@ -96,7 +96,7 @@ def test_a_run_whose_node_is_lost_frees_its_place_and_goes_on_by_itself(unstarte
             return connection.execute(select(func.count()).select_from(RESULT)).scalar_one()
 
     def flow_run():
-        return api.get(f"flow_runs/{run_id}").json()
+        return api.get(f"flow_runs/{run_id}").raise_for_status().json()
 
     until(labels, 240)
     [worker] = [service.pid for service in status(settings.home) if service.name == ServiceName.WORKER]

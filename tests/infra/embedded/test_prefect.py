@@ -1,16 +1,20 @@
 import json
 import os
 import signal
+import socket
+import time
 import urllib.error
 import urllib.request
 
+import httpx
 import pytest
 from pydantic import SecretStr
+from sqlalchemy.engine import make_url
 
 from infra.embedded import ServiceName, start, status, stop
 from infra.health import check_prefect
 from infra.login import login_headers
-from infra.settings import Settings
+from infra.settings import DatabaseSettings, Settings
 
 WANTED = frozenset({ServiceName.PREFECT, ServiceName.WORKER})
 
@@ -47,7 +51,7 @@ def test_server_page_and_worker_are_there_ask_for_a_login_and_start_again_after_
     assert check_prefect(first).ok
     (first_worker,) = _online_workers(first.prefect)
     before = _pids(settings)
-    assert set(before) == WANTED
+    assert set(before) == WANTED | {ServiceName.POSTGRES}
     for pid in before.values():
         os.kill(pid, signal.SIGKILL)
 
@@ -55,6 +59,56 @@ def test_server_page_and_worker_are_there_ask_for_a_login_and_start_again_after_
 
     assert set(_online_workers(again.prefect)) > {first_worker}
     assert not set(before.values()) & set(_pids(settings).values())
+
+
+def _pools(prefect):
+    url = f"{prefect.api_url}/work_pools/filter"
+    answer = httpx.post(url, json={}, headers=login_headers(prefect.auth_string), timeout=10)
+    return [pool["name"] for pool in answer.raise_for_status().json()]
+
+
+def _taken(port):
+    """Listen where somebody else did, as soon as all their processes are gone."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return socket.create_server(("127.0.0.1", port))
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def test_a_server_outlives_its_postgres_and_keeps_what_it_knows(settings):
+    started = start(settings, wanted=WANTED)
+    before = _pids(settings)
+    os.kill(before[ServiceName.POSTGRES], signal.SIGKILL)
+
+    start(settings, wanted=frozenset({ServiceName.POSTGRES}))
+
+    assert _pids(settings)[ServiceName.PREFECT] == before[ServiceName.PREFECT]
+    assert _pools(started.prefect) == ["some pool"]
+
+
+def test_a_server_whose_postgres_moved_is_replaced_and_so_is_its_worker(settings):
+    started = start(settings, wanted=WANTED)
+    before = _pids(settings)
+    os.kill(before[ServiceName.POSTGRES], signal.SIGKILL)
+    with _taken(make_url(started.database.url.get_secret_value()).port):
+        moved = start(settings, wanted=WANTED)
+
+    after = _pids(settings)
+    assert not set(before.values()) & set(after.values())
+    assert _online_workers(moved.prefect)
+
+
+def test_results_go_to_the_users_own_postgres_although_prefect_has_ours(settings):
+    database = DatabaseSettings(url="postgresql://me:secret@database.invalid/results")
+    started = start(settings.model_copy(update={"database": database}), wanted=frozenset({ServiceName.PREFECT}))
+
+    assert started.database == database
+    assert _pools(started.prefect) == []
+    assert set(_pids(settings)) == {ServiceName.POSTGRES, ServiceName.PREFECT}
 
 
 def test_a_worker_that_knows_other_addresses_is_replaced(settings, tmp_path):
