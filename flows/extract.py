@@ -11,6 +11,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.on_ray import connected, preparer_there
 from flows.parameters import IdleSeconds, PlanId
+from flows.patience import patiently
 from flows.serving import PLANS_KEPT, Serving
 from flows.taking import make_keeper
 from flows.work import MOST_TASKS, extract_ahead, extraction_here, make_preparer
@@ -97,8 +98,8 @@ def _on_ray(settings: Settings, source: ShardSource, spec_of: Callable[[Plan], R
 
 
 def _hand_over(source: ShardSource, held: HeldShard, extracted: ExtractedShard) -> bool:
-    write_extracted(source.objects, held.plan.plan_uri, extracted)
-    finish_alone(source.database, held.lease, state="extracted")
+    patiently(partial(write_extracted, source.objects, held.plan.plan_uri, extracted))
+    patiently(partial(finish_alone, source.database, held.lease, state="extracted"))
     source.keeper.forget(held.lease)
     get_run_logger().info(
         "Shard %s: %s videos extracted, %s failed.", held.shard.index, len(extracted.prepared), len(extracted.faults)

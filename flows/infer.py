@@ -16,6 +16,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.arriving import Arriving
 from flows.asker import check_asker, make_asker, read_card
 from flows.parameters import IdleSeconds, Model, PlanId
+from flows.patience import patiently
 from flows.serving import PLANS_KEPT, Serving
 from flows.taking import make_keeper
 from flows.work import MOST_TASKS, Extracting, answer_shards, make_answering, make_preparer
@@ -165,10 +166,11 @@ def _itself(extracted: ExtractedShard) -> ExtractedShard:
 def _read_handed_over(source: ShardSource, held: HeldShard) -> ExtractedShard | None:
     read = partial(read_extracted, source.objects, held.plan.plan_uri, held.shard)
     try:
-        return source.attempt(held, read)
+        return source.attempt(held, partial(patiently, read))
     except PlanLostError as error:
         get_run_logger().warning("%s", error.message)
-        source.attempt(held, partial(finish_alone, source.database, held.lease, state="planned"))
+        back = partial(finish_alone, source.database, held.lease, state="planned")
+        source.attempt(held, partial(patiently, back))
         source.keeper.forget(held.lease)
         return None
 

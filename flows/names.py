@@ -7,3 +7,5 @@ TAG = "reelabel"
 # What Prefect needs to know in every process of a run of ours. Automations judge lost runs by the
 # heartbeat; a server whose database starts again answers 500, which its client takes for final.
 PREFECT_VARIABLES = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30", "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500"}
+# Marks log records that say what is waited for.
+WAITING = "waiting"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from prefect import task
@@ -14,9 +15,9 @@ from flows.arriving import Arriving
 from flows.asking import Endings, ask, ask_again
 from flows.extracting import extract_views
 from flows.metrics import count_endings, under_way
-from flows.patience import RETRY_DELAYS_S
+from flows.patience import RETRY_DELAYS_S, outlasting, patiently
 from flows.shard_report import report_on
-from infra.errors import TransientError
+from infra.errors import ServerUnavailableError, StoreUnavailableError, TransientError
 from tasks.domain import Part, jobs_by_view
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _RETRIES = len(RETRY_DELAYS_S)
 def is_transient(_task: Task[..., object], _run: TaskRun, state: State) -> bool:
     """Let Prefect retry what may work later, and nothing else."""
     error = state.result(raise_on_failure=False)
-    return isinstance(error, TransientError)
+    return isinstance(error, TransientError) and not error.was_waited_for
 
 
 @task(
@@ -74,7 +75,8 @@ def extract_shard(
     with under_way("extract"), open_workers() as workers:
         preparer, arriving = find_preparer(), arriving or Arriving()
         views = jobs_by_view(shard.jobs, preparer.sampling)
-        extracted = extract_views(shard, views, preparer, workers=workers, arriving=arriving)
+        with outlasting({StoreUnavailableError: partial(preparer.reach_stores, shard.video_uris)}):
+            extracted = extract_views(shard, views, preparer, workers=workers, arriving=arriving)
         arriving.end(extracted)
         return extracted
 
@@ -99,7 +101,11 @@ def infer_shard(index: int, shard: Shard, arriving: Arriving, lease: Lease, answ
         LeaseLostError: Another worker has the shard; nothing was written.
     """
     endings = Endings(index=index)
-    with under_way("answer"):
+    services: dict[type[TransientError], Callable[[], object]] = {
+        StoreUnavailableError: partial(answering.preparer.reach_stores, shard.video_uris),
+        ServerUnavailableError: answering.engine.wait_ready,
+    }
+    with under_way("answer"), outlasting(services):
         ask(arriving, jobs_by_view(shard.jobs, answering.spec.sampling), answering, endings)
         extracted = arriving.extracted
         if extracted is None:
@@ -111,8 +117,9 @@ def infer_shard(index: int, shard: Shard, arriving: Arriving, lease: Lease, answ
             report = report_on(extracted, endings, answering.spec.sampling)
             lap_ms = answering.lap()
             stored = asdict(report) | {"wall_ms": lap_ms, "gpus": answering.gpus}
+            write = partial(answering.writer.write, endings.results, endings.failures, lease=lease, report=stored)
             try:
-                answering.writer.write(endings.results, endings.failures, lease=lease, report=stored)
+                patiently(write)  # the answers are paid for
             except BaseException:
                 answering.ledger.give_back(lap_ms)  # a try after this one tells it, or the next shard
                 raise

@@ -103,7 +103,7 @@ class ShardSource:
         """Do some of the work on a shard, or wait for it; None where it came to nothing, and the shard is given back.
 
         Raises:
-            TransientError: Shard after shard came to nothing: a service is away.
+            TransientError: Shard after shard came to nothing, or a service stays away.
         """
         try:
             result = work()
@@ -113,10 +113,10 @@ class ShardSource:
             return None
         except TransientError as error:
             self._in_vain += 1
-            if self._in_vain == _MOST_IN_VAIN:
+            if error.was_waited_for or self._in_vain == _MOST_IN_VAIN:
                 raise
             get_run_logger().warning("Shard %s is given back: %s", held.shard.index, error.message)
-            self.keeper.give_back(held.lease, message=error.message)
+            patiently(partial(self.keeper.give_back, held.lease, message=error.message))
             return None
         self._in_vain = 0
         return result

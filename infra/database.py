@@ -134,7 +134,8 @@ def _explain(error: BaseException | None) -> ReelabelError | None:
     fault = _REFUSALS.get(getattr(error, "sqlstate", None) or "") or _refusal_in(detail)
     if fault:
         return ConfigurationError(f"Postgres {fault}: {detail}. Correct the URL of that login in [database].")
-    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+    # A server that takes no writes has failed over, or is about to.
+    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)):
         return DatabaseUnavailableError(
             f"Postgres failed: {detail}. Check that it runs and that database.url is right."
         )

@@ -227,9 +227,14 @@ class RangesIgnoredError(ObjectError):
 
 
 class TransientError(ReelabelError):
-    """The same call may work later."""
+    """The same call may work later.
+
+    Attributes:
+        was_waited_for: It has failed for so long that it is not worth another try.
+    """
 
     code = "transient"
+    was_waited_for = False
 
 
 class StoreUnavailableError(TransientError):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from infra.errors import ConfigurationError
+from infra.errors import ConfigurationError, ObjectError
 from infra.folder import Folder
 from infra.inline import Inline
 from infra.object_info import ObjectInfo
@@ -72,6 +73,17 @@ class ObjectStore:
         """
         listed = [uri for uri in uris if uri.startswith("s3://")]
         return self._s3.stat_near(listed) if listed else {}
+
+    def reach(self, uris: Iterable[str]) -> None:
+        """See that the stores of some objects answer, whatever they say of the objects; the web is not asked.
+
+        Raises:
+            StoreUnavailableError: One does not answer.
+        """
+        ours = {_place_of(uri) for uri in uris if scheme_of(uri) not in {*WEB_SCHEMES, INLINE_SCHEME}}
+        for place in sorted(ours):
+            with suppress(ObjectError, ConfigurationError):
+                self.stat(f"{place}/reelabel-asks-who-is-there")
 
     def read(self, uri: str, *, fingerprint: str | None = None, max_bytes: int | None = None) -> bytes:
         """Read one object whole.
@@ -166,3 +178,8 @@ class ObjectStore:
         raise ConfigurationError(
             f"{uri} has the unknown scheme {scheme}://; use s3://, file://, https://, http://, data: or a path."
         )
+
+
+def _place_of(uri: str) -> str:
+    """Give the bucket of an object, or the folder of a file."""
+    return "/".join(uri.split("/", 3)[:3]) if scheme_of(uri) == "s3" else uri.rpartition("/")[0]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from flows.commands.terminal import OUT, say
+from flows.names import WAITING
 from infra.errors import ReelabelError
 from infra.wording import counted
 from tasks.results.runs import newest_run, read_run
@@ -18,9 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from uuid import UUID
 
+    from rich.console import Console
     from sqlalchemy import Engine, RowMapping
 
 _POLL_S = 0.5
+_SAID_AGAIN_S = 25.0
+_RUN_LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
 
 
 @contextmanager
@@ -45,13 +51,44 @@ def _shown(find: Callable[[], RowMapping | None]) -> Iterator[None]:
     watcher = threading.Thread(target=view.follow, daemon=True)
     watcher.start()
     try:
-        yield
+        with _waits_told(progress.console):
+            yield
     finally:
         view.ended.set()
         watcher.join()
         view.look()
         if progress.tasks:
             progress.stop()
+
+
+@contextmanager
+def _waits_told(console: Console) -> Iterator[None]:
+    """Say above the bar what a run in this process waits for: Prefect's own lines are not shown."""
+    handler = _WaitHandler(console)
+    loggers = [logging.getLogger(name) for name in _RUN_LOGGERS]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+
+
+class _WaitHandler(logging.Handler):
+    """Prints what is waited for; what many shards say at the same time, once."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self.addFilter(lambda record: hasattr(record, WAITING))
+        self._console = console
+        self._told_s: dict[str, float] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said = record.getMessage()
+        if record.created - self._told_s.get(said, 0.0) > _SAID_AGAIN_S:
+            self._told_s[said] = record.created
+            self._console.print(Text(said, style="yellow"), soft_wrap=True)
 
 
 class _View:

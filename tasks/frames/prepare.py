@@ -121,6 +121,14 @@ class Preparer:
         except ConfigurationError:
             return {}  # one row's fault, and it will be told
 
+    def reach_stores(self, uris: Iterable[str]) -> None:
+        """See that the stores of videos and that of frame files answer, whatever they say.
+
+        Raises:
+            StoreUnavailableError: One does not.
+        """
+        self.objects.reach([*uris, self.cache.uri_of("any")])
+
     def prepare(
         self, uri: str, info: ObjectInfo | None = None, *, shown: Pass = "first", segment: Segment = WHOLE
     ) -> PreparedVideo:

@@ -95,6 +95,18 @@ def test_where_shard_after_shard_comes_to_nothing_the_cause_is_told(engine, plan
     assert state_of(engine, plan.plan_id).failed <= 1
 
 
+def test_a_service_that_was_waited_for_in_vain_is_not_waited_for_with_the_next_shard(planned, source_of):
+    source = source_of(planned(2))
+
+    def stays_away():
+        error = StoreUnavailableError("The store stays away.")
+        error.was_waited_for = True
+        raise error
+
+    with pytest.raises(StoreUnavailableError, match="stays away"):
+        source.attempt(next(iter(source)), stays_away)
+
+
 @contextmanager
 def away_for_a_moment(engine):
     """Hold all three connections of an engine for a second and a half."""
@@ -129,6 +141,18 @@ def test_a_shard_is_given_up_after_the_database_was_away_for_a_moment(engine, bu
         replace(source_of(plan), database=busy_engine)._give_up(lease)
 
     assert state_of(engine, plan.plan_id).failed == 1
+
+
+def test_a_shard_is_given_back_after_the_database_was_away_for_a_moment(engine, busy_engine, planned, source_of):
+    plan = planned(1)
+    with LeaseKeeper(busy_engine, holder="here", lease_s=600) as keeper:
+        source = replace(source_of(plan), keeper=keeper)
+        held = next(iter(source))
+        with away_for_a_moment(busy_engine):
+            assert source.attempt(held, away) is None
+
+    [lease] = claim(engine, plan.plan_id, Work.BOTH, holder="there", lease_s=600)
+    assert (lease.attempts, lease.message) == (1, "The store is away.")
 
 
 def test_shards_are_read_on_after_the_store_was_away_for_a_moment(planned, source_of, objects, store_settings):

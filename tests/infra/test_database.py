@@ -65,6 +65,17 @@ def test_errors_of_a_statement_pass_as_they_are(url):
         connection.execute(missing)
 
 
+def test_a_server_that_takes_no_writes_is_unavailable(url):
+    engine = _connect(url.update_query_dict({"options": "-c default_transaction_read_only=on"}))
+
+    def write():
+        with database_errors(), engine.begin() as connection:
+            connection.execute(sqlalchemy.text("CREATE TABLE written (n int)"))
+
+    with pytest.raises(DatabaseUnavailableError, match="read-only transaction"):
+        write()
+
+
 def test_what_postgres_refuses_in_the_middle_of_a_copy_is_said_too(url):
     engine = _connect(url.update_query_dict({"options": "-c statement_timeout=50"}))
 

@@ -186,6 +186,17 @@ def test_a_server_that_does_not_answer_is_unavailable():
         ObjectStore(nobody).read("s3://bucket/key")
 
 
+def test_a_store_that_answers_is_there_whatever_it_says(objects, store_settings, tmp_path):
+    nobody = f"http://127.0.0.1:{free_port()}/clip.mp4"
+    missing = ["s3://not-made/clip", str(tmp_path / "none" / "clip.mp4"), f"{store_settings.uri}/none"]
+    objects.reach([*missing, nobody, "data:video/mp4;base64,AAAA", "gopher://host/clip.mp4", "s3://bucket"])
+
+    shut = store_settings.model_copy(update={"endpoint_url": f"http://127.0.0.1:{free_port()}", "max_attempts": 1})
+    ObjectStore(shut).reach([missing[1], nobody])
+    with pytest.raises(StoreUnavailableError, match=r"store\.endpoint_url"):
+        ObjectStore(shut).reach(missing)
+
+
 def test_an_endpoint_that_is_no_url_is_a_configuration_error():
     with pytest.raises(ConfigurationError, match=r"store\.endpoint_url"):
         ObjectStore(StoreSettings(endpoint_url="not a url")).read("s3://bucket/key")

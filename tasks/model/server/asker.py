@@ -84,11 +84,14 @@ class ServerAsker(Lifetime):
         """Do nothing: a server is not ours to start."""
 
     def wait_ready(self) -> EngineInfo:
-        """Find the model, and how the server can be asked.
+        """Find the model, and how the server can be asked; once that is known, see that it still answers.
 
         Raises:
             ConfigurationError: The server is not there, refuses, or takes no video.
+            ServerUnavailableError: It was there, and does not answer any more.
         """
+        if self._ready is not None:
+            self._client.reach()
         return self._get_ready().info
 
     def ask(self, batch: Batch) -> list[Reply]:

@@ -132,6 +132,20 @@ class ServerClient:
             return self._read(Version, self._client.get(f"{self._root}/version", cast_to=str)).version
         return None
 
+    def reach(self) -> None:
+        """See that it answers what it answered before.
+
+        Raises:
+            ServerUnavailableError: It does not answer, after every attempt.
+            ConfigurationError: It refuses the key, or answers otherwise than it should.
+        """
+        try:
+            self._ask_what_is_known()
+        except self._openai.OpenAIError as error:
+            explained = self._explain(error)
+            if not isinstance(explained, JobError):  # which is an answer
+                raise explained from None
+
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
@@ -141,14 +155,18 @@ class ServerClient:
         return self.url.removesuffix("/v1")
 
     def _is_well(self) -> bool:
-        """Whether it answers what it answered before; its models may be listed by what stands before a dead engine."""
+        """Whether it answers what it answered before."""
         try:
-            self._list_models()
-            if self._answered is not None:
-                self._client.post("/chat/completions", body=self._answered, cast_to=str)
+            self._ask_what_is_known()
         except (self._openai.OpenAIError, ConfigurationError):
             return False
         return True
+
+    def _ask_what_is_known(self) -> None:
+        """Ask what it answered before: its models may be listed by what stands before a dead engine."""
+        self._list_models()
+        if self._answered is not None:
+            self._client.post("/chat/completions", body=self._answered, cast_to=str)
 
     def _list_models(self) -> list[ServedModel]:
         return self._read(Models, self._client.get("/models", cast_to=str)).data

@@ -167,13 +167,17 @@ def test_a_server_that_answers_nothing_more_or_goes_away_is_a_passing_fault(vllm
     ) as url:
         is_down = False
         asker = make_asker(url)
-        asker.wait_ready()
+        info = asker.wait_ready()
         is_down = True
-        with pytest.raises(ServerUnavailableError, match=rf"not able to answer \(HTTP {status}\): {words}"):
-            asker.ask(BATCH)
+        for use in (lambda: asker.ask(BATCH), asker.wait_ready):
+            with pytest.raises(ServerUnavailableError, match=rf"not able to answer \(HTTP {status}\): {words}"):
+                use()
+        is_down = False
+        assert asker.wait_ready() == info
 
-    with pytest.raises(ServerUnavailableError, match="does not answer"):
-        asker.ask(BATCH)
+    for use in (lambda: asker.ask(BATCH), asker.wait_ready):
+        with pytest.raises(ServerUnavailableError, match="does not answer"):
+            use()
 
 
 def test_a_question_on_which_alone_the_server_fails_is_refused(vllm_server, make_asker):

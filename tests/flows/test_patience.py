@@ -1,0 +1,81 @@
+"""How long a service that is away is waited for."""
+
+import pytest
+from prefect.logging import disable_run_logger
+
+from flows import patience
+from flows.patience import outlasting, patiently
+from infra.errors import DatabaseUnavailableError, EngineLostError, StoreUnavailableError
+
+
+@pytest.fixture(autouse=True)
+def slept_s(monkeypatch):
+    """Let time pass by sleeping alone; gives for how long it was slept."""
+    slept = []
+    monkeypatch.setattr(patience.time, "sleep", slept.append)
+    monkeypatch.setattr(patience.time, "monotonic", lambda: sum(slept))
+    with disable_run_logger():
+        yield slept
+
+
+class Service:
+    """Answers once `away_s` seconds have passed."""
+
+    def __init__(self, slept_s, away_s):
+        self._slept_s, self._away_s = slept_s, away_s
+
+    def __call__(self):
+        if sum(self._slept_s) < self._away_s:
+            raise StoreUnavailableError("The store is away.")
+        return "here"
+
+
+def test_a_service_is_waited_for_ten_minutes_and_asked_ever_less_often(slept_s):
+    assert patiently(Service(slept_s, 570)) == "here"
+    assert slept_s[:5] == [2, 10, 30, 30, 30]
+    assert sum(slept_s) < 600
+
+
+def test_a_service_that_stays_away_is_waited_for_no_longer(slept_s):
+    with pytest.raises(StoreUnavailableError) as caught:
+        patiently(Service(slept_s, 700))
+
+    assert caught.value.was_waited_for
+    assert 560 < sum(slept_s) <= 600
+
+
+def outlast(error, is_there):
+    with outlasting({StoreUnavailableError: is_there}):
+        raise error
+
+
+def test_who_fails_for_want_of_a_service_is_told_once_it_is_back(slept_s):
+    failed = StoreUnavailableError("A part of a video was not read.")
+    with pytest.raises(StoreUnavailableError, match="A part") as caught:
+        outlast(failed, Service(slept_s, 300))
+
+    assert sum(slept_s) >= 300
+    assert not caught.value.was_waited_for  # the work is worth another try
+
+
+def test_who_fails_for_want_of_a_service_that_stays_away_is_told_that(slept_s):
+    with pytest.raises(StoreUnavailableError, match="The store is away") as caught:
+        outlast(StoreUnavailableError("A part of a video was not read."), Service(slept_s, 700))
+
+    assert caught.value.was_waited_for
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(StoreUnavailableError("One object is broken."), id="the service answers others"),
+        pytest.param(EngineLostError("The engine died."), id="no service"),
+        pytest.param(DatabaseUnavailableError("Not asked here."), id="another service"),
+        pytest.param(ValueError("Our own fault."), id="no passing fault"),
+    ],
+)
+def test_who_fails_for_another_reason_is_told_at_once(slept_s, error):
+    with pytest.raises(type(error), match=str(error)):
+        outlast(error, Service(slept_s, 0))
+
+    assert slept_s == []

@@ -1,0 +1,42 @@
+"""What takes minutes: Postgres and the object store away for longer than a try or two."""
+
+import time
+
+import pytest
+
+from tests.chaos.world import opened
+
+CLIPS = 100
+AWAY_S = 75
+
+
+def until(condition, deadline_s):
+    deadline = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {deadline_s} s"
+        time.sleep(0.2)
+
+
+@pytest.mark.timeout(600)
+def test_a_run_outlasts_an_outage_of_postgres_and_of_the_store_and_says_what_it_waits_for(tmp_path):
+    with opened(tmp_path, model_url=None) as world:
+        manifest, jobs = world.upload(CLIPS, seed=3)
+
+        def has_labels():
+            with world.connection() as connection:
+                known = connection.execute("SELECT to_regclass('reelabel.result')").fetchone()
+                return known[0] and connection.execute("SELECT 1 FROM reelabel.result LIMIT 1").fetchone()
+
+        log_path = tmp_path / "run.log"
+        with log_path.open("wb") as log:
+            run = world.start_run(["run", manifest], log)
+            until(has_labels, 120)
+            with world.database.shut(), world.store.shut():
+                time.sleep(AWAY_S)
+                assert run.poll() is None, log_path.read_text()
+            exit_code = run.wait(timeout=300)
+
+        said = log_path.read_text()
+        assert exit_code == 0, said
+        assert f"Reconciled: {len(jobs):,} jobs = {len(jobs):,} labels + 0 failures." in said
+        assert "Trying again in 30 s." in said
