@@ -11,6 +11,8 @@ from prefect.blocks.system import Secret
 from sqlalchemy.engine import make_url
 
 from infra.embedded import export
+from infra.embedded.home import Home
+from infra.embedded.postgres import Postgres
 from infra.objects import ObjectStore
 from tasks.demo.clips import make_demo
 from tests.flows.test_classify import reelabel
@@ -28,7 +30,8 @@ def secrets(prefect_services):
         {name: make_url(url).password for name, url in logins.items()}
         | {name: key.get_secret_value() for name, key in keys.items()}
         | {"prefect": prefect_services.prefect.auth_string.get_secret_value().partition(":")[2]}
-        | {"administrator": (prefect_services.home / "postgres.secret").read_text(), "server key": KEY}
+        | {path.name: path.read_text() for path in prefect_services.home.glob("postgres*.secret")}
+        | {"server key": KEY}
     )
 
 
@@ -64,28 +67,32 @@ def test_a_whole_run_leaves_no_secret_in_logs_rows_artifacts_or_pages(environmen
     assert "Reconciled: 7 jobs" in run.stdout, run.stderr
     assert "<h1" in Path(re.search(r"^Page: (.+)$", run.stdout, re.MULTILINE)[1]).read_text()
     assert [ended.stderr for ended in said if "Traceback" in ended.stderr] == []
-    written = "".join(ended.stdout + ended.stderr for ended in said) + _rows(
-        prefect_services.database.reader_url.get_secret_value()
-    )
+    ours = _rows(prefect_services.database.reader_url.get_secret_value(), schema="reelabel")
+    prefects = _rows(_prefect_url(prefect_services.home), schema="public")
+    written = "".join([*(ended.stdout + ended.stderr for ended in said), ours, prefects])
     for name, secret in secrets.items():
         assert secret not in written, name
         holders = [path for path in _files(prefect_services.home) if secret.encode() in _content(path)]
         assert holders == [], name
 
 
-def _rows(url):
-    """Print every row of every table of ours."""
+def _prefect_url(home: Path):
+    return Postgres(Home(home)).own_database("prefect").render_as_string(hide_password=False)
+
+
+def _rows(url, *, schema):
+    """Print every row of every table: of ours, or of Prefect's, with its logs, parameters and artifacts."""
     with psycopg.connect(url) as connection:
-        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'reelabel'").fetchall()
-        rows = [connection.execute(f"SELECT t::text FROM reelabel.{name} t").fetchall() for (name,) in tables]
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [schema]).fetchall()
+        rows = [connection.execute(f'SELECT t::text FROM {schema}."{name}" t').fetchall() for (name,) in tables]
     assert sum(map(len, rows)) > 7
     return str(rows)
 
 
 def _files(home: Path):
-    """List the files of all services: logs, and Prefect's whole database with its logs, parameters and artifacts."""
+    """List the files of all services, such as their logs."""
     names = [path for path in home.rglob("*") if path.is_file() and path.suffix != ".secret"]
-    assert any(path.name == "prefect.db" for path in names)
+    assert any(path.name == "prefect.log" for path in names)
     return names
 
 
