@@ -11,7 +11,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.on_ray import connected, preparer_there
 from flows.parameters import IdleSeconds, PlanId
-from flows.patience import patiently
+from flows.patience import patiently, persistently, waits_ended
 from flows.serving import PLANS_KEPT, Serving
 from flows.taking import make_keeper
 from flows.work import MOST_TASKS, extract_ahead, extraction_here, make_preparer
@@ -58,6 +58,7 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_s: float | None
     objects = ObjectStore(settings.store, settings.web)
     with (
         Serving.opened(settings, plan=plan, idle_s=idle_s) as serving,
+        waits_ended(),
         make_keeper(serving.database, settings) as keeper,
     ):
         most = settings.extract.waiting_shards
@@ -98,7 +99,8 @@ def _on_ray(settings: Settings, source: ShardSource, spec_of: Callable[[Plan], R
 
 
 def _hand_over(source: ShardSource, held: HeldShard, extracted: ExtractedShard) -> bool:
-    patiently(partial(write_extracted, source.objects, held.plan.plan_uri, extracted))
+    write = partial(write_extracted, source.objects, held.plan.plan_uri, extracted)
+    persistently(write, partial(source.objects.reach, [held.plan.plan_uri]))
     patiently(partial(finish_alone, source.database, held.lease, state="extracted"))
     source.keeper.forget(held.lease)
     get_run_logger().info(

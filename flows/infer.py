@@ -16,7 +16,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.arriving import Arriving
 from flows.asker import check_asker, make_asker, read_card
 from flows.parameters import IdleSeconds, Model, PlanId
-from flows.patience import patiently
+from flows.patience import patiently, persistently, waits_ended
 from flows.serving import PLANS_KEPT, Serving
 from flows.taking import make_keeper
 from flows.work import MOST_TASKS, Extracting, answer_shards, make_answering, make_preparer
@@ -74,7 +74,7 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
     check_asker(card, settings)
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     objects = ObjectStore(settings.store, settings.web)
-    with Serving.opened(settings, plan=plan, idle_s=idle_s) as serving:
+    with Serving.opened(settings, plan=plan, idle_s=idle_s) as serving, waits_ended():
         plans = _wait_for_plans(serving, identity)
         if not plans:
             return 0
@@ -113,8 +113,8 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
 def _wait_for_plans(serving: Serving, identity: ModelIdentity) -> list[Plan]:
     """Wait for plans that ask the model, so that no engine is loaded for nothing; none where none came."""
     until_s = time.monotonic() + serving.idle_s
-    while not (plans := _plans_of(serving, identity)):
-        if serving.has_ended(0.0) or time.monotonic() >= until_s:
+    while not (plans := patiently(partial(_plans_of, serving, identity))):
+        if patiently(partial(serving.has_ended, 0.0)) or time.monotonic() >= until_s:
             break
         time.sleep(_POLL_S)
     return plans
@@ -166,7 +166,7 @@ def _itself(extracted: ExtractedShard) -> ExtractedShard:
 def _read_handed_over(source: ShardSource, held: HeldShard) -> ExtractedShard | None:
     read = partial(read_extracted, source.objects, held.plan.plan_uri, held.shard)
     try:
-        return source.attempt(held, partial(patiently, read))
+        return source.attempt(held, partial(persistently, read, partial(source.objects.reach, [held.plan.plan_uri])))
     except PlanLostError as error:
         get_run_logger().warning("%s", error.message)
         back = partial(finish_alone, source.database, held.lease, state="planned")

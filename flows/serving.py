@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from prefect import get_run_logger
 
+from flows.patience import patiently
 from flows.taking import ShardSource
 from infra.database import connect
 from infra.errors import ConfigurationError
@@ -98,7 +99,7 @@ class Serving:
 
     def spec_of(self, plan: Plan) -> RunSpec:
         """Read how a plan is asked."""
-        return _read_spec(self.database, plan.spec_id)
+        return patiently(partial(_read_spec, self.database, plan.spec_id))
 
     def _is_readable(self, plan: Plan) -> bool:
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from prefect import get_run_logger
 
-from flows.patience import patiently
+from flows.patience import patiently, persistently
 from infra.errors import LeaseLostError, PlanLostError, TransientError
 from tasks.manifest.plan_file import read_shard
 from tasks.plans.keeper import LeaseKeeper
@@ -137,7 +137,8 @@ class ShardSource:
 
     def _read(self, plan: Plan, lease: Lease) -> Shard | None:
         try:
-            return patiently(partial(read_shard, self.objects, plan.plan_uri, lease.shard_index))
+            read = partial(read_shard, self.objects, plan.plan_uri, lease.shard_index)
+            return persistently(read, partial(self.objects.reach, [plan.plan_uri]))
         except PlanLostError as error:
             patiently(partial(close_plan, self.database, plan.plan_id, state="dropped"))
             if not self.outlives_plans:

@@ -17,7 +17,7 @@ from flows.arriving import Arriving
 from flows.artifacts import ProgressArtifact
 from flows.asker import make_asker
 from flows.asking import GROUPS_AT_ONCE, Answering
-from flows.patience import patiently
+from flows.patience import patiently, waits_ended
 from flows.shards import extract_shard, infer_shard
 from flows.taking import HeldShard, ShardSource, make_keeper
 from infra.objects import ObjectStore
@@ -94,6 +94,7 @@ def work_here(
     start_metrics(settings.metrics)
     ledger = progress.ledger
     with ExitStack() as stack:
+        stack.enter_context(waits_ended())
         with ledger.doing(Part.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
             engine = stack.enter_context(make_asker(card, settings, sampling=spec.sampling))
@@ -231,7 +232,7 @@ def make_answering(
         writer=ShardWriter(database, run),
         batch_bytes=settings.model.batch_mib * 1024**2 // (settings.model.shards_at_once * GROUPS_AT_ONCE),
         preparer=preparer,
-        ask_again_below=ask_again_below(database, spec),
+        ask_again_below=patiently(partial(ask_again_below, database, spec)),
     )
 
 

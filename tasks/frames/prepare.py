@@ -122,10 +122,10 @@ class Preparer:
             return {}  # one row's fault, and it will be told
 
     def reach_stores(self, uris: Iterable[str]) -> None:
-        """See that the stores of videos and that of frame files answer, whatever they say.
+        """See that S3 answers for videos and frame files that stand there; see `ObjectStore.reach`.
 
         Raises:
-            StoreUnavailableError: One does not.
+            StoreUnavailableError: It does not.
         """
         self.objects.reach([*uris, self.cache.uri_of("any")])
 

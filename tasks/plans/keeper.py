@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tasks.plans.lease import Lease
 
 _RENEWALS_PER_LEASE = 3
+_OVERDUE_S = 1.0
 
 
 class LeaseKeeper:
@@ -41,6 +42,7 @@ class LeaseKeeper:
         self._held: dict[int, Lease] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
+        self._is_overdue = False
         self._thread = threading.Thread(target=self._renew, name="lease-keeper", daemon=True)
 
     def __enter__(self) -> Self:
@@ -64,6 +66,8 @@ class LeaseKeeper:
         Raises:
             DatabaseUnavailableError: Postgres did not answer.
         """
+        if self._is_overdue:  # before what is ours is taken for lost, by ourselves
+            self._renew_held()
         leases = claim(self._engine, plan_id, work, holder=self._holder, lease_s=self._lease_s)
         with self._lock:
             self._held.update((lease.token, lease) for lease in leases)
@@ -84,13 +88,17 @@ class LeaseKeeper:
         release(self._engine, lease, message=message)
 
     def _renew(self) -> None:
-        while not self._ended.wait(self._lease_s / _RENEWALS_PER_LEASE):
-            with self._lock:
-                held = list(self._held.values())
-            if not held:
-                continue
-            # Where the database is away for a moment there is another try before the leases end.
+        # After the database was away, whoever comes first has what nobody renewed.
+        while not self._ended.wait(_OVERDUE_S if self._is_overdue else self._lease_s / _RENEWALS_PER_LEASE):
             with suppress(TransientError):
-                alive = renew(self._engine, held, lease_s=self._lease_s)
-                for lost in (lease for lease in held if lease.token not in alive):
-                    self.forget(lost)
+                self._renew_held()
+
+    def _renew_held(self) -> None:
+        with self._lock:
+            held = list(self._held.values())
+        self._is_overdue = bool(held)
+        if held:
+            alive = renew(self._engine, held, lease_s=self._lease_s)
+            for lost in (lease for lease in held if lease.token not in alive):
+                self.forget(lost)
+        self._is_overdue = False

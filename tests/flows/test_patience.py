@@ -1,10 +1,12 @@
 """How long a service that is away is waited for."""
 
+import contextvars
+
 import pytest
 from prefect.logging import disable_run_logger
 
 from flows import patience
-from flows.patience import outlasting, patiently
+from flows.patience import outlasting, patiently, persistently, waits_ended
 from infra.errors import DatabaseUnavailableError, EngineLostError, StoreUnavailableError
 
 
@@ -12,8 +14,10 @@ from infra.errors import DatabaseUnavailableError, EngineLostError, StoreUnavail
 def slept_s(monkeypatch):
     """Let time pass by sleeping alone; gives for how long it was slept."""
     slept = []
-    monkeypatch.setattr(patience.time, "sleep", slept.append)
     monkeypatch.setattr(patience.time, "monotonic", lambda: sum(slept))
+    monkeypatch.setattr(
+        patience.threading.Event, "wait", lambda event, delay_s: slept.append(delay_s) or event.is_set()
+    )
     with disable_run_logger():
         yield slept
 
@@ -42,6 +46,44 @@ def test_a_service_that_stays_away_is_waited_for_no_longer(slept_s):
 
     assert caught.value.was_waited_for
     assert 560 < sum(slept_s) <= 600
+
+
+def test_a_call_with_a_fault_of_its_own_is_tried_four_times_and_may_be_tried_later(slept_s):
+    tries = []
+
+    def fail():
+        tries.append(1)
+        raise StoreUnavailableError("One object is broken.")
+
+    with pytest.raises(StoreUnavailableError, match="One object") as caught:
+        persistently(fail, Service(slept_s, 0))
+
+    assert (len(tries), slept_s) == (4, [2, 10, 30])
+    assert not caught.value.was_waited_for
+
+
+def test_a_call_is_done_again_once_its_service_is_back(slept_s):
+    assert persistently(Service(slept_s, 300), Service(slept_s, 300)) == "here"
+
+    slept_s.clear()
+    with pytest.raises(StoreUnavailableError) as caught:
+        persistently(Service(slept_s, 700), Service(slept_s, 700))
+    assert caught.value.was_waited_for
+
+
+def test_nobody_waits_on_once_the_work_that_waits_is_over(slept_s):
+    tries = []
+
+    def fail():
+        tries.append(1)
+        raise StoreUnavailableError("The store is away.")
+
+    with waits_ended():
+        waiting = contextvars.copy_context()  # as Prefect's tasks take theirs along
+    for wait in (lambda: patiently(fail), lambda: persistently(fail, Service(slept_s, 0))):
+        with pytest.raises(StoreUnavailableError):
+            waiting.run(wait)
+    assert len(tries) == 2
 
 
 def outlast(error, is_there):

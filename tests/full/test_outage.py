@@ -29,7 +29,7 @@ def test_a_run_outlasts_an_outage_of_postgres_and_of_the_store_and_says_what_it_
 
         log_path = tmp_path / "run.log"
         with log_path.open("wb") as log:
-            run = world.start_run(["run", manifest], log)
+            run = world.start_run(["classify", manifest], log)
             until(has_labels, 120)
             with world.database.shut(), world.store.shut():
                 time.sleep(AWAY_S)

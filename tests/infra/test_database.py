@@ -6,7 +6,7 @@ import sqlalchemy
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
-from infra.database import check_database, connect, database_errors
+from infra.database import check_database, connect, database_errors, require_writes
 from infra.embedded.processes import free_port
 from infra.errors import ConfigurationError, DatabaseUnavailableError
 from infra.settings import DatabaseSettings
@@ -66,14 +66,28 @@ def test_errors_of_a_statement_pass_as_they_are(url):
 
 
 def test_a_server_that_takes_no_writes_is_unavailable(url):
-    engine = _connect(url.update_query_dict({"options": "-c default_transaction_read_only=on"}))
+    engine = _connect(url)
+
+    def pid():
+        with engine.connect() as connection:
+            return connection.scalar(sqlalchemy.text("SELECT pg_backend_pid()"))
 
     def write():
         with database_errors(), engine.begin() as connection:
             connection.execute(sqlalchemy.text("CREATE TABLE written (n int)"))
 
-    with pytest.raises(DatabaseUnavailableError, match="read-only transaction"):
-        write()
+    def fail_over():
+        with engine.connect() as connection:
+            connection.execute(sqlalchemy.text("SET default_transaction_read_only = on"))
+            connection.commit()
+
+    for use in (write, lambda: require_writes(engine)):
+        fail_over()
+        before = pid()
+        with pytest.raises(DatabaseUnavailableError, match=r"read-only transaction|takes no writes"):
+            use()
+        assert pid() != before  # another server may answer now
+        require_writes(engine)
 
 
 def test_what_postgres_refuses_in_the_middle_of_a_copy_is_said_too(url):

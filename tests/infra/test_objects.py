@@ -188,11 +188,12 @@ def test_a_server_that_does_not_answer_is_unavailable():
 
 def test_a_store_that_answers_is_there_whatever_it_says(objects, store_settings, tmp_path):
     nobody = f"http://127.0.0.1:{free_port()}/clip.mp4"
-    missing = ["s3://not-made/clip", str(tmp_path / "none" / "clip.mp4"), f"{store_settings.uri}/none"]
-    objects.reach([*missing, nobody, "data:video/mp4;base64,AAAA", "gopher://host/clip.mp4", "s3://bucket"])
+    missing = ["s3://not-made/clip", f"{store_settings.uri}/none"]
+    elsewhere = [nobody, str(tmp_path / "none" / "clip.mp4"), "data:video/mp4;base64,AAAA", "gopher://host/clip.mp4"]
+    objects.reach([*missing, *elsewhere, "s3://bucket"])
 
     shut = store_settings.model_copy(update={"endpoint_url": f"http://127.0.0.1:{free_port()}", "max_attempts": 1})
-    ObjectStore(shut).reach([missing[1], nobody])
+    ObjectStore(shut).reach(elsewhere)
     with pytest.raises(StoreUnavailableError, match=r"store\.endpoint_url"):
         ObjectStore(shut).reach(missing)
 

@@ -29,6 +29,7 @@ _REFUSED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 # What the client itself tries again, besides server errors and lost connections.
 _LATER = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS}
 _TOO_LONG = ("context length", "max_model_len", "context_length_exceeded")
+_REACHED_WITHIN_S = 60.0
 _NO_KEY = "none"  # the client insists on one
 
 
@@ -136,11 +137,11 @@ class ServerClient:
         """See that it answers what it answered before.
 
         Raises:
-            ServerUnavailableError: It does not answer, after every attempt.
-            ConfigurationError: It refuses the key, or answers otherwise than it should.
+            ServerUnavailableError: It does not answer, within a minute.
+            ConfigurationError: It refuses the key, or serves the model no more.
         """
         try:
-            self._ask_what_is_known()
+            self._ask_what_is_known(self._client.with_options(max_retries=0, timeout=_REACHED_WITHIN_S))
         except self._openai.OpenAIError as error:
             explained = self._explain(error)
             if not isinstance(explained, JobError):  # which is an answer
@@ -157,16 +158,16 @@ class ServerClient:
     def _is_well(self) -> bool:
         """Whether it answers what it answered before."""
         try:
-            self._ask_what_is_known()
+            self._ask_what_is_known(self._client)
         except (self._openai.OpenAIError, ConfigurationError):
             return False
         return True
 
-    def _ask_what_is_known(self) -> None:
+    def _ask_what_is_known(self, client: openai.OpenAI) -> None:
         """Ask what it answered before: its models may be listed by what stands before a dead engine."""
-        self._list_models()
+        self._read(Models, client.get("/models", cast_to=str))
         if self._answered is not None:
-            self._client.post("/chat/completions", body=self._answered, cast_to=str)
+            client.post("/chat/completions", body=self._answered, cast_to=str)
 
     def _list_models(self) -> list[ServedModel]:
         return self._read(Models, self._client.get("/models", cast_to=str)).data
