@@ -58,8 +58,8 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_s: float | None
     objects = ObjectStore(settings.store, settings.web)
     with (
         Serving.opened(settings, plan=plan, idle_s=idle_s) as serving,
-        waits_ended(),
         make_keeper(serving.database, settings) as keeper,
+        waits_ended(),
     ):
         most = settings.extract.waiting_shards
         source = serving.source(Work.EXTRACT, keeper=keeper, objects=objects, most_waiting=most)

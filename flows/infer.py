@@ -74,7 +74,7 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
     check_asker(card, settings)
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     objects = ObjectStore(settings.store, settings.web)
-    with Serving.opened(settings, plan=plan, idle_s=idle_s) as serving, waits_ended():
+    with Serving.opened(settings, plan=plan, idle_s=idle_s) as serving:
         plans = _wait_for_plans(serving, identity)
         if not plans:
             return 0
@@ -86,6 +86,7 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
                 pool = stack.enter_context(decode_pool(settings, processes=1))
                 engine = stack.enter_context(make_asker(card, settings, sampling=largest))
                 keeper = stack.enter_context(make_keeper(serving.database, settings))
+                stack.enter_context(waits_ended())
                 info = engine.wait_ready()
             source = serving.source(Work.INFER, keeper=keeper, objects=objects)
             source = replace(source, plans=partial(_charging_plans, serving, identity, ledger))

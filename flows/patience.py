@@ -40,6 +40,8 @@ def patiently(call: Callable[[], Result]) -> Result:
         try:
             return call()
         except TransientError as error:
+            if error.was_waited_for:
+                raise
             delay_s = next(delays_s)
             error.was_waited_for = time.monotonic() + delay_s > until_s
             if error.was_waited_for or not _wait(error, delay_s):

@@ -112,11 +112,7 @@ class ShardSource:
             self.keeper.forget(held.lease)
             return None
         except TransientError as error:
-            self._in_vain += 1
-            if error.was_waited_for or self._in_vain == _MOST_IN_VAIN:
-                raise
-            get_run_logger().warning("Shard %s is given back: %s", held.shard.index, error.message)
-            patiently(partial(self.keeper.give_back, held.lease, message=error.message))
+            self._give_back(held.lease, error)
             return None
         self._in_vain = 0
         return result
@@ -146,6 +142,17 @@ class ShardSource:
             get_run_logger().warning("%s", error.message)
             self.keeper.forget(lease)
             return None
+        except TransientError as error:
+            self._give_back(lease, error)
+            return None
+
+    def _give_back(self, lease: Lease, error: TransientError) -> None:
+        """Give back a shard that came to nothing; raises the error where the next one will fare no better."""
+        self._in_vain += 1
+        if error.was_waited_for or self._in_vain == _MOST_IN_VAIN:
+            raise error
+        get_run_logger().warning("Shard %s is given back: %s", lease.shard_index, error.message)
+        patiently(partial(self.keeper.give_back, lease, message=error.message))
 
     def _give_up(self, lease: Lease) -> None:
         message = f"Given up after {lease.attempts} attempts. {lease.message}"

@@ -94,13 +94,14 @@ def work_here(
     start_metrics(settings.metrics)
     ledger = progress.ledger
     with ExitStack() as stack:
-        stack.enter_context(waits_ended())
         with ledger.doing(Part.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
             engine = stack.enter_context(make_asker(card, settings, sampling=spec.sampling))
             preparer = make_preparer(settings, pool, spec, keep_bytes=settings.model.batch_mib * 1024**2)
+            keeper = stack.enter_context(make_keeper(database, settings))
+            stack.enter_context(waits_ended())
             source = ShardSource(
-                keeper=stack.enter_context(make_keeper(database, settings)),
+                keeper=keeper,
                 objects=preparer.objects,
                 database=database,
                 work=Work.BOTH,

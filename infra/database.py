@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from infra.settings import DatabaseSettings
 
 _DRIVER = "postgresql+psycopg"
+# A server that vanishes, its address and all, says nothing more: libpq's own defaults notice after a quarter of an hour
+# where something is being sent, and after two hours where an answer is awaited.
+_LIFE_SIGNS = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 _REFUSALS = {
     "28000": "refuses the user",
     "28P01": "refuses the password",
@@ -63,13 +66,15 @@ def connect(settings: DatabaseSettings, login: Login = Login.WRITER) -> sqlalche
     Raises:
         ConfigurationError: No URL is set, or it is not a Postgres URL.
     """
+    url = _driver_url(settings, login)
     engine = sqlalchemy.create_engine(
-        _driver_url(settings, login),
+        url,
         pool_size=settings.pool_size,
         max_overflow=0,
         pool_timeout=settings.connect_timeout_s,
         pool_pre_ping=True,
-        connect_args={"connect_timeout": settings.connect_timeout_s},
+        connect_args={"connect_timeout": settings.connect_timeout_s}
+        | {name: value for name, value in _LIFE_SIGNS.items() if name not in url.query},
     )
     sqlalchemy.event.listen(engine, "handle_error", _leave_a_standby)
     return engine
@@ -100,7 +105,7 @@ def require_writes(engine: sqlalchemy.Engine) -> None:
     """
     with database_errors(), engine.connect() as connection:
         if connection.scalar(sqlalchemy.text("SHOW transaction_read_only")) == "on":
-            connection.invalidate()
+            engine.dispose()  # another server may have its name by now
             raise DatabaseUnavailableError(
                 "Postgres takes no writes: the server is a standby, or is set to be read-only; database.url must lead "
                 "to one that takes them."

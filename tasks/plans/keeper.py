@@ -96,9 +96,11 @@ class LeaseKeeper:
     def _renew_held(self) -> None:
         with self._lock:
             held = list(self._held.values())
-        self._is_overdue = bool(held)
-        if held:
-            alive = renew(self._engine, held, lease_s=self._lease_s)
-            for lost in (lease for lease in held if lease.token not in alive):
-                self.forget(lost)
+        try:
+            alive = renew(self._engine, held, lease_s=self._lease_s) if held else set()
+        except TransientError:
+            self._is_overdue = True
+            raise
         self._is_overdue = False
+        for lost in (lease for lease in held if lease.token not in alive):
+            self.forget(lost)

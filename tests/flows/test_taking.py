@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy
 from prefect.logging import disable_run_logger
 
+from flows import patience
 from flows.serving import Serving
 from flows.taking import MOST_ATTEMPTS, ShardSource
 from infra.database import connect
@@ -167,6 +168,24 @@ def test_shards_are_read_on_after_the_store_was_away_for_a_moment(planned, sourc
 
     assert next(shards).shard.index == 0
 
+    gate.close()
+
+
+def test_a_shard_that_its_store_does_not_give_is_given_up(
+    engine, planned, source_of, objects, store_settings, monkeypatch
+):
+    monkeypatch.setattr(patience, "RETRY_DELAYS_S", (0.01,))
+    plan = planned(2, objects, store_settings.uri)
+    gate = Gate(urlsplit(store_settings.endpoint_url).port)
+    there = {"endpoint_url": f"http://127.0.0.1:{gate.port}", "max_attempts": 1}
+    shards = iter(replace(source_of(plan), objects=ObjectStore(store_settings.model_copy(update=there))))
+    bucket, _, prefix = store_settings.uri.removeprefix("s3://").partition("/")
+
+    with gate.refusing(f"GET /{bucket}/{prefix}/p", 500, "InternalError"), pytest.raises(StoreUnavailableError):
+        next(shards)
+
+    state = state_of(engine, plan.plan_id)
+    assert state.failed == 1
     gate.close()
 
 
