@@ -32,6 +32,7 @@ class Machine:
         self.name = f"reelabel-{secrets.token_hex(3)}"
         self._here, there = f"10.213.{number}.1", f"10.213.{number}.2"
         inner, outer = f"rl{secrets.token_hex(3)}", f"rl{secrets.token_hex(3)}"
+        self._outer = outer
         self._stack = stack
         ip("netns", "add", self.name)
         stack.callback(ip, "netns", "delete", self.name)
@@ -49,6 +50,10 @@ class Machine:
         gate = Gate(port, host=self._here)
         self._stack.callback(gate.close)
         return f"{self._here}:{gate.port}"
+
+    def cut_off(self):
+        """Let every packet vanish, as with the other machine's power."""
+        ip("link", "set", self._outer, "down")
 
     def start(self, command, **options):
         return subprocess.Popen(["ip", "netns", "exec", self.name, *command], **options)
@@ -141,3 +146,36 @@ def test_a_machine_has_no_way_to_this_ones_loopback(machines, prefect_services):
 
     host, _, gate = machines[0].address(port).partition(":")
     assert machines[0].start([sys.executable, "-c", ask, host, gate]).wait() == 0
+
+
+ASKING = """
+import sys
+
+import sqlalchemy
+
+from infra.database import connect, database_errors
+from infra.errors import DatabaseUnavailableError
+from infra.settings import DatabaseSettings
+
+try:
+    with database_errors(), connect(DatabaseSettings(url=sys.argv[1])).connect() as connection:
+        print("asks", flush=True)
+        connection.execute(sqlalchemy.text("SELECT pg_sleep(300)"))
+except DatabaseUnavailableError as error:
+    print(error.message)
+"""
+
+
+def test_a_postgres_that_vanishes_in_the_middle_of_a_statement_is_missed(machines, services):
+    machine, _ = machines
+    url = make_url(services.database.url.get_secret_value())
+    host, _, port = machine.address(url.port).partition(":")
+    there = url.set(host=host, port=int(port)).render_as_string(hide_password=False)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    asking = machine.start([sys.executable, "-c", ASKING, there], env=environment, stdout=subprocess.PIPE, text=True)
+    assert asking.stdout.readline() == "asks\n"
+
+    machine.cut_off()
+
+    said, _ = asking.communicate(timeout=150)
+    assert "could not receive data from server" in said
