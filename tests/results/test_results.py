@@ -70,9 +70,9 @@ def test_what_the_order_of_the_choices_did_is_written_beside_the_label(engine, r
     assert columns.rows() == [(1, None, None, None), (2, 0.5, 0.25, True)]
 
 
-def test_times_are_utc_whatever_the_database_s_time_zone(engine, run, database_url):
+def test_times_are_utc_whatever_the_database_s_time_zone(engine, run):
     with engine.begin() as connection:
-        connection.execute(text(f"ALTER DATABASE {database_url.rpartition('/')[2]} SET timezone = 'Asia/Tokyo'"))
+        connection.execute(text(f"ALTER DATABASE {engine.url.database} SET timezone = 'Asia/Tokyo'"))
     engine.dispose()
     ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
 
