@@ -29,6 +29,8 @@ _REFUSALS = {
     "3D000": "has no such database",
     "42501": "does not give the user the rights it needs",
 }
+# What libpq adds on the server's state is ours to say, once.
+_GUESSES = (" Is the server running", " This probably means the server terminated")
 _SIGNS = {
     "password authentication failed": _REFUSALS["28P01"],
     "no password supplied": _REFUSALS["28P01"],
@@ -157,8 +159,10 @@ def _encryption(settings: DatabaseSettings) -> dict[str, str]:
 
 
 def _explain(error: BaseException | None) -> ReelabelError | None:
-    # libpq's question whether the server runs is ours to ask, once.
-    detail = " ".join(str(error).split()).partition(" Is the server running")[0].rstrip(".")
+    detail = " ".join(str(error).split())
+    for guess in _GUESSES:
+        detail = detail.partition(guess)[0]
+    detail = detail.rstrip(".")
     fault = _REFUSALS.get(getattr(error, "sqlstate", None) or "") or _refusal_in(detail)
     if fault:
         return ConfigurationError(f"Postgres {fault}: {detail}. Correct the URL of that login in [database].")

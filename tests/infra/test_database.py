@@ -11,6 +11,7 @@ from infra.embedded.processes import free_port
 from infra.errors import ConfigurationError, DatabaseUnavailableError
 from infra.settings import DatabaseSettings
 from tasks.results.stage import copy_in
+from tests.chaos.gate import Gate
 
 
 @pytest.fixture
@@ -57,6 +58,13 @@ def test_a_connection_that_the_server_ended_is_replaced_unseen(url):
         other.execute(sqlalchemy.text("SELECT pg_terminate_backend(:pid, 2000)"), {"pid": pid})
 
     assert check_database(engine)
+
+
+def test_a_connection_that_ends_at_once_is_unavailable_and_what_libpq_guesses_is_left_out(url):
+    gate = Gate(url.port)
+    with gate.shut(), pytest.raises(DatabaseUnavailableError, match=r"closed the connection unexpectedly\. Check"):
+        check_database(_connect(url.set(port=gate.port)))
+    gate.close()
 
 
 def test_errors_of_a_statement_pass_as_they_are(url):
