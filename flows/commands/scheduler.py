@@ -18,15 +18,20 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _DRAIN_TIMEOUT_S = 5
+_AT_ONCE = {"PREFECT_CLIENT_MAX_RETRIES": "0"}
 # Its log lines go to its server and not to the terminal: our bar and summary say it all there.
 _QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL": "CRITICAL"}
 
 
 @contextmanager
-def prefect_ready(settings: Settings) -> Iterator[None]:
+def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]:
     """Have Prefect's client find its server, and explain what it raises.
 
     Prefect reads its environment when it is imported: import it inside, not before.
+
+    Args:
+        settings: Where the server is.
+        patient: Ask it again for about a minute where it is not able to answer; else say so at once.
 
     Raises:
         ConfigurationError: The API does not answer, or refuses.
@@ -35,7 +40,7 @@ def prefect_ready(settings: Settings) -> Iterator[None]:
     if not found.ok:
         raise ConfigurationError(f"Prefect at {found.detail}. {found.advice}")
     quiet = _QUIET if settings.log.format == "text" else {}
-    os.environ.update(export(settings) | quiet | PREFECT_VARIABLES)
+    os.environ.update(export(settings) | quiet | (PREFECT_VARIABLES if patient else _AT_ONCE))
     import httpx  # noqa: PLC0415
     from prefect.events.worker import EventsWorker  # noqa: PLC0415
     from prefect.exceptions import PrefectException, PrefectHTTPStatusError  # noqa: PLC0415

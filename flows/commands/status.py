@@ -120,7 +120,7 @@ def _plans(plans: Sequence[PlanStanding]) -> Table:
 def _queue(settings: Settings) -> RenderableType:
     """Show the flow runs that wait, and for what."""
     with ExitStack() as stack:
-        stack.enter_context(prefect_ready(settings))
+        stack.enter_context(prefect_ready(settings, patient=False))
         from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
 
         client = stack.enter_context(get_client(sync_client=True))
