@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 RETRY_DELAYS_S = (2.0, 10.0, 30.0)
-# Longer than a managed Postgres takes to fail over, or a model's server to load again.
+# For a Postgres that fails over, or a model's server that loads again.
 OUTAGE_S = 600.0
 # Tasks see that of the flow which has submitted them.
 _ENDING: ContextVar[threading.Event] = ContextVar("ending")

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from infra.settings import DatabaseSettings
 
 _DRIVER = "postgresql+psycopg"
-# A server that vanishes, its address and all, says nothing more: libpq's own defaults notice after a quarter of an hour
-# where something is being sent, and after two hours where an answer is awaited.
+# A server that vanishes, its address and all, says nothing more, and a system's own defaults wait for it far too long.
 _LIFE_SIGNS = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 _REFUSALS = {
     "28000": "refuses the user",
