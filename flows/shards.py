@@ -17,6 +17,7 @@ from flows.extracting import extract_views
 from flows.metrics import count_endings, under_way
 from flows.patience import RETRY_DELAYS_S, outlasting, persistently
 from flows.shard_report import report_on
+from infra.database import require_writes
 from infra.errors import ServerUnavailableError, StoreUnavailableError, TransientError
 from tasks.domain import Part, jobs_by_view
 
@@ -119,7 +120,7 @@ def infer_shard(index: int, shard: Shard, arriving: Arriving, lease: Lease, answ
             stored = asdict(report) | {"wall_ms": lap_ms, "gpus": answering.gpus}
             write = partial(answering.writer.write, endings.results, endings.failures, lease=lease, report=stored)
             try:
-                persistently(write, answering.writer.require_writes)  # the answers are paid for
+                persistently(write, partial(require_writes, answering.writer.engine))  # the answers are paid for
             except BaseException:
                 answering.ledger.give_back(lap_ms)  # a try after this one tells it, or the next shard
                 raise

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from infra.database import require_writes
 from infra.errors import DatabaseUnavailableError
 from tasks.results.write import MOST_LOCKS, EndedShard, RunKey, write_shards
 
@@ -38,14 +37,6 @@ class ShardWriter:
     run: RunKey
     _gathered: deque[_Waiting] = field(default_factory=deque, init=False, repr=False)
     _turn: Lock = field(default_factory=Lock, init=False, repr=False)
-
-    def require_writes(self) -> None:
-        """See that the database takes writes.
-
-        Raises:
-            DatabaseUnavailableError: It is away, or takes reads alone.
-        """
-        require_writes(self.engine)
 
     def write(
         self,

@@ -71,7 +71,7 @@ class ServerClient:
                 or is none of this kind.
         """
         try:
-            found = self._list_models()
+            found = self._list_models(self._client)
         except self._openai.OpenAIError as error:
             raise self._explain_absence(error) from None
         names = [model.id for model in found]
@@ -164,12 +164,12 @@ class ServerClient:
 
     def _ask_what_is_known(self, client: openai.OpenAI) -> None:
         """Ask what it answered before: its models may be listed by what stands before a dead engine."""
-        self._read(Models, client.get("/models", cast_to=str))
+        self._list_models(client)
         if self._answered is not None:
             client.post("/chat/completions", body=self._answered, cast_to=str)
 
-    def _list_models(self) -> list[ServedModel]:
-        return self._read(Models, self._client.get("/models", cast_to=str)).data
+    def _list_models(self, client: openai.OpenAI) -> list[ServedModel]:
+        return self._read(Models, client.get("/models", cast_to=str)).data
 
     def _read(self, kind: type[M], answer: str) -> M:
         """Read an answer; anything may stand at a URL, and say that all is well."""
