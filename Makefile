@@ -9,13 +9,13 @@ TORCH_INDEX := https://download.pytorch.org/whl/cpu
 demo: .venv/installed
 	$(BIN)/reelabel demo $(ARGS)
 
-# Two test processes, each with services of its own; ARGS="-n 0" is one.
+# What a change in one room can break, and one run from end to end; ARGS="-n 0" uses one process.
 test: .venv/installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore=tests/full $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not system" $(ARGS)
 
-# What `make test` leaves out because it needs a browser, a Prometheus, or minutes.
+# Everything: also what needs engines, servers, a browser, or minutes.
 test-all: .venv/installed system-packages
-	$(BIN)/python -m pytest tests/full $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 # Breaks runs at random moments, and proves that no job is lost: make chaos ARGS="--trials 20 --engine vllm --seed 1".
 chaos: .venv/installed

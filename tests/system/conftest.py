@@ -4,20 +4,29 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx
 import pytest
 from playwright.sync_api import sync_playwright
 
+_HERE = Path(__file__).parent
 _CHROMIUM = "/usr/bin/chromium"
 # Nothing outside the machine is asked, and root may run it.
 _OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 _OPTIONS += ["--disable-background-networking", "--disable-component-update"]
 
 
+def pytest_collection_modifyitems(items):
+    """Put everything in this folder into the system tier."""
+    for item in items:
+        if item.path.is_relative_to(_HERE):
+            item.add_marker(pytest.mark.system)
+
+
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
-    return tmp_path_factory.mktemp("full") / "home"
+    return tmp_path_factory.mktemp("system") / "home"
 
 
 @pytest.fixture(scope="session")
