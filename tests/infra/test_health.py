@@ -1,3 +1,4 @@
+import av
 import pytest
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
@@ -18,6 +19,7 @@ def test_all_is_well_where_the_services_run(services):
 
     assert [check for check in checks.values() if not check.ok] == []
     assert checks["database"].detail.startswith("Postgres ")
+    assert f"{av.ffmpeg_version_info} in PyAV {av.__version__} (" in checks["ffmpeg"].detail
     assert "libavcodec" in checks["ffmpeg"].detail
     assert "runs as process" in checks["embedded postgres"].detail
 
