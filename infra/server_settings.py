@@ -23,8 +23,8 @@ class ServerSettings(Section):
     frames: Annotated[
         Literal["auto", "frame_file", "png", "images"],
         Field(
-            description="How frames are sent: frame_file (requires Reelabel's plugin on the server) and png (requires vLLM "
-            "with --trust-request-mm-kwargs) keep exact pixels and times; auto uses the first of them that works. "
+            description="How frames are sent: frame_file (requires Reelabel's plugin on the server) and png (requires "
+            "vLLM with --trust-request-mm-kwargs) keep exact pixels and times; auto uses the first of them that works. "
             "images sends no times, and leads to other labels."
         ),
     ] = "auto"
