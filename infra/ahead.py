@@ -1,4 +1,4 @@
-"""Making the next thing while the last one is used: two processors, or a server and we, then work at once."""
+"""Prefetching: produce the next item in a thread while the caller works on the current one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _T = TypeVar("_T")
 
 
 def one_ahead(items: Iterable[_T]) -> Iterator[_T]:
-    """Give items in their order, each next one made meanwhile in a thread of its own.
+    """Yield items in order, producing the next one in a background thread.
 
-    What making one raises is raised where it would have been given.
+    An exception raised by `items` is raised where the item would have been yielded.
     """
     remaining = ([item] for item in items)
-    with ThreadPoolExecutor(1) as maker:
-        coming = maker.submit(next, remaining, None)
-        while made := coming.result():
-            coming = maker.submit(next, remaining, None)
-            yield made[0]
+    with ThreadPoolExecutor(1) as producer:
+        pending = producer.submit(next, remaining, None)
+        while item := pending.result():
+            pending = producer.submit(next, remaining, None)
+            yield item[0]

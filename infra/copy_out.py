@@ -1,4 +1,4 @@
-"""Rows of a query as frames, by Postgres' COPY: millions of them without an object for each."""
+"""Query results as data frames, by COPY: millions of rows without a Python object for each."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _BLOCK_BYTES = 8 * 1024**2
 
 
 def copy_out(connection: Connection, query: Select[Any], columns: dict[str, pa.DataType]) -> Iterator[pl.DataFrame]:
-    """Run a query and give its rows, some megabytes at a time.
+    """Run a query and yield its rows in data frames of a few megabytes.
 
     Args:
-        connection: In a transaction.
-        query: What is asked.
-        columns: Names and types of its columns, in order.
+        connection: A connection in a transaction.
+        query: The query.
+        columns: Names and types of the result columns, in order.
     """
-    psycopg: Any = connection.connection.driver_connection  # SQLAlchemy itself knows no COPY
+    psycopg: Any = connection.connection.driver_connection  # SQLAlchemy does not support COPY
     compiled = query.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
     statement = f"COPY ({compiled}) TO STDOUT (FORMAT csv)"
     block = bytearray()
@@ -46,7 +46,7 @@ def _frame(block: bytearray, columns: dict[str, pa.DataType]) -> pl.DataFrame:
         pa.BufferReader(pa.py_buffer(bytes(block))),
         read_options=csv.ReadOptions(column_names=list(columns)),
         parse_options=csv.ParseOptions(newlines_in_values=True),
-        # Postgres writes null as nothing, and an empty text as "".
+        # In CSV, Postgres writes NULL as an unquoted empty field, and an empty string as "".
         convert_options=csv.ConvertOptions(
             column_types=columns, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
         ),

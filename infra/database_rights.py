@@ -1,4 +1,4 @@
-"""Whether each login of the database may do what it is for."""
+"""Check that the logins of the database have the privileges that they need."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from infra.errors import ConfigurationError
 if TYPE_CHECKING:
     from infra.settings import DatabaseSettings
 
-# What a login is for, the role that may, and whether it may: one row, whose value is NULL before there are tables.
+# The purpose of a login, the role to grant, and the privilege to check: one row, NULL before the tables exist.
 _PURPOSES = {
     Login.WRITER: ("write rows", "reelabel_writer", "has_table_privilege(oid, 'INSERT')"),
     Login.READER: ("read rows", "reelabel_reader", "has_table_privilege(oid, 'SELECT')"),
     Login.OWNER: ("change the tables", "reelabel_owner", "pg_has_role(relowner, 'MEMBER')"),
 }
-_QUERY = "SELECT (SELECT {right} FROM pg_class WHERE oid = to_regclass('reelabel.run'))"
+_QUERY = "SELECT (SELECT {privilege} FROM pg_class WHERE oid = to_regclass('reelabel.run'))"
 
 
 def try_login(settings: DatabaseSettings, login: Login) -> str:
-    """Log in, and see whether the login may do what it is for; gives server, name and right in words.
+    """Log in, check the privileges of the login, and return a summary.
 
     Raises:
-        DatabaseUnavailableError: The server does not answer.
-        ConfigurationError: It refuses the login, or that has not the rights.
+        DatabaseUnavailableError: The server does not respond.
+        ConfigurationError: The server rejects the login, or the login lacks privileges.
     """
-    what, role, right = _PURPOSES[login]
+    action, role, privilege = _PURPOSES[login]
     engine = connect(settings, login)
     try:
         version, name = check_database(engine), engine.url.username
         with database_errors(), engine.connect() as connection:
-            may = connection.scalar(sqlalchemy.text(_QUERY.format(right=right)))
+            is_allowed = connection.scalar(sqlalchemy.text(_QUERY.format(privilege=privilege)))
     finally:
         engine.dispose()
-    if may is False:
-        raise ConfigurationError(f"The login {name} may not {what}; grant it {role}, or correct database.{login}.")
-    return f"Postgres {version}; {name} may {what}" if may else f"Postgres {version}; {name} finds no tables yet"
+    if is_allowed is False:
+        raise ConfigurationError(f"The login {name} may not {action}; grant it {role}, or fix database.{login}.")
+    return f"Postgres {version}; {name} may {action}" if is_allowed else f"Postgres {version}; no tables yet"

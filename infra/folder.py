@@ -1,4 +1,4 @@
-"""Objects that are files: `file:///folder/file` and plain paths."""
+"""Objects in the file system: `file:///folder/file` and plain paths."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _NOWHERE = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOL
 
 
 class Folder:
-    """Reads and writes files with the same promises as S3: whole, write-once, unchanged while read."""
+    """Reads and writes files with the guarantees of S3: atomic, write-once if asked, unchanged while read."""
 
-    patience_s = math.inf  # the kernel's
+    patience_s = math.inf  # the file system has no timeout
 
     @staticmethod
     def path(uri: str) -> Path:
-        """Name the file of `uri`.
+        """Return the path of `uri`.
 
         Raises:
             ConfigurationError: A `file://` URI names a host or a relative path.
@@ -43,81 +43,81 @@ class Folder:
             return Path(uri)
         path = Path(unquote(uri.removeprefix(_SCHEME)))
         if not path.is_absolute():
-            raise ConfigurationError(f"{uri} names no absolute path; write file:///folder/file, with three slashes.")
+            raise ConfigurationError(f"{uri} is not an absolute path; write file:///folder/file, with three slashes.")
         return path
 
     def stat(self, uri: str) -> ObjectInfo:
-        """Look at one file."""
+        """Return the size and fingerprint of a file."""
         with self._open(uri) as file:
             return _describe(uri, os.fstat(file.fileno()))
 
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
-        """Read one file whole."""
+        """Read a whole file."""
         with self._open(uri) as file, _unchanged(file, uri, fingerprint=fingerprint, max_bytes=max_bytes):
             return file.read()
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
-        """Read a part of one file."""
+        """Read a range of a file."""
         with self._open(uri) as file, _unchanged(file, uri, fingerprint=fingerprint, max_bytes=None):
             file.seek(start)
             return file.read(size)
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
-        """Copy one file to `path`."""
+        """Copy a file to `path`."""
         with self._open(uri) as file, partial_file(path) as copy:
             with _unchanged(file, uri, fingerprint=fingerprint, max_bytes=max_bytes):
                 shutil.copyfileobj(file, copy, 1 << 20)
             return copy.tell()
 
     def write_new(self, uri: str, data: bytes) -> bool:
-        """Write a file unless one stands there."""
+        """Write a file unless it exists; return whether it was written."""
         path = self.path(uri)
-        with _explained(uri), _written_beside(path, data) as finished:
+        with _explained(uri), _temporary_file(path, data) as finished:
             try:
-                # A link appears whole or not at all and, unlike a rename, never takes another's place.
+                # Linking is atomic and, unlike renaming, never replaces an existing file.
                 path.hardlink_to(finished)
             except FileExistsError:
                 return False
         return True
 
     def replace(self, uri: str, data: bytes) -> None:
-        """Write a file, whatever stands there."""
+        """Write a file, replacing an existing one."""
         path = self.path(uri)
-        with _explained(uri), _written_beside(path, data) as finished:
+        with _explained(uri), _temporary_file(path, data) as finished:
             finished.replace(path)
 
     def list(self, uri: str) -> Iterator[ObjectInfo]:
-        """Walk through all files below a folder."""
+        """Yield all files below a folder."""
         root = self.path(uri)
         is_uri = uri.startswith(_SCHEME)
         with _explained(uri):
             for file in _files_below(root.absolute() if is_uri else root) if root.is_dir() else ():
-                # No Path: the interpreter keeps every part of every one in a table that grows with them.
+                # Not a Path, whose parts are interned and would never be freed.
                 name = _SCHEME + quote(os.fsencode(file.path)) if is_uri else file.path
-                with contextlib.suppress(FileNotFoundError):  # removed since: no longer part of the list
+                with contextlib.suppress(FileNotFoundError):  # removed in the meantime
                     yield _describe(name, file.stat())
 
     def remove(self, uri: str) -> None:
-        """Remove one file."""
+        """Remove a file."""
         with _explained(uri):
             self.path(uri).unlink(missing_ok=True)
 
     def ensure_root(self, uri: str) -> None:
-        """Make the folder."""
+        """Create the folder."""
         with _explained(uri):
             self.path(uri).mkdir(parents=True, exist_ok=True)
 
     @contextmanager
     def _open(self, uri: str) -> Iterator[BinaryIO]:
-        # Opening a pipe without a writer would wait for ever.
+        # Opening a pipe that has no writer would block forever.
         with _explained(uri), open(self.path(uri), "rb", opener=_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ObjectMissingError(f"{uri} is no regular file; check the path.")
+                raise ObjectMissingError(f"{uri} is not a regular file; check the path.")
             yield file
 
 
 def _files_below(folder: Path | str) -> Iterator[os.DirEntry[str]]:
-    """Walk through all files, one folder's names in memory at a time, in the order of whole paths."""
+    """Yield all files, sorted by path, holding the names of one folder per level in memory."""
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name + "/" * entry.is_dir()):
         if entry.is_dir():
             yield from _files_below(entry.path)
@@ -131,12 +131,12 @@ def _without_waiting(path: str, flags: int) -> int:
 
 @contextmanager
 def partial_file(path: Path) -> Iterator[BinaryIO]:
-    """Open `path` for writing, and remove it unless the writing ends well."""
+    """Open `path` for writing, and remove it if writing fails."""
     try:
         with path.open("wb") as file:
             yield file
     except BaseException:
-        with contextlib.suppress(OSError):  # also of a file that has no name, and goes with its last reader
+        with contextlib.suppress(OSError):  # `path` may be an unnamed file, which cannot be unlinked
             path.unlink()
         raise
 
@@ -160,18 +160,18 @@ def _unchanged(file: BinaryIO, uri: str, *, fingerprint: str | None, max_bytes: 
 
 
 @contextmanager
-def _written_beside(path: Path, data: bytes) -> Iterator[Path]:
-    """Write `data` to a file of its own next to `path`, on disk before anything points to it."""
+def _temporary_file(path: Path, data: bytes) -> Iterator[Path]:
+    """Write `data` to a temporary file next to `path`, and flush it to disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{secrets.token_hex(8)}{_UNFINISHED}")
+    temporary = path.with_name(f".{secrets.token_hex(8)}{_UNFINISHED}")
     try:
-        with beside.open("xb") as file:
+        with temporary.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        yield beside
+        yield temporary
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -184,7 +184,7 @@ def _explained(uri: str) -> Iterator[None]:
 
 def _translated(error: OSError, uri: str) -> ReelabelError:
     if error.errno in _NOWHERE:
-        return ObjectMissingError(f"No file stands at {uri}; check the path.")
+        return ObjectMissingError(f"There is no file at {uri}; check the path.")
     if isinstance(error, PermissionError):
-        return ConfigurationError(f"{uri} may not be read or written by this user; change its permissions.")
-    return StoreUnavailableError(f"{uri} cannot be read or written now: {error.strerror}.")
+        return ConfigurationError(f"Permission denied for {uri}; change its permissions.")
+    return StoreUnavailableError(f"Reading or writing {uri} failed: {error.strerror}.")

@@ -1,4 +1,4 @@
-"""Objects that stand in their own URI: `data:video/mp4;base64,AAAA` (RFC 2397)."""
+"""Objects embedded in their URI: `data:video/mp4;base64,AAAA` (RFC 2397)."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _BASE64 = ";base64"
-_CHARACTERS_PER_BYTE = 3  # of %41, the longest way to write a byte
+_CHARACTERS_PER_BYTE = 3  # a percent-encoded byte, such as %41
 
 
 class Inline:
-    """Reads `data:` URIs; they cannot be written, change or go away."""
+    """Reads `data:` URIs, which are immutable."""
 
     patience_s = math.inf
 
     def stat(self, uri: str) -> ObjectInfo:
-        """Look at the bytes."""
+        """Return the size and fingerprint of the data."""
         return _describe(uri, _decode(uri))
 
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
-        """Give the bytes."""
+        """Return the data."""
         if max_bytes is not None and len(uri) > _CHARACTERS_PER_BYTE * max_bytes + len(uri.partition(",")[0]) + 1:
             raise too_large(uri, max_bytes)  # not even decoded
         data = _decode(uri)
@@ -39,11 +39,11 @@ class Inline:
         return data
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
-        """Give a part of the bytes."""
+        """Return a range of the data."""
         return self.read(uri, fingerprint=fingerprint, max_bytes=None)[start : start + size]
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
-        """Write the bytes to `path`."""
+        """Write the data to `path`."""
         data = self.read(uri, fingerprint=fingerprint, max_bytes=max_bytes)
         with partial_file(path) as file:
             return file.write(data)
@@ -57,11 +57,11 @@ def _describe(uri: str, data: bytes) -> ObjectInfo:
 def _decode(uri: str) -> bytes:
     header, comma, text = uri.partition(",")
     if not comma:
-        raise VideoRefusedError(f"{show_uri(uri)} has no comma before its bytes; write data:video/mp4;base64,AAAA.")
+        raise VideoRefusedError(f"{show_uri(uri)} has no comma before its data; write data:video/mp4;base64,AAAA.")
     data = unquote_to_bytes(text)
     if not header.lower().endswith(_BASE64):
         return data
     try:
-        return base64.b64decode(b"".join(data.split()), validate=True)  # lines may have been wrapped
+        return base64.b64decode(b"".join(data.split()), validate=True)  # it may contain line breaks
     except binascii.Error as error:
-        raise VideoRefusedError(f"{show_uri(uri)} is not base64: {error}; encode the video again.") from None
+        raise VideoRefusedError(f"{show_uri(uri)} is not valid base64: {error}; encode the video again.") from None

@@ -1,4 +1,4 @@
-"""Log records as JSON, one object a line."""
+"""Log records as JSON, one object per line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import logging
 from datetime import UTC, datetime
 
-# What a field is called, and under which names a record may carry it; Prefect names its runs by the later ones.
+# Fields of the output, and the attributes of a log record they are taken from; Prefect sets the later ones.
 _FIELDS = {
     "run": ("run", "flow_run_id"),
     "flow": ("flow_run_name",),
@@ -18,14 +18,14 @@ _FIELDS = {
 
 
 class JsonLines(logging.Formatter):
-    """Writes time, level, logger and message, and run, flow, task, shard, job and code where they are known."""
+    """Writes time, level, logger and message, and run, flow, task, shard, job and code if known."""
 
     def __init__(self, *_layout: object, **_options: object) -> None:
-        """Take what any formatter is configured with, and need none of it."""
+        """Accept and ignore the arguments of a standard formatter."""
         super().__init__()
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write one line; what a message holds cannot begin another."""
+        """Return the record as one line; line breaks in a message are escaped."""
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

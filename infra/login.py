@@ -1,4 +1,4 @@
-"""Basic authentication, as Prefect's API asks for it."""
+"""Basic authentication for Prefect's API."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ if TYPE_CHECKING:
 
 
 def login_headers(login: SecretStr | None) -> dict[str, str]:
-    """Give the headers of a request by `user:password`; none where there is no login."""
+    """Return the request headers for a login `user:password`; none if there is no login."""
     return {} if login is None else {"Authorization": f"Basic {b64encode(login.get_secret_value().encode()).decode()}"}

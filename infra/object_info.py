@@ -1,4 +1,4 @@
-"""What a store says about one object."""
+"""Metadata of an object in a store."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """One object of a bucket, or one file of a folder.
+    """Metadata of an object in a bucket, or of a file.
 
     Attributes:
-        uri: Where it stands, in the form it was asked for.
-        size_bytes: Its length.
-        fingerprint: Another value means other content: ETag and size on S3, size and time of
-            change (in nanoseconds) in a folder.
-        modified: When it was last written, in UTC; None where the store does not say.
+        uri: Its URI, in the form of the request.
+        size_bytes: Its size.
+        fingerprint: Changes if the content changes: ETag and size on S3, size and modification time (in
+            nanoseconds) in a file system.
+        modified: Time of the last change, in UTC; None if the store does not report it.
     """
 
     uri: str
@@ -30,11 +30,11 @@ class ObjectInfo:
     modified: datetime | None = field(default=None, compare=False)
 
     def require(self, *, fingerprint: str | None, max_bytes: int | None) -> None:
-        """Check that this is the object which was looked at before, and that it is not too large.
+        """Check that the object is unchanged, and not too large.
 
         Raises:
-            ObjectChangedError: It has another fingerprint.
-            ObjectTooLargeError: It has more than `max_bytes`.
+            ObjectChangedError: Its fingerprint differs.
+            ObjectTooLargeError: It is larger than `max_bytes`.
         """
         if fingerprint is not None and fingerprint != self.fingerprint:
             raise changed(self.uri)
@@ -43,24 +43,22 @@ class ObjectInfo:
 
 
 def changed(uri: str) -> ObjectChangedError:
-    """Say that another object has taken this one's place."""
-    return ObjectChangedError(f"{show_uri(uri)} was replaced after it was looked at; look again and read the new one.")
+    """Return the error for an object that was replaced."""
+    return ObjectChangedError(f"{show_uri(uri)} was replaced while it was being read; read it again.")
 
 
 def too_large(uri: str, max_bytes: int) -> ObjectTooLargeError:
-    """Say that an object is over the limit."""
-    return ObjectTooLargeError(
-        f"{show_uri(uri)} has more than the {max_bytes:,} bytes that may be read; raise the limit."
-    )
+    """Return the error for an object that exceeds the limit."""
+    return ObjectTooLargeError(f"{show_uri(uri)} exceeds the limit of {max_bytes:,} bytes; raise the limit.")
 
 
 def check_range(uri: str, content_range: str | None, *, start: int) -> None:
-    """Check that an answer to a ranged request begins where it was asked to.
+    """Check that the response to a range request begins at `start`.
 
     Raises:
-        RangesIgnoredError: The server sends the whole object, or another part of it.
+        RangesIgnoredError: The server sends the whole object, or another range.
     """
     if content_range is None or not content_range.startswith(f"bytes {start}-"):
         raise RangesIgnoredError(
-            f"The server of {show_uri(uri)} does not give the part that was asked for; download it whole."
+            f"The server of {show_uri(uri)} does not return the requested range; download the whole object."
         )

@@ -1,4 +1,4 @@
-"""Objects by URI: `s3://`, `file://`, paths, and to read alone `http(s)://` and `data:`; one set of verbs for all."""
+"""One interface to objects of all kinds: `s3://`, `file://` and paths, and read-only `http(s)://` and `data:`."""
 
 from __future__ import annotations
 
@@ -43,87 +43,87 @@ class _Writable(_Readable, Protocol):
 class ObjectStore:
     """Reads and writes objects.
 
-    Cheap to make, safe to share between threads, to pickle and to carry through a fork:
-    connections are opened at the first call and belong to the process.
+    Cheap to create; safe to share between threads, to pickle, and to use after a fork: connections are
+    opened on first use, per process.
 
-    Every method raises ConfigurationError (unknown scheme, no such bucket, refused credentials) and
-    StoreUnavailableError (no answer after the configured attempts), besides what it names.
+    Besides the errors listed, every method raises ConfigurationError (unknown scheme, no such bucket,
+    rejected credentials) and StoreUnavailableError (no response after the configured attempts).
     """
 
     def __init__(self, store: StoreSettings, web: WebSettings | None = None) -> None:
-        """Keep the settings of S3 and, unless they are the defaults, of the web; nothing is opened yet."""
+        """Store the settings; no connection is opened yet."""
         self._folder = Folder()
         self._s3 = S3(store)
         self._web = Web(web or WebSettings())
         self._inline = Inline()
 
     def stat(self, uri: str) -> ObjectInfo:
-        """Look at one object.
+        """Return the metadata of an object.
 
         Raises:
-            ObjectMissingError: Nothing stands at `uri`.
+            ObjectMissingError: There is no object at `uri`.
         """
         return self._readable(uri).stat(uri)
 
     def stat_near(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
-        """Look at many objects by few requests, where their store lists those that stand close together.
+        """Return the metadata of many objects with few requests, by listing those that are close together by name.
 
         Returns:
-            What was found so, by URI; look at the others one by one.
+            The objects found this way, by URI; call `stat` for the others.
         """
         listed = [uri for uri in uris if uri.startswith("s3://")]
         return self._s3.stat_near(listed) if listed else {}
 
     def reach(self, uris: Iterable[str]) -> None:
-        """See that S3 answers for the buckets of some objects, whatever it says; what stands elsewhere is left out.
+        """Check that S3 responds for the buckets of some objects, even with an error; other URIs are ignored.
 
         Raises:
-            StoreUnavailableError: It does not answer.
+            StoreUnavailableError: S3 does not respond.
         """
         for bucket in sorted({"/".join(uri.split("/", 3)[:3]) for uri in uris if uri.startswith("s3://")}):
             with suppress(ObjectError, ConfigurationError):
                 self._s3.stat(f"{bucket}/reelabel-asks-who-is-there")
 
     def read(self, uri: str, *, fingerprint: str | None = None, max_bytes: int | None = None) -> bytes:
-        """Read one object whole.
+        """Read a whole object.
 
         Args:
-            uri: Where it stands.
-            fingerprint: The object must still be the one `stat` or `list` described so.
-            max_bytes: The most it may have.
+            uri: The object.
+            fingerprint: Required fingerprint, as returned by `stat` or `list`.
+            max_bytes: Size limit.
 
         Raises:
-            ObjectMissingError: Nothing stands at `uri`.
-            ObjectChangedError: It is not, or does not stay, the object of `fingerprint`.
-            ObjectTooLargeError: It is larger than `max_bytes`.
+            ObjectMissingError: There is no object at `uri`.
+            ObjectChangedError: The object does not have that fingerprint, or is replaced while it is read.
+            ObjectTooLargeError: The object is larger than `max_bytes`.
         """
         return self._readable(uri).read(uri, fingerprint=fingerprint, max_bytes=max_bytes)
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
-        """Read a part of one object.
+        """Read a range of an object.
 
         Args:
-            uri: Where it stands.
+            uri: The object.
             start: Position of the first byte, from 0.
-            size: How many bytes; at least 1. Fewer come back where the object ends before.
-            fingerprint: The object must still be the one `stat` or `list` described so.
+            size: Number of bytes, at least 1. Fewer are returned if the object ends before.
+            fingerprint: Required fingerprint, as returned by `stat` or `list`.
 
         Raises:
-            ObjectMissingError: Nothing stands at `uri`.
-            ObjectChangedError: It is no longer the object of `fingerprint`.
-            RangesIgnoredError: The server gives whole objects only; `download` it.
+            ObjectMissingError: There is no object at `uri`.
+            ObjectChangedError: The object does not have that fingerprint.
+            RangesIgnoredError: The server does not support ranges; use `download`.
         """
         return self._readable(uri).read_range(uri, start=start, size=size, fingerprint=fingerprint)
 
     def patience_s(self, uri: str) -> float:
-        """Tell how many seconds one request may take, attempts and all, before it fails."""
+        """Return the most seconds that a request can take, including retries, before it fails."""
         return self._readable(uri).patience_s
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None) -> int:
-        """Copy one object into the file `path`, which is removed again if that fails.
+        """Download an object to the file `path`, which is removed on failure.
 
         Returns:
-            How many bytes were written.
+            The number of bytes written.
 
         Raises:
             ObjectError: As for `read`.
@@ -131,7 +131,7 @@ class ObjectStore:
         return self._readable(uri).download(uri, path, fingerprint=fingerprint, max_bytes=max_bytes)
 
     def write_new(self, uri: str, data: bytes) -> bool:
-        """Write an object unless one stands there; of many who try at once, one succeeds.
+        """Write an object unless it exists; of concurrent calls, exactly one succeeds.
 
         Returns:
             Whether this call wrote it.
@@ -139,23 +139,23 @@ class ObjectStore:
         return self._writable(uri).write_new(uri, data)
 
     def replace(self, uri: str, data: bytes) -> None:
-        """Write an object; readers see the old one or the new one whole."""
+        """Write an object atomically: readers see either the old or the new one."""
         self._writable(uri).replace(uri, data)
 
     def list(self, uri: str) -> Iterator[ObjectInfo]:
-        """Walk through everything below a folder or prefix, in the order of names; nothing there is no error."""
+        """Yield all objects below a folder or prefix, sorted by name; none if it does not exist."""
         return self._writable(uri).list(uri)
 
     def remove(self, uri: str) -> None:
-        """Remove one object; nothing there is no error."""
+        """Remove an object if it exists."""
         self._writable(uri).remove(uri)
 
     def ensure_root(self, uri: str) -> None:
-        """Make the bucket of `uri`, or the folder `uri`, if it is not there."""
+        """Create the bucket of `uri`, or the folder `uri`, if it does not exist."""
         self._writable(uri).ensure_root(uri)
 
     def local_path(self, uri: str) -> Path | None:
-        """Name the file of a `file://` URI or plain path; None for objects that are elsewhere."""
+        """Return the path of a `file://` URI or plain path; None for other URIs."""
         return self._folder.path(uri) if self._readable(uri) is self._folder else None
 
     def _readable(self, uri: str) -> _Readable:
@@ -171,9 +171,7 @@ class ObjectStore:
         if scheme == "s3":
             return self._s3
         if scheme in {*WEB_SCHEMES, INLINE_SCHEME}:
-            raise ConfigurationError(
-                f"{show_uri(uri)} can be read only; to write or list, use s3://, file:// or a path."
-            )
+            raise ConfigurationError(f"{show_uri(uri)} is read-only; to write or list, use s3://, file:// or a path.")
         raise ConfigurationError(
             f"{uri} has the unknown scheme {scheme}://; use s3://, file://, https://, http://, data: or a path."
         )

@@ -1,4 +1,4 @@
-"""The folders that videos of this machine must lie in."""
+"""The folders that local videos must be in."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def require_within(roots: Iterable[Path], path: Path) -> None:
-    """Check that a file lies below one of `roots`, wherever symlinks lead; no roots allow every file.
+    """Check that a file is below one of `roots`, with symlinks resolved; without roots, every file is allowed.
 
     Raises:
-        VideoRefusedError: It lies elsewhere.
+        VideoRefusedError: It is elsewhere.
     """
     folders = [root.resolve() for root in roots]
     if folders and not any(path.resolve().is_relative_to(folder) for folder in folders):
-        raise VideoRefusedError(f"{path} lies outside extract.allow_roots; move the video there, or add its folder.")
+        raise VideoRefusedError(f"{path} is outside extract.allow_roots; move the video there, or add its folder.")

@@ -1,4 +1,4 @@
-"""Objects on S3 and servers that speak its protocol: `s3://bucket/key`."""
+"""Objects on Amazon S3 and compatible servers: `s3://bucket/key`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _SCHEME = "s3://"
 _CONNECTIONS = 32
-_making_client = Lock()
+_client_lock = Lock()
 _T = TypeVar("_T")
 
 
@@ -43,17 +43,17 @@ class S3:
     """Reads and writes objects of any bucket."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """Keep `settings`; nothing is opened yet."""
+        """Store `settings`; no connection is opened yet."""
         self._settings = settings
 
     @property
     def patience_s(self) -> float:
-        """Seconds that one request may take, attempts and all, before it fails."""
+        """Most seconds that a request can take, including retries, before it fails."""
         settings = self._settings
         return settings.max_attempts * (settings.connect_timeout_s + settings.read_timeout_s)
 
     def stat(self, uri: str) -> ObjectInfo:
-        """Look at one object."""
+        """Return the metadata of an object."""
         bucket, key = _split(uri)
         with self._errors(uri) as client:
             try:
@@ -61,12 +61,12 @@ class S3:
             except client.exceptions.ClientError as error:
                 if not is_missing(error):
                     raise
-                # A HEAD has no body to tell a missing object from a missing bucket.
+                # The response to HEAD has no body that distinguishes a missing object from a missing bucket.
                 client.head_bucket(Bucket=bucket)
-                raise ObjectMissingError(f"No object stands at {uri}; check the bucket and the key.") from None
+                raise ObjectMissingError(f"There is no object at {uri}; check the bucket and the key.") from None
 
     def stat_near(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
-        """Look at objects by listing, as far as that tells of them."""
+        """Return the metadata of those objects that can be found by listing."""
         found: dict[str, ObjectInfo] = {}
         places = sorted(_split(uri) for uri in uris)
         for bucket, group in groupby(places, key=itemgetter(0)):
@@ -80,7 +80,7 @@ class S3:
         return found
 
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
-        """Read one object whole."""
+        """Read a whole object."""
 
         def take(client: Any) -> bytes:  # noqa: ANN401
             with _body(_get(client, uri, fingerprint=fingerprint, max_bytes=max_bytes)) as body:
@@ -90,7 +90,7 @@ class S3:
         return self._whole(uri, take)
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
-        """Read a part of one object."""
+        """Read a range of an object."""
         bucket, key = _split(uri)
         part = {"Range": f"bytes={start}-{start + size - 1}", **_held_to(fingerprint)}
 
@@ -100,10 +100,10 @@ class S3:
             except client.exceptions.ClientError as error:
                 if status_code(error) != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                     raise
-                return b""  # behind the object's last byte
+                return b""  # past the end of the object
             with _body(answer) as body:
                 check_range(uri, answer.get("ContentRange"), start=start)
-                if answer["ETag"].strip('"') != _etag_of(fingerprint):  # not every server knows If-Match
+                if answer["ETag"].strip('"') != _etag_of(fingerprint):  # not every server supports If-Match
                     raise changed(uri)
                 data: bytes = body.read(size)
             expected = min(size, answer["ContentLength"])
@@ -114,7 +114,7 @@ class S3:
         return self._whole(uri, take)
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
-        """Copy one object to `path`."""
+        """Download an object to `path`."""
         with partial_file(path) as file:
 
             def take(client: Any) -> int:  # noqa: ANN401
@@ -127,7 +127,7 @@ class S3:
             return self._whole(uri, take)
 
     def write_new(self, uri: str, data: bytes) -> bool:
-        """Write an object unless one stands there."""
+        """Write an object unless it exists; return whether it was written."""
         bucket, key = _split(uri)
         with self._errors(uri) as client:
             try:
@@ -139,13 +139,13 @@ class S3:
         return True
 
     def replace(self, uri: str, data: bytes) -> None:
-        """Write an object, whatever stands there."""
+        """Write an object, replacing an existing one."""
         bucket, key = _split(uri)
         with self._errors(uri) as client:
             client.put_object(Bucket=bucket, Key=key, Body=data)
 
     def list(self, uri: str) -> Iterator[ObjectInfo]:
-        """Walk through all objects below a prefix, which ends at a slash even if `uri` does not."""
+        """Yield all objects below a prefix, to which a slash is appended if it has none."""
         bucket, prefix = _split(f"{uri.rstrip('/')}/", needs_key=False)
         with self._errors(uri) as client:
             for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
@@ -153,13 +153,13 @@ class S3:
                     yield _describe(f"{_SCHEME}{bucket}/{entry['Key']}", entry)
 
     def remove(self, uri: str) -> None:
-        """Remove one object."""
+        """Remove an object."""
         bucket, key = _split(uri)
         with self._errors(uri) as client:
             client.delete_object(Bucket=bucket, Key=key)
 
     def ensure_root(self, uri: str) -> None:
-        """Make the bucket if it is not there."""
+        """Create the bucket if it does not exist."""
         bucket, _ = _split(f"{uri.rstrip('/')}/", needs_key=False)
         with self._errors(uri) as client:
             try:
@@ -170,7 +170,7 @@ class S3:
                 client.create_bucket(Bucket=bucket, **_placement(self._settings))
 
     def _whole(self, uri: str, take: Callable[[Any], _T]) -> _T:
-        """Take an answer; one that breaks off within its body is asked for again, as boto3 itself does not."""
+        """Retry a response that breaks off in its body, which boto3 does not."""
         with self._errors(uri) as client:
             for _ in range(self._settings.max_attempts - 1):
                 with suppress(*BROKEN_OFF):
@@ -182,7 +182,7 @@ class S3:
 
 
 def sign_url(settings: StoreSettings, uri: str, *, valid_s: int) -> str:
-    """Make an `http(s)://` address at which one object can be read without keys for a while."""
+    """Return a presigned `http(s)://` URL from which an object can be read for `valid_s` seconds."""
     bucket, key = _split(uri)
     url: str = _client(settings).generate_presigned_url(
         "get_object", Params={"Bucket": bucket, "Key": key}, ExpiresIn=valid_s
@@ -193,7 +193,7 @@ def sign_url(settings: StoreSettings, uri: str, *, valid_s: int) -> str:
 def _split(uri: str, *, needs_key: bool = True) -> tuple[str, str]:
     bucket, _, key = uri.removeprefix(_SCHEME).partition("/")
     if not bucket or (needs_key and not key):
-        raise ConfigurationError(f"{uri} names no object; write s3://bucket/key.")
+        raise ConfigurationError(f"{uri} does not name an object; write s3://bucket/key.")
     return bucket, key
 
 
@@ -209,7 +209,7 @@ def _describe(uri: str, answer: dict[str, Any]) -> ObjectInfo:
 
 
 def _get(client: Any, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> dict[str, Any]:  # noqa: ANN401
-    """Ask for the object and check it before its first byte is taken."""
+    """Request an object, and check its metadata before the body is read."""
     bucket, key = _split(uri)
     answer: dict[str, Any] = client.get_object(Bucket=bucket, Key=key, **_held_to(fingerprint))
     try:
@@ -221,12 +221,12 @@ def _get(client: Any, uri: str, *, fingerprint: str | None, max_bytes: int | Non
 
 
 def _body(answer: dict[str, Any]) -> AbstractContextManager[Any]:
-    """Give an answer's body, which notices where it breaks off: used as a context manager itself, boto3's does not."""
+    """Return a response's body. Used as a context manager itself, boto3's does not detect that it broke off."""
     return closing(answer["Body"])
 
 
 def _held_to(fingerprint: str | None) -> dict[str, str]:
-    """Ask for the object of `fingerprint` and no other."""
+    """Return the condition that the object has `fingerprint`."""
     return {} if fingerprint is None else {"IfMatch": f'"{_etag_of(fingerprint)}"'}
 
 
@@ -235,16 +235,16 @@ def _etag_of(fingerprint: str) -> str:
 
 
 def _placement(settings: StoreSettings) -> dict[str, Any]:
-    """Name the region of a new bucket; Amazon refuses to hear its default one named."""
+    """Return the region of a new bucket; Amazon rejects its default region if given explicitly."""
     if settings.endpoint_url or settings.region == "us-east-1":
         return {}
     return {"CreateBucketConfiguration": {"LocationConstraint": settings.region}}
 
 
-def _client(settings: StoreSettings) -> Any:  # noqa: ANN401 - boto3 makes its classes at run time
-    # The lock: of several threads that come first, one makes the client. The process id: a fork
-    # must not share its parent's connections.
-    with _making_client:
+def _client(settings: StoreSettings) -> Any:  # noqa: ANN401 - boto3 creates its classes at run time
+    # The lock ensures that only one thread creates the client. The process id is part of the key
+    # because a fork must not share its parent's connections.
+    with _client_lock:
         return _client_of(settings, os.getpid())
 
 
@@ -257,7 +257,7 @@ def _client_of(settings: StoreSettings, _pid: int) -> Any:  # noqa: ANN401
         region_name=settings.region,
         aws_access_key_id=key.get_secret_value() if key else None,
         aws_secret_access_key=secret.get_secret_value() if secret else None,
-        # Never False: without it botocore trusts its own list, or that of AWS_CA_BUNDLE.
+        # If None, botocore uses AWS_CA_BUNDLE or its own list; verification is never off.
         verify=_authority(settings),
         config=_config(settings),
     )
@@ -270,7 +270,7 @@ def _session() -> boto3.session.Session:
 
 
 def _authority(settings: StoreSettings) -> str | None:
-    """Name the certificates that a server's must be signed by; None is botocore's own list."""
+    """Return the path of the CA certificates; None for botocore's default."""
     path = settings.ca_file
     if path is None:
         return None
@@ -278,14 +278,14 @@ def _authority(settings: StoreSettings) -> str | None:
         ssl.create_default_context(cafile=path)
     except OSError as error:
         raise ConfigurationError(
-            f"store.ca_file {path} cannot be used ({error.strerror or error}); name a PEM file of certificates."
+            f"store.ca_file {path} cannot be used ({error.strerror or error}); it must be a PEM file of certificates."
         ) from error
     return str(path)
 
 
 def _config(settings: StoreSettings) -> Config:
-    # Servers other than Amazon's know no bucket host names, and not all know the newer checksums.
-    elsewhere = (
+    # Servers other than Amazon's have no host names for buckets, and not all support the newer checksums.
+    compatibility = (
         {
             "s3": {"addressing_style": "path"},
             "request_checksum_calculation": "when_required",
@@ -295,11 +295,11 @@ def _config(settings: StoreSettings) -> Config:
         else {}
     )
     return Config(
-        # Given here, it is put together once; botocore's own is, anew, for each request.
+        # botocore would otherwise build its own for each request.
         user_agent=f"reelabel/{version('reelabel')}",
         connect_timeout=settings.connect_timeout_s,
         read_timeout=settings.read_timeout_s,
         retries={"total_max_attempts": settings.max_attempts, "mode": "standard"},
         max_pool_connections=_CONNECTIONS,
-        **elsewhere,
+        **compatibility,
     )

@@ -1,4 +1,4 @@
-"""What goes wrong on S3, in our own words."""
+"""Conversion of boto3's errors to our own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BROKEN_OFF = (IncompleteReadError, ResponseStreamingError)
 _NO_ANSWER = (NoConnectionError, HTTPClientError, ReadTimeoutError, *BROKEN_OFF)
 _RETRIED = {HTTPStatus.CONFLICT, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 _KEY_FAULT = "KMS."
-# The login is refused, whatever it asks for.
+# Codes that concern the login, not the object.
 _LOGIN_REFUSED = {
     *("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSecurity", "RequestTimeTooSkewed"),
     *("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "AccountProblem", "NotSignedUp"),
@@ -43,18 +43,18 @@ _LOGIN_REFUSED = {
 
 
 def status_code(error: ClientError) -> int:
-    """Give the HTTP status of a refusal."""
+    """Return the HTTP status of an error response."""
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def is_missing(error: ClientError) -> bool:
-    """Tell whether the object or its bucket is not there."""
+    """Return whether the object or its bucket does not exist."""
     return status_code(error) == HTTPStatus.NOT_FOUND
 
 
 @contextmanager
 def s3_errors(uri: str, endpoint_url: str | None, connect: Callable[[], Any]) -> Iterator[Any]:
-    """Yield a client, and turn what it raises into our errors."""
+    """Yield a client, and convert the errors that it raises to our own."""
     where = endpoint_url or "Amazon S3"
     try:
         yield connect()
@@ -66,12 +66,13 @@ def s3_errors(uri: str, endpoint_url: str | None, connect: Callable[[], Any]) ->
         ) from error
     except SSLError as error:
         raise ConfigurationError(
-            f"{where} is not who it should be, or speaks no TLS: {_first_line(error)}; "
-            "check store.endpoint_url, and store.ca_file for an authority of your own."
+            f"{where} failed TLS verification, or does not support TLS: {_first_line(error)}; "
+            "check store.endpoint_url, and for a private CA store.ca_file."
         ) from error
     except _NO_ANSWER as error:
         raise StoreUnavailableError(
-            f"{where} did not answer for {uri}: {_first_line(error)}; check that it runs and store.endpoint_url."
+            f"{where} did not respond for {uri}: {_first_line(error)}; "
+            "check store.endpoint_url, and that the server is running."
         ) from error
     except (BotoCoreError, ValueError) as error:
         raise ConfigurationError(
@@ -84,27 +85,29 @@ def _refusal(error: ClientError, uri: str, where: str) -> ReelabelError:
     if status == HTTPStatus.PRECONDITION_FAILED:
         return changed(uri)
     if code == "NoSuchKey":
-        return ObjectMissingError(f"No object stands at {uri}; check the bucket and the key.")
+        return ObjectMissingError(f"There is no object at {uri}; check the bucket and the key.")
     if status == HTTPStatus.NOT_FOUND:
-        return ConfigurationError(f"{where} has no bucket for {uri}; make it, or correct store.uri.")
+        return ConfigurationError(f"{where} has no bucket for {uri}; create it, or fix store.uri.")
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} or code.startswith(_KEY_FAULT):
         return _not_allowed(status, code, uri, where)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _RETRIED:
-        return StoreUnavailableError(f"{where} failed for {uri} ({code}, HTTP {status}) after all attempts; try again.")
+        return StoreUnavailableError(
+            f"{where} failed for {uri} ({code}, HTTP {status}) after all attempts; try again later."
+        )
     return ConfigurationError(
-        f"{where} does not take the request for {uri} ({code}, HTTP {status}); "
-        "check store.endpoint_url and store.region."
+        f"{where} rejects the request for {uri} ({code}, HTTP {status}); check store.endpoint_url and store.region."
     )
 
 
 def _not_allowed(status: int, code: str, uri: str, where: str) -> ConfigurationError:
     if code == "InvalidObjectState":
-        return ObjectRefusedError(f"{uri} is archived ({code}); restore it to a storage class that can be read.")
+        return ObjectRefusedError(f"{uri} is archived ({code}); restore it to a readable storage class.")
     if code.startswith(_KEY_FAULT):
         return ObjectRefusedError(f"{where} cannot use the encryption key of {uri} ({code}); check that key.")
     is_login = status == HTTPStatus.UNAUTHORIZED or code in _LOGIN_REFUSED
     return (ConfigurationError if is_login else ObjectRefusedError)(
-        f"{where} refuses {uri} ({code}); check store.access_key_id, store.secret_access_key and what they allow."
+        f"{where} denies access to {uri} ({code}); "
+        "check store.access_key_id and store.secret_access_key, and their permissions."
     )
 
 

@@ -1,4 +1,4 @@
-"""Many objects looked at by few requests: a listing's page tells of up to a thousand."""
+"""Metadata of many objects with few requests: one page of a listing holds up to a thousand."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from botocore.exceptions import ClientError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-# Fewer are looked at one by one: a server spends more on a page than on one object.
+# Fewer objects are requested one by one: a page costs a server more than an object.
 FEWEST = 8
 _LARGEST_PAGE = 1000
 
 
 def list_near(client: Any, bucket: str, keys: Iterable[str]) -> Iterator[dict[str, Any]]:  # noqa: ANN401
-    """Look at objects that stand close to each other, by their names, in the folders of a bucket.
+    """List objects that are close to each other by name, in the folders of a bucket.
 
     Args:
-        client: boto3's.
-        bucket: Where they stand.
-        keys: Their names.
+        client: A boto3 client.
+        bucket: The bucket.
+        keys: Keys of the objects.
 
     Yields:
-        The listing's entries of some of them: not of those that are missing, whose neighbours are others, or
-        that may be read and not listed.
+        The listing's entries of some of the objects. Omitted are objects that do not exist, that are far from
+        the others, or that may not be listed.
     """
     for folder, members in groupby(sorted(set(keys)), key=lambda key: key.rpartition("/")[0]):
         try:
             yield from _list_folder(client, bucket, folder and f"{folder}/", list(members))
         except ClientError:
-            return  # whoever looks at one of them hears what is wrong
+            return  # the request for a single object reports the error
 
 
 def _list_folder(client: Any, bucket: str, prefix: str, keys: Sequence[str]) -> Iterator[dict[str, Any]]:  # noqa: ANN401
-    left = list(keys)
-    while len(left) >= FEWEST:
+    remaining = list(keys)
+    while len(remaining) >= FEWEST:
         page = client.list_objects_v2(
             Bucket=bucket,
             Prefix=prefix,
             Delimiter="/",
-            StartAfter=left[0][:-1],  # the longest name that stands before it for certain
-            MaxKeys=min(_LARGEST_PAGE, 2 * len(left)),
+            StartAfter=remaining[0][:-1],  # the longest prefix that certainly sorts before the key
+            MaxKeys=min(_LARGEST_PAGE, 2 * len(remaining)),
         )
         entries = page.get("Contents", ())
-        wanted = set(left)
-        told = [entry for entry in entries if entry["Key"] in wanted]
-        yield from told
-        if len(told) < FEWEST or not page["IsTruncated"]:
+        wanted = set(remaining)
+        found = [entry for entry in entries if entry["Key"] in wanted]
+        yield from found
+        if len(found) < FEWEST or not page["IsTruncated"]:
             return
-        left = [key for key in left if key > entries[-1]["Key"]]
+        remaining = [key for key in remaining if key > entries[-1]["Key"]]

@@ -1,4 +1,4 @@
-"""Times as S3's answers have them."""
+"""Parsing of times in responses of S3."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from email.utils import parsedate_to_datetime
 
 from botocore.utils import parse_timestamp
 
-_FORMS = (datetime.fromisoformat, parsedate_to_datetime)  # of listings, and of headers
+_FORMS = (datetime.fromisoformat, parsedate_to_datetime)  # in listings, and in headers
 
 
 def parse_time(text: str) -> datetime:
-    """Read a time; botocore's own way guesses at its form, which takes most of what a page of a listing does."""
+    """Parse a time. botocore's parser guesses the format, which takes most of the time of parsing a listing."""
     for read in _FORMS:
         with suppress(ValueError):
             return read(text)

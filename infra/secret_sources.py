@@ -1,7 +1,7 @@
-"""Secrets that stand elsewhere than in the settings: in files, and in blocks of Prefect's.
+"""Secrets from files and from Prefect blocks.
 
-`REELABEL_DATABASE_URL_FILE` names a file with what `REELABEL_DATABASE_URL` would hold, and so for every secret. A
-secret of the form `prefect://NAME` is what Prefect's Secret block of that name holds.
+`REELABEL_DATABASE_URL_FILE` names a file with the value of `REELABEL_DATABASE_URL`; the same holds for every secret.
+A secret `prefect://NAME` is read from the Prefect Secret block of that name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TIMEOUT_S = 30
 
 
 def file_variables(model: type[BaseModel], *, prefix: str) -> dict[str, tuple[str, str]]:
-    """Map the variables that may name a secret's file to the secret's section and field."""
+    """Return the variables that can name a file, with the section and field of their secret."""
     return {
         f"{prefix}{section}_{field}{_FILE}".upper(): (section, field)
         for section, content in model.model_fields.items()
@@ -41,10 +41,10 @@ def file_variables(model: type[BaseModel], *, prefix: str) -> dict[str, tuple[st
 
 
 def read_files(variables: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
-    """Read the files that are named in the environment; gives their text by section and field.
+    """Read the files named in the environment, and return their content by section and field.
 
     Raises:
-        ConfigurationError: One cannot be read.
+        ConfigurationError: A file cannot be read.
     """
     found: dict[str, dict[str, str]] = {}
     for variable in variables.keys() & os.environ.keys():
@@ -52,17 +52,17 @@ def read_files(variables: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, 
         try:
             text = Path(os.environ[variable]).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no text"
-            raise ConfigurationError(f"{variable} names {os.environ[variable]}, but: {reason}.") from None
+            reason = error.strerror if isinstance(error, OSError) else "not a text file"
+            raise ConfigurationError(f"{variable}: cannot read {os.environ[variable]}: {reason}.") from None
         found.setdefault(section, {})[field] = text.rstrip("\r\n")
     return found
 
 
 def with_blocks(settings: Model, *, api_url: str | None, auth_string: SecretStr | None) -> Model:
-    """Put what Prefect's blocks hold in the place of their names.
+    """Replace references to Prefect blocks by their values.
 
     Raises:
-        ConfigurationError: No Prefect is set, it does not answer, or it has no such block.
+        ConfigurationError: Prefect is not configured, does not respond, or has no such block.
     """
     updates: dict[str, Any] = {}
     for section, content in settings:
@@ -82,30 +82,32 @@ def _named(section: BaseModel) -> Iterator[tuple[str, str]]:
 
 @cache
 def _load(setting: str, block: str, api_url: str | None, auth_string: SecretStr | None) -> SecretStr:
-    """Ask Prefect once in a process's life.
+    """Fetch a block from Prefect, once per process.
 
-    Not by its own client: that reads its environment as it is imported, and the settings are what fill it.
+    Prefect's client cannot be used: it reads its environment on import, before the settings can fill it.
     """
-    import httpx  # noqa: PLC0415 - most processes need none
+    import httpx  # noqa: PLC0415 - most processes do not need it
 
     api_url = api_url or os.environ.get("PREFECT_API_URL")
     if api_url is None:
-        raise ConfigurationError(f"{setting} is {_BLOCK}{block}, but no Prefect is set; set prefect.api_url.")
+        raise ConfigurationError(f"{setting} is {_BLOCK}{block}, but Prefect is not configured; set prefect.api_url.")
     url = f"{api_url.rstrip('/')}/block_types/slug/secret/block_documents/name/{quote(block, safe='')}"
     try:
-        answer = httpx.get(url, params={"include_secrets": "true"}, headers=_login(auth_string), timeout=_TIMEOUT_S)
-        if answer.status_code == httpx.codes.NOT_FOUND:
+        response = httpx.get(url, params={"include_secrets": "true"}, headers=_login(auth_string), timeout=_TIMEOUT_S)
+        if response.status_code == httpx.codes.NOT_FOUND:
             raise ConfigurationError(
-                f"{setting} is {_BLOCK}{block}, but Prefect has no block of the type Secret by that name; make one."
+                f"{setting} is {_BLOCK}{block}, but Prefect has no Secret block of that name; create it."
             )
-        return SecretStr(str(answer.raise_for_status().json()["data"]["value"]))
+        return SecretStr(str(response.raise_for_status().json()["data"]["value"]))
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError) as error:
-        reason = f"HTTP {answer.status_code}" if isinstance(error, httpx.HTTPStatusError) else str(error)
-        raise ConfigurationError(f"{setting} is {_BLOCK}{block}, but Prefect does not give it: {reason}.") from None
+        reason = f"HTTP {response.status_code}" if isinstance(error, httpx.HTTPStatusError) else str(error)
+        raise ConfigurationError(
+            f"{setting} is {_BLOCK}{block}, but the request to Prefect failed: {reason}."
+        ) from None
 
 
 def _login(auth_string: SecretStr | None) -> dict[str, str]:
-    """Log in as Prefect's own client would."""
+    """Return the same login headers as Prefect's client."""
     key = os.environ.get("PREFECT_API_KEY")
     return {"Authorization": f"Bearer {key}"} if key else login_headers(auth_string)
 

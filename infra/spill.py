@@ -1,4 +1,4 @@
-"""Rows that memory may not hold, in files of a folder, and taken up again part by part."""
+"""Rows that may not fit into memory, partitioned into files on disk."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PART = "part"
 
 
 class Spill:
-    """Rows by part, in one file each, in the order they came; a context manager while rows are added."""
+    """Rows in partitions, one file each, in insertion order. Use it as a context manager while adding rows."""
 
     def __init__(self, folder: Path, *, parts: int) -> None:
-        """Begin with no row.
+        """Create an empty spill.
 
         Args:
-            folder: An empty folder; whoever made it removes it.
-            parts: How many; the rows of one of them at a time must fit into memory.
+            folder: An empty folder, which the caller removes.
+            parts: Number of partitions; the rows of one must fit into memory.
         """
         self.parts = parts
         self._folder = folder
@@ -32,15 +32,15 @@ class Spill:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        """Give the spill itself."""
+        """Return the spill itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Close the files; from now on rows can be read."""
+        """Close the files, after which they can be read."""
         self._open.close()
 
     def add(self, frame: pl.DataFrame, part: pl.Expr) -> None:
-        """Add rows, each to the part whose number, from 0, an expression gives."""
+        """Add rows; the expression `part` computes the number of each row's partition, from 0."""
         if self.parts == 1:
             self._write(0, frame)
             return
@@ -49,7 +49,7 @@ class Spill:
             self._write(int(number), rows)
 
     def read(self, part: int) -> pl.DataFrame | None:
-        """Read one part's rows; None where it has none."""
+        """Return the rows of a partition; None if it is empty."""
         path = self._path(part)
         return pl.read_ipc_stream(path).rechunk() if path.exists() else None
 

@@ -1,4 +1,4 @@
-"""Where metrics go: to a Prometheus endpoint by setting, and by OTLP where OpenTelemetry's variables say so."""
+"""Export of metrics: a Prometheus endpoint if configured, and OTLP if OpenTelemetry's variables are set."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("reelabel")
 _OTLP_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
-# Several flow runs may share a machine; each one has an endpoint of its own.
+# Several flow runs can share a machine, each with its own endpoint.
 _PORTS = 10
 _starting = threading.Lock()
 _started: list[int | None] = []
 
 
 def start_metrics(settings: MetricsSettings) -> int | None:
-    """Send this process's metrics to where the settings say, from now on; a second call changes nothing.
+    """Start exporting the metrics of this process; further calls have no effect.
 
-    What was not sent yet is sent as the process ends.
+    Pending metrics are sent when the process exits.
 
     Returns:
-        The port of the Prometheus endpoint; None where there is none.
+        The port of the Prometheus endpoint; None if there is none.
     """
     with _starting:
         if not _started:
@@ -43,8 +43,8 @@ def start_metrics(settings: MetricsSettings) -> int | None:
 
 
 def _serve(settings: MetricsSettings) -> int | None:
-    """Open the endpoint at the first free port; a run is worth more than its metrics, and goes on without."""
-    from prometheus_client import start_http_server  # noqa: PLC0415 - only where it is wanted
+    """Open the endpoint on the first free port; if that fails, log a warning, because the run matters more."""
+    from prometheus_client import start_http_server  # noqa: PLC0415 - imported only if used
 
     assert settings.port is not None
     for port in range(settings.port, settings.port + _PORTS):
@@ -53,10 +53,10 @@ def _serve(settings: MetricsSettings) -> int | None:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 continue
-            _LOG.warning("No metrics at %s:%s: %s; correct metrics.host.", settings.host, port, error.strerror)
+            _LOG.warning("Cannot serve metrics at %s:%s: %s; fix metrics.host.", settings.host, port, error.strerror)
             return None
         return port
-    _LOG.warning("No metrics: ports %s to %s are all taken; set metrics.port.", settings.port, port)
+    _LOG.warning("Cannot serve metrics: ports %s to %s are in use; set metrics.port.", settings.port, port)
     return None
 
 

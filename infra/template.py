@@ -1,25 +1,27 @@
-"""The layout of a question: text with places in braces that are filled in."""
+"""Question templates: text with the placeholders {prompt} and {choices}."""
 
 from __future__ import annotations
 
 from string import Formatter
 
-_PLACES = {"prompt", "choices"}
+_PLACEHOLDERS = {"prompt", "choices"}
 
 
 def check_template(template: str) -> str:
-    """Make sure that a template can be filled; gives it back.
+    """Validate a template and return it.
 
     Raises:
-        ValueError: It has not exactly the places {prompt} and {choices}, one is to be converted or formatted, or
-            a brace stands alone; a clause without a full stop.
+        ValueError: It does not have exactly the placeholders {prompt} and {choices}, one has a conversion or a
+            format, or a brace is unbalanced. The message has no full stop.
     """
     try:
-        places = [(name, spec, turned) for _, name, spec, turned in Formatter().parse(template) if name is not None]
+        placeholders = [
+            (name, spec, conversion) for _, name, spec, conversion in Formatter().parse(template) if name is not None
+        ]
     except ValueError as error:
-        raise ValueError(f"it is no template ({error}); double the braces that are meant as such") from None
-    if {name for name, _, _ in places} != _PLACES:
-        raise ValueError("it must hold {prompt} and {choices} and no other place in braces")
-    if any(spec or turned for _, spec, turned in places):
-        raise ValueError("its places take nothing after ! or :; write {prompt} and {choices} as they are")
+        raise ValueError(f"not a valid template ({error}); double braces that are not placeholders") from None
+    if {name for name, _, _ in placeholders} != _PLACEHOLDERS:
+        raise ValueError("it must contain {prompt} and {choices}, and no other placeholder")
+    if any(spec or conversion for _, spec, conversion in placeholders):
+        raise ValueError("placeholders cannot have ! or :; write {prompt} and {choices}")
     return template

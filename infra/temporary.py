@@ -1,4 +1,4 @@
-"""Temporary folders and shared memory, and removing those of processes that were killed."""
+"""Temporary folders and shared memory, and cleaning up after processes that were killed."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# POSIX shared memory; files in it are their user's alone, and have names that nobody guesses.
+# POSIX shared memory; files in it are private to their user, and have unpredictable names.
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 _KINDS = ("jobs", "manifest")
 
 
 @contextmanager
 def temporary_folder(kind: str) -> Iterator[Path]:
-    """Have an empty folder, locked as long as this process uses it: the kernel frees the lock of whoever dies.
+    """Yield an empty folder that is locked while in use; the kernel releases the lock if the process dies.
 
     Args:
-        kind: What it holds, for its name: `jobs` or `manifest`.
+        kind: Its content, which becomes part of its name: `jobs` or `manifest`.
     """
     assert kind in _KINDS
     with TemporaryDirectory(prefix=f"reelabel-{kind}-") as name:
@@ -39,33 +39,33 @@ def temporary_folder(kind: str) -> Iterator[Path]:
 
 
 def remove_left_folders(*, older_than_s: float, dry_run: bool = False) -> int:
-    """Remove this user's temporary folders that nobody holds any more, on this machine; gives how many.
+    """Remove this user's unlocked temporary folders on this machine, and return their number.
 
     Args:
-        older_than_s: Seconds since the last change in a folder, below which it stays.
+        older_than_s: Keep folders changed less than this many seconds ago.
         dry_run: Count only.
     """
     before_s = time.time() - older_than_s
     folders = [folder for kind in _KINDS for folder in Path(gettempdir()).glob(f"reelabel-{kind}-*")]
     left = [folder for folder in folders if _is_left(folder, before_s)]
     for folder in left if not dry_run else []:
-        shutil.rmtree(folder, ignore_errors=True)  # another sweep may be at it
+        shutil.rmtree(folder, ignore_errors=True)  # another process may be removing it, too
     return len(left)
 
 
 def shared_name() -> str:
-    """Make up the name of a file in shared memory."""
+    """Return a new name for a file in shared memory."""
     return f"reelabel-{os.getpid()}-{secrets.token_hex(8)}"
 
 
 def remove_left_memory(*, older_than_s: float, dry_run: bool = False) -> int:
-    """Remove this user's files in shared memory that nobody came for, on this machine; gives how many.
+    """Remove this user's abandoned files in shared memory on this machine, and return their number.
 
-    Who receives one takes its name away within moments. Python's resource tracker does so for a process that was
-    killed, unless it was killed with it.
+    The receiver of a file unlinks it at once. If a process is killed, Python's resource tracker unlinks its files,
+    unless the tracker is killed as well.
 
     Args:
-        older_than_s: Seconds since it was written, below which it stays.
+        older_than_s: Keep files written less than this many seconds ago.
         dry_run: Count only.
     """
     before_s = time.time() - older_than_s
@@ -78,19 +78,19 @@ def remove_left_memory(*, older_than_s: float, dry_run: bool = False) -> int:
 def _is_old_file(path: Path, before_s: float) -> bool:
     try:
         facts = path.lstat()
-    except OSError:  # gone meanwhile
+    except OSError:  # removed in the meantime
         return False
     return stat.S_ISREG(facts.st_mode) and facts.st_uid == os.getuid() and facts.st_mtime < before_s
 
 
 def _is_left(folder: Path, before_s: float) -> bool:
-    """Whether a folder is ours, old, and held by no process."""
+    """Return whether a folder belongs to this user, is old, and is not locked."""
     try:
         facts = folder.lstat()
         if facts.st_uid != os.getuid() or facts.st_mtime >= before_s:
             return False
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # gone meanwhile, or no folder
+    except OSError:  # removed in the meantime, or not a folder
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

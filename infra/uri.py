@@ -1,4 +1,4 @@
-"""Schemes of URIs, and URIs as messages show them."""
+"""Schemes of URIs, and how URIs are shown in messages."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(data):")
 
 
 def scheme_of(uri: str) -> str | None:
-    """Name the scheme, as it is written; None for a plain path, which may hold a colon."""
+    """Return the scheme as written; None for a plain path, which may contain a colon."""
     found = _SCHEME.match(uri)
     return (found[1] or found[2]) if found else None
 
 
 def absolute_uri(uri: str) -> str:
-    """Make a local path hold from any working folder; a URI stays as it is.
+    """Make a local path absolute; return a URI unchanged.
 
-    A run's row keeps its manifest, and workers and later commands read it from elsewhere.
+    Manifests are stored with runs, and read by workers and later commands in other folders.
     """
-    return uri if scheme_of(uri) else os.path.abspath(Path(uri).expanduser())  # noqa: PTH100 - resolves .., not links
+    return uri if scheme_of(uri) else os.path.abspath(Path(uri).expanduser())  # noqa: PTH100 - resolves .. but not links
 
 
 def show_uri(uri: str) -> str:
-    """Shorten a URI for a message: no embedded bytes, and no user name, password or signed query."""
+    """Shorten a URI for a message, without embedded data, user name, password and query."""
     scheme = scheme_of(uri)
     if scheme == INLINE_SCHEME and len(uri) > _SHOWN_CHARACTERS:
         return f"{uri[:_SHOWN_CHARACTERS]}... ({len(uri):,} characters)"
@@ -36,7 +36,7 @@ def show_uri(uri: str) -> str:
         return uri
     try:
         parts = urlsplit(uri)
-    except ValueError:  # a host in brackets that is no address
+    except ValueError:  # the brackets contain no valid address
         return f"{uri[:_SHOWN_CHARACTERS]}..."
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "..." if parts.query else "", ""))

@@ -1,4 +1,4 @@
-"""Objects on the web: `https://host/path`, read and never written."""
+"""Objects on the web: `https://host/path`, read-only."""
 
 from __future__ import annotations
 
@@ -34,35 +34,35 @@ if TYPE_CHECKING:
     from infra.settings import WebSettings
     from infra.web_answer import Answer
 
-    # Opens the answer to a request for bytes from one position to another, or to the end.
+    # Requests the bytes from one position to another, or to the end, and opens the response.
     Ask = Callable[[int, int | None], AbstractContextManager[Answer]]
 
 _BACKOFF_S = 0.25
 _LONGEST_WAIT_S = 30
 # Most bytes read to learn the length of an object whose server does not send it.
 _MAX_UNSIZED_BYTES = 1024**3
-_making_connections = Lock()
+_connections_lock = Lock()
 _T = TypeVar("_T")
 
 
 class Web:
-    """Reads objects of any web server that the settings allow.
+    """Reads objects from the web servers that the settings allow.
 
-    Only GET is used: many servers refuse HEAD, and so does every address that is signed for GET.
-    Each answer says which version it is of, so that a replaced object is noticed before its first byte.
+    Only GET is used: many servers reject HEAD, as do all URLs that are signed for GET. Each response carries
+    the version of the object, so that a replaced object is detected before its first byte is read.
     """
 
     def __init__(self, settings: WebSettings) -> None:
-        """Keep `settings`; nothing is opened yet."""
+        """Store `settings`; no connection is opened yet."""
         self._settings = settings
 
     @property
     def patience_s(self) -> float:
-        """Seconds that one request may take, attempts and all, before it fails."""
+        """Most seconds that a request can take, including retries, before it fails."""
         return self._settings.total_timeout_s
 
     def stat(self, uri: str) -> ObjectInfo:
-        """Look at one object: by its first byte, or at all of it where the server tells no length or version."""
+        """Return the metadata of an object: from its first byte, or from all if there is no length or version."""
 
         def look(ask: Ask) -> ObjectInfo | None:
             with ask(0, 0) as answer:
@@ -73,13 +73,13 @@ class Web:
         return self._attempt(uri, look) or self._measure(uri)
 
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
-        """Read one object whole."""
+        """Read a whole object."""
         sink = io.BytesIO()
         self._copy(uri, sink, fingerprint=fingerprint, max_bytes=max_bytes)
         return sink.getvalue()
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
-        """Read a part of one object."""
+        """Read a range of an object."""
 
         def read_part(ask: Ask) -> bytes:
             with ask(start, start + size - 1) as answer:
@@ -88,7 +88,7 @@ class Web:
         return self._attempt(uri, read_part)
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
-        """Copy one object to `path`."""
+        """Download an object to `path`."""
         with partial_file(path) as file:
             return self._copy(uri, file, fingerprint=fingerprint, max_bytes=max_bytes).size_bytes
 
@@ -98,15 +98,15 @@ class Web:
     def _copy(self, uri: str, sink: BinaryIO | None, *, fingerprint: str | None, max_bytes: int | None) -> ObjectInfo:
         copy = WebCopy(uri, sink, fingerprint=fingerprint, max_bytes=max_bytes)
 
-        def go_on(ask: Ask) -> ObjectInfo:
+        def resume(ask: Ask) -> ObjectInfo:
             with ask(copy.next_byte, None) as answer:
                 copy.take(answer)
             return copy.info
 
-        return self._attempt(uri, go_on)
+        return self._attempt(uri, resume)
 
     def _attempt(self, uri: str, work: Callable[[Ask], _T]) -> _T:
-        """Do `work` until it succeeds, waiting longer each time, or as long as the server asks for."""
+        """Retry `work` until it succeeds, with growing pauses, or those that the server requests."""
         deadline = Deadline(show_uri(uri), time.monotonic() + self._settings.total_timeout_s)
         retries = Retry(
             total=self._settings.max_attempts - 1,
@@ -145,7 +145,7 @@ class Web:
 def _wait(retries: Retry, response: BaseHTTPResponse | None) -> None:
     try:
         retries.sleep(response)
-    except (InvalidHeader, ValueError, OverflowError):  # its Retry-After says nothing
+    except (InvalidHeader, ValueError, OverflowError):  # its Retry-After is invalid
         retries.sleep()
 
 
@@ -156,9 +156,9 @@ class _Connections:
 
 
 def _connections(settings: WebSettings) -> _Connections:
-    # The lock: of several threads that come first, one makes the pools. The process id: a fork
-    # must not share its parent's connections.
-    with _making_connections:
+    # The lock ensures that only one thread creates the pools. The process id is part of the key
+    # because a fork must not share its parent's connections.
+    with _connections_lock:
         return _connections_of(settings, os.getpid())
 
 
@@ -168,12 +168,14 @@ def _connections_of(settings: WebSettings, _pid: int) -> _Connections:
 
 
 def _take_part(answer: Answer, *, start: int, size: int, fingerprint: str) -> bytes:
-    if answer.start is None:  # behind the last byte; such an answer names no version, but the length
+    if answer.start is None:  # past the end: such a response has no version, but it has the length
         if fingerprint.startswith(f"http:{answer.size_bytes}:"):
             return b""
         raise changed(answer.uri)
     if answer.fingerprint is None or answer.start != start:
-        raise RangesIgnoredError(f"The server of {answer.uri} gives no parts of a version; download it whole.")
+        raise RangesIgnoredError(
+            f"The server of {answer.uri} does not support ranges of a version; download the whole object."
+        )
     if answer.fingerprint != fingerprint:
         raise changed(answer.uri)
     data = bytearray()
@@ -183,5 +185,5 @@ def _take_part(answer: Answer, *, start: int, size: int, fingerprint: str) -> by
             break
     expected = min(size, (answer.size_bytes or 0) - start)
     if len(data) < expected:
-        raise TryLaterError(f"{len(data):,} of {expected:,} bytes came")
+        raise TryLaterError(f"{len(data):,} of {expected:,} bytes received")
     return bytes(data[:size])

@@ -1,4 +1,4 @@
-"""One request over the web: redirects followed, the answer's status and version understood."""
+"""One web request: follow redirects, and interpret the status and headers of the response."""
 
 from __future__ import annotations
 
@@ -32,35 +32,36 @@ _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _MISSING = {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
 _WITH_CONTENT = {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE}
-_PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
-# Bytes as they are: a compressed transfer has no ranges, and could be a bomb.
+_RETRIED = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
+# No compression: ranges would not work, and the response could be a decompression bomb.
 _HEADERS = {"User-Agent": "Reelabel", "Accept": "*/*", "Accept-Encoding": "identity"}
-# Postgres stores no NUL. A header is Latin-1, so that no other one reads like these.
-_PICTURES = {code: 0x2400 + code for code in range(32)} | {0x7F: 0x2421}
+# Control characters become their Unicode pictures, because Postgres cannot store NUL. Headers are Latin-1, so
+# no other header maps to the same text.
+_CONTROL_PICTURES = {code: 0x2400 + code for code in range(32)} | {0x7F: 0x2421}
 
 
 class TryLaterError(Exception):
-    """This attempt failed, and another one may not.
+    """This attempt failed, but another one may succeed.
 
     Attributes:
-        response: What the server said, if it said something.
+        response: The response, if there was one.
     """
 
     def __init__(self, reason: str, response: BaseHTTPResponse | None = None) -> None:
-        """Keep the reason, which has no full stop."""
+        """Store the reason, which has no full stop."""
         super().__init__(reason)
         self.response = response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a server gives for an object.
+    """A successful response for an object.
 
     Attributes:
-        uri: What was asked for, as messages show it.
-        start: Position of the first byte that comes; None where none does.
-        size_bytes: Length of the whole object; None where the server does not say.
-        fingerprint: From its length and its ETag or time of change; None where one of them is not told.
+        uri: The requested URI, as shown in messages.
+        start: Position of the first byte in the body; None if the body is empty.
+        size_bytes: Size of the whole object; None if the server does not send it.
+        fingerprint: Made of the size, and the ETag or modification time; None if one of them is missing.
     """
 
     uri: str
@@ -70,13 +71,13 @@ class Answer:
     response: BaseHTTPResponse
 
     def chunks(self) -> Iterator[bytes]:
-        """Walk through the bytes.
+        """Yield the body in chunks.
 
         Raises:
-            TryLaterError: The connection broke, or the server fell silent.
+            TryLaterError: The connection broke or timed out.
             StoreUnavailableError: The deadline passed.
         """
-        with _passing_errors(self.uri):
+        with _converted_errors(self.uri):
             while chunk := self.response.read1(_CHUNK_BYTES, decode_content=False):
                 yield chunk
 
@@ -89,14 +90,14 @@ def answered(
     headers: dict[str, str],
     deadline: Deadline,
 ) -> Iterator[Answer]:
-    """Ask for an object and yield the answer; what is not read of it is not waited for.
+    """Request an object and yield the response. On exit, an unread rest is discarded without waiting for it.
 
     Raises:
         StoreUnavailableError: The deadline passed.
         TryLaterError: Another attempt may succeed.
         ObjectMissingError: There is no such object, or no such host.
-        ObjectChangedError: It is not the one that `headers` ask for.
-        VideoRefusedError: It may not be read, here or there, or the answer cannot be understood.
+        ObjectChangedError: The object does not match the conditions in `headers`.
+        VideoRefusedError: Access is denied by the settings or the server, or the response is invalid.
     """
     target = uri
     for _ in range(_MAX_REDIRECTS + 1):
@@ -104,7 +105,7 @@ def answered(
             location = response.get_redirect_location()
             if not location:
                 _check_status(response, show_uri(uri))
-                yield _understand(response, show_uri(uri))
+                yield _interpret(response, show_uri(uri))
                 return
         target = urljoin(target, location)
     raise VideoRefusedError(f"{show_uri(uri)} redirects more than {_MAX_REDIRECTS} times; check the address.")
@@ -116,10 +117,10 @@ def _response(
 ) -> Iterator[BaseHTTPResponse]:
     shown = show_uri(target)
     if (scheme_of(target) or "").lower() not in WEB_SCHEMES:
-        raise VideoRefusedError(f"{shown} is where a redirect leads; only http:// and https:// are followed.")
+        raise VideoRefusedError(f"A redirect leads to {shown}; only http:// and https:// are followed.")
     own = replace(deadline)
-    with _passing_errors(shown), own.holding():
-        # Redirects and retries are ours: urllib3 would read a redirect's body, however long, to its end.
+    with _converted_errors(shown), own.holding():
+        # Redirects and retries are handled here: urllib3 would read the whole body of a redirect, however long.
         response = pools.request(
             "GET",
             target,
@@ -132,7 +133,7 @@ def _response(
     try:
         yield response
     finally:
-        # The little that may be left is read, so that the connection can serve again, if it comes at once.
+        # Read a short rest if it arrives at once, so that the connection can be reused.
         if (response.length_remaining or _CHUNK_BYTES) <= _WORTH_READING_BYTES:
             own.at_s = min(own.at_s, time.monotonic() + _WORTH_WAITING_S)
             with suppress(StoreUnavailableError):
@@ -141,15 +142,15 @@ def _response(
 
 
 @contextmanager
-def _passing_errors(uri: str) -> Iterator[None]:
+def _converted_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except LocationValueError:
-        raise VideoRefusedError(f"{uri} is no address of the web; check it.") from None
+        raise VideoRefusedError(f"{uri} is not a valid web address; check it.") from None
     except SSLError as error:
         if not any(isinstance(cause, ssl.SSLCertVerificationError) for cause in (error.__cause__, *error.args)):
             raise TryLaterError(str(error)) from error
-        raise VideoRefusedError(f"{uri} has no valid certificate ({error}); check the address.") from None
+        raise VideoRefusedError(f"The certificate of {uri} is not valid ({error}); check the address.") from None
     except HTTPError as error:
         raise TryLaterError(f"{type(error).__name__}: {error}") from error
 
@@ -158,34 +159,40 @@ def _check_status(response: BaseHTTPResponse, uri: str) -> None:
     status = response.status
     if status in _WITH_CONTENT:
         return
-    if status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if status in _RETRIED or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise TryLaterError(f"HTTP {status}", response)
     raise _refusal(status, uri)
 
 
 def _refusal(status: int, uri: str) -> ReelabelError:
     if status in _MISSING:
-        return ObjectMissingError(f"No object stands at {uri} (HTTP {status}); check the address.")
+        return ObjectMissingError(f"There is no object at {uri} (HTTP {status}); check the address.")
     if status == HTTPStatus.PRECONDITION_FAILED:
         return changed(uri)
-    return VideoRefusedError(f"The server refuses {uri} (HTTP {status}); check that it may be read without a login.")
+    return VideoRefusedError(
+        f"The server denies access to {uri} (HTTP {status}); check that it can be read without a login."
+    )
 
 
-def _understand(response: BaseHTTPResponse, uri: str) -> Answer:
+def _interpret(response: BaseHTTPResponse, uri: str) -> Answer:
     headers = response.headers
     start: int | None = 0
     size_bytes = _number(headers.get("Content-Length"))
     if response.status != HTTPStatus.OK:
         found = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))
         if found is None:
-            raise VideoRefusedError(f"The server gives a part of {uri} without saying which; ask its owner.")
+            raise VideoRefusedError(
+                f"The server sends a range of {uri} without Content-Range; report this to its owner."
+            )
         start, size_bytes = _number(found[1]), _number(found[2])
     version = headers.get("ETag") or headers.get("Last-Modified")
     return Answer(
         uri=uri,
         start=start,
         size_bytes=size_bytes,
-        fingerprint=f"http:{size_bytes}:{version.translate(_PICTURES)}" if version and size_bytes is not None else None,
+        fingerprint=f"http:{size_bytes}:{version.translate(_CONTROL_PICTURES)}"
+        if version and size_bytes is not None
+        else None,
         response=response,
     )
 

@@ -1,4 +1,4 @@
-"""A whole object on its way over the web, over as many attempts as it takes."""
+"""Download of a whole object over several attempts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class WebCopy:
-    """Writes what comes, goes on where an attempt broke off, and ends with one version or none."""
+    """A download that resumes where an attempt broke off, and never mixes versions of the object."""
 
     def __init__(self, uri: str, sink: BinaryIO | None, *, fingerprint: str | None, max_bytes: int | None) -> None:
-        """Copy the object of `fingerprint` into `sink`, seekable and empty; None measures it alone."""
+        """Copy the object with `fingerprint` to `sink`, which is seekable and empty; if None, only measure it."""
         self._uri = uri
         self._sink = sink
         self._wanted = fingerprint
@@ -29,40 +29,40 @@ class WebCopy:
 
     @property
     def next_byte(self) -> int:
-        """Where the next attempt begins: at 0, if the version whose beginning is here has no name."""
+        """Position at which the next attempt begins; 0 if the version received so far is unknown."""
         return self.size_bytes if self._seen else 0
 
     @property
     def info(self) -> ObjectInfo:
-        """Describe what was copied, by its content where the server does not tell versions apart."""
+        """Metadata of the copied object; the fingerprint is a hash of the content if the server sends no version."""
         fingerprint = self._seen or f"http:{self.size_bytes}:sha256:{self._hash.hexdigest()}"
         return ObjectInfo(uri=self._uri, size_bytes=self.size_bytes, fingerprint=fingerprint)
 
     def take(self, answer: Answer) -> None:
-        """Write an answer to its end.
+        """Write the body of a response.
 
         Raises:
-            TryLaterError: It broke off.
-            ObjectChangedError: It is of another version.
-            ObjectTooLargeError: It is longer than allowed, whatever its header says.
+            TryLaterError: The body is incomplete.
+            ObjectChangedError: It belongs to another version.
+            ObjectTooLargeError: It exceeds the limit, whatever its header says.
         """
         self._begin(answer)
         if answer.start is not None:
             for chunk in answer.chunks():
                 self._add(chunk)
         if answer.size_bytes not in {None, self.size_bytes}:
-            raise TryLaterError(f"{self.size_bytes:,} of {answer.size_bytes:,} bytes came")
+            raise TryLaterError(f"{self.size_bytes:,} of {answer.size_bytes:,} bytes received")
         self.info.require(fingerprint=self._wanted, max_bytes=self._max_bytes)
 
     def _begin(self, answer: Answer) -> None:
-        goes_on = self.size_bytes > 0 and answer.start != 0
-        if goes_on and (answer.start, answer.fingerprint) != (self.size_bytes, self._seen):
+        is_resumed = self.size_bytes > 0 and answer.start != 0
+        if is_resumed and (answer.start, answer.fingerprint) != (self.size_bytes, self._seen):
             raise changed(self._uri)
         if self._wanted and answer.fingerprint and answer.fingerprint != self._wanted:
             raise changed(self._uri)
         self._check_size(answer.size_bytes or 0)
         self._seen = answer.fingerprint
-        if not goes_on:
+        if not is_resumed:
             self._restart()
 
     def _restart(self) -> None:

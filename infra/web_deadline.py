@@ -1,4 +1,4 @@
-"""The moment by which a request over the web must have ended, however steadily its bytes come."""
+"""Deadlines of web requests, which hold even if data keeps arriving."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Deadline:
-    """When all that is done for an object must have ended.
+    """The time by which all requests for an object must have ended.
 
     Attributes:
-        uri: The object, as messages show it.
-        at_s: By `time.monotonic`.
+        uri: The object, as shown in messages.
+        at_s: Time of the deadline, by `time.monotonic`.
     """
 
     uri: str
     at_s: float
 
     def left_s(self) -> float:
-        """Give the seconds that are left, always more than 0.
+        """Return the seconds left, which are more than 0.
 
         Raises:
-            StoreUnavailableError: None are.
+            StoreUnavailableError: The deadline has passed.
         """
         left_s = self.at_s - time.monotonic()
         if left_s <= 0:
@@ -44,7 +44,7 @@ class Deadline:
 
     @contextmanager
     def holding(self) -> Iterator[None]:
-        """Make it that of the requests that begin in this thread."""
+        """Apply the deadline to requests that this thread begins."""
         token = _of_requests.set(self)
         try:
             yield
@@ -52,26 +52,26 @@ class Deadline:
             _of_requests.reset(token)
 
 
-# urllib3 hands nothing of ours down to a connection and its answer.
+# urllib3 has no way to pass an object to a connection and its response.
 _of_requests: ContextVar[Deadline] = ContextVar("deadline")
 
 
 def deadline_of_request() -> Deadline:
-    """Give the deadline of the request that this thread makes now."""
+    """Return the deadline of this thread's current request."""
     return _of_requests.get()
 
 
 class DatedResponse(HTTPResponse):
-    """An answer of which every byte, of its header, too, comes before the deadline of its request."""
+    """A response whose header and body are read under the deadline of its request."""
 
     def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - http.client's own
-        """Read from `sock`, as it is set up."""
+        """Read from `sock` under the current deadline."""
         super().__init__(sock, *arguments, **named)
         self.fp = io.BufferedReader(_DatedReader(self.fp.detach(), sock, deadline_of_request()))
 
 
 class _DatedReader(io.RawIOBase):
-    """Waits for no byte longer than what is left: a socket's own timeout begins anew with each."""
+    """Limits each read to the time left, because a socket's timeout starts again with each read."""
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, deadline: Deadline) -> None:
         self._raw = raw
@@ -87,7 +87,7 @@ class _DatedReader(io.RawIOBase):
         try:
             return self._raw.readinto(buffer)
         except TimeoutError:
-            self._deadline.left_s()  # where none is left, that is the reason
+            self._deadline.left_s()  # report a passed deadline rather than a timeout
             raise
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Which hosts and addresses of the web may be read.
+"""Control of which hosts and addresses can be read over the web.
 
-A name is resolved once, every address it gives is checked, and the connection goes to one of those
-very addresses: no second look-up could give another one (DNS rebinding). It happens where a
-connection is made, so that a redirect is checked like a first request. TLS still verifies the name.
+A host name is resolved once, all its addresses are checked, and the connection is made to one of them: there is no
+second look-up that could return another address (DNS rebinding). The check is part of connecting, so redirects are
+checked like first requests. TLS still verifies the host name.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from infra.web_deadline import DatedResponse, deadline_of_request
 if TYPE_CHECKING:
     from infra.settings import WebSettings
 
-_SPECIAL = IPv4Network("192.0.0.0/24")  # RFC 6890; not every Python calls all of it private
+_SPECIAL = IPv4Network("192.0.0.0/24")  # RFC 6890; not all versions of Python treat all of it as private
 _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """The user's word on what may be read.
+    """The hosts and addresses that the settings allow.
 
     Attributes:
-        allow_hosts: Names, or patterns such as `*.example.com`; empty allows all.
-        allow_networks: Networks off the public internet that may be read.
-        allow_private: Allow every address off the public internet.
+        allow_hosts: Names, or patterns such as `*.example.com`; if empty, all are allowed.
+        allow_networks: Networks allowed in addition to the public internet.
+        allow_private: Allow all addresses that are not public.
     """
 
     allow_hosts: tuple[str, ...]
@@ -43,22 +43,22 @@ class Guard:
     allow_private: bool
 
     def addresses(self, host: str, port: int) -> list[str]:
-        """Resolve a name to addresses that may be connected to.
+        """Resolve a host name, and check its addresses.
 
         Raises:
-            VideoRefusedError: The host is not allowed, or one of its addresses is not.
-            ObjectMissingError: No such host is known.
-            OSError: The name service does not answer.
+            VideoRefusedError: The host or one of its addresses is not allowed.
+            ObjectMissingError: The host does not exist.
+            OSError: The name service does not respond.
         """
         name = host.lower().rstrip(".")
         if self.allow_hosts and not any(fnmatchcase(name, pattern.lower()) for pattern in self.allow_hosts):
-            raise VideoRefusedError(f"{host} is not one of web.allow_hosts; add it there if it may be read.")
+            raise VideoRefusedError(f"{host} is not in web.allow_hosts; add it to allow it.")
         found = _resolve(host, port)
         refused = [address for address in found if not self._allows(address)]
         if refused:
             raise VideoRefusedError(
                 f"{host} is at {refused[0]}, not on the public internet; "
-                "add its network to web.allow_networks if it may be read."
+                "add its network to web.allow_networks to allow it."
             )
         return found
 
@@ -68,14 +68,14 @@ class Guard:
 
 
 def is_public(address: str) -> bool:
-    """Tell whether an address belongs to the public internet, also the one that it may carry inside."""
+    """Return whether an address is public; of an IPv6 address that embeds an IPv4 address, the latter counts."""
     ip = _unwrapped(ip_address(address))
     is_site_local = isinstance(ip, IPv6Address) and ip.is_site_local
     return ip.is_global and not (ip.is_multicast or ip.is_reserved or is_site_local or ip in _SPECIAL)
 
 
 def guarded_pools(settings: WebSettings) -> PoolManager:
-    """Make connection pools whose every connection is guarded; proxies of the environment are not used."""
+    """Create connection pools that check every connection; proxies from the environment are not used."""
     guard = Guard(
         allow_hosts=settings.allow_hosts,
         allow_networks=settings.allow_networks,
@@ -126,22 +126,22 @@ def _connect_to(address: str, connection: HTTPConnection) -> socket.socket:
             socket_options=connection.socket_options,
         )
     except TimeoutError:
-        deadline.left_s()  # where none is left, that is the reason
+        deadline.left_s()  # report a passed deadline rather than a timeout
         raise
-    connected.settimeout(min(timeout_s, deadline.left_s()))  # for a handshake
+    connected.settimeout(min(timeout_s, deadline.left_s()))  # for the TLS handshake
     return connected
 
 
 def _resolve(host: str, port: int) -> list[str]:
-    """Give a name's addresses, each once; all ways to write a number (`127.1`, `0x7f000001`) are resolved too."""
+    """Return the distinct addresses of a host name, which may be a number in any form (`127.1`, `0x7f000001`)."""
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         if error.errno not in {socket.EAI_NONAME, socket.EAI_NODATA}:
             raise
-        raise ObjectMissingError(f"No host is known as {host}; check the address.") from None
+        raise ObjectMissingError(f"The host {host} does not exist; check the address.") from None
     except UnicodeError:
-        raise VideoRefusedError(f"{host} cannot be the name of a host; check the address.") from None
+        raise VideoRefusedError(f"{host} is not a valid host name; check the address.") from None
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 

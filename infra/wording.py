@@ -1,6 +1,6 @@
-"""Words for people."""
+"""Wording of messages."""
 
 
 def counted(count: int, noun: str) -> str:
-    """Write a number with its noun: 1 job, 2 jobs."""
+    """Return a number with its noun: 1 job, 2 jobs."""
     return f"{count:,} {noun if count == 1 else noun + 's'}"

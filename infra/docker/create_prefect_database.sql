@@ -1,2 +1,2 @@
--- Prefect keeps its own tables apart from ours. Run once, by Postgres, when its folder is empty.
+-- A separate database for Prefect. Postgres runs this once, when its data folder is empty.
 CREATE DATABASE prefect;

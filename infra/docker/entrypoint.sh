@@ -1,6 +1,6 @@
 #!/bin/sh
-# Reads secrets from files, for programs that take them from the environment alone: where NAME_FILE names a
-# file, NAME becomes what is in it. Then runs the command.
+# Reads secrets from files for programs that only support environment variables: if NAME_FILE is set, NAME is set to
+# the content of that file. Then runs the command.
 set -eu
 
 for name in PREFECT_API_AUTH_STRING PREFECT_SERVER_API_AUTH_STRING PREFECT_API_DATABASE_CONNECTION_URL \
@@ -9,7 +9,7 @@ for name in PREFECT_API_AUTH_STRING PREFECT_SERVER_API_AUTH_STRING PREFECT_API_D
   eval "file=\${${name}_FILE-}"
   [ -n "$file" ] || continue
   if [ ! -r "$file" ]; then
-    echo "${name}_FILE names $file, which cannot be read; mount it, readable by user $(id -u)." >&2
+    echo "${name}_FILE: cannot read $file; mount it readable by user $(id -u)." >&2
     exit 2
   fi
   export "$name=$(cat "$file")"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the passwords that compose.yaml reads, in the folder `secrets` or the one given; what stands is kept.
-# Containers read the files as a user of their own, so the folder is what keeps others out.
+# Generates the passwords that compose.yaml reads, in the folder `secrets` or the one given; existing files are kept.
+# Containers read the files as another user, so access is restricted by the folder, not by the files.
 set -eu
 
 folder=${1:-secrets}

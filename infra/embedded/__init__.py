@@ -1,4 +1,4 @@
-"""Postgres, S3, Prefect and a worker of our own, for machines that have none."""
+"""Embedded services: Postgres, S3, Prefect and a worker, for machines that have none."""
 
 from infra.embedded.addresses import attached, needed
 from infra.embedded.environment import export

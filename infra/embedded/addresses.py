@@ -1,4 +1,4 @@
-"""Settings with the addresses of our own services filled in, where the user has set none."""
+"""Fill the addresses of the embedded services into settings that have none."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def needed(settings: Settings, wanted: frozenset[ServiceName]) -> frozenset[ServiceName]:
-    """Say which of the wanted services are ours to start.
+    """Return which of the wanted services must be embedded.
 
-    Left out is what the user has; flows scheduled by their Prefect run on their workers. Ours
-    needs our Postgres, wherever the results go.
+    Services that the user has configured are omitted. Flows scheduled by the user's Prefect run on the user's
+    workers. The embedded Prefect needs the embedded Postgres, wherever results are stored.
     """
     replaced = set()
     if settings.database.url is not None:
@@ -28,12 +28,12 @@ def needed(settings: Settings, wanted: frozenset[ServiceName]) -> frozenset[Serv
         replaced.add(ServiceName.S3)
     if settings.prefect.api_url is not None:
         replaced |= {ServiceName.PREFECT, ServiceName.WORKER}
-    ours = wanted - replaced
-    return ours | {ServiceName.POSTGRES} if ServiceName.PREFECT in ours else ours
+    embedded = wanted - replaced
+    return embedded | {ServiceName.POSTGRES} if ServiceName.PREFECT in embedded else embedded
 
 
 def attached(settings: Settings) -> Settings:
-    """Fill in the addresses of those services that run; starts none, and makes no folder."""
+    """Fill in the addresses of running services; start none, and create no folder."""
     if not settings.home.exists():
         return settings
     home = Home(settings.home)
@@ -43,7 +43,7 @@ def attached(settings: Settings) -> Settings:
 
 
 def filled(settings: Settings, home: Home, ports: Mapping[ServiceName, int]) -> Settings:
-    """Fill in the addresses of services by their ports on 127.0.0.1."""
+    """Fill in the addresses of services, given their ports on 127.0.0.1."""
     updates: dict[str, object] = {"home": home.path}
     if ServiceName.POSTGRES in ports and settings.database.url is None:
         updates["database"] = Postgres(home).database(ports[ServiceName.POSTGRES], settings.database)

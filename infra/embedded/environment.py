@@ -1,4 +1,4 @@
-"""Settings as environment variables, for processes that must see the same ones."""
+"""Settings as environment variables, for other processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _PREFIX = "REELABEL_"
-# Prefect takes any item of its logging configuration from the environment.
+# Prefect reads every item of its logging configuration from the environment.
 _JSON_LINES = {
     "PREFECT_LOGGING_FORMATTERS_JSON_CLASS": "infra.json_lines.JsonLines",
     "PREFECT_LOGGING_HANDLERS_CONSOLE_FORMATTER": "json",
@@ -26,9 +26,9 @@ _JSON_LINES = {
 
 
 def export(settings: Settings) -> dict[str, str]:
-    """Write down every setting that is set, so that a process elsewhere needs no settings file.
+    """Return all settings as environment variables, so that a process elsewhere needs no settings file.
 
-    The values hold passwords: they belong into an environment, never into a log.
+    The values include passwords: pass them in an environment, and never log them.
     """
     variables = {
         _PREFIX + name.upper(): value for section, content in settings for name, value in _flattened(section, content)

@@ -1,4 +1,4 @@
-"""The folder of the embedded services: their data, passwords, logs, records and locks."""
+"""The folder of the embedded services, with their data, passwords, logs, records and locks."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Record:
     """A service that was started.
 
     Attributes:
-        process: Who it is; a later process with the same id is another.
-        port: Where it listens on 127.0.0.1; 0 if nowhere.
-        label: What tells this start from another one of the same service.
-        leaves_behind: Files to remove after its end.
+        process: Its process, distinguished from later ones with the same id.
+        port: Its port on 127.0.0.1; 0 if it does not listen.
+        label: Identifies its configuration; see `Service.label`.
+        leaves_behind: Files to remove after it has ended.
     """
 
     process: Identity
@@ -45,48 +45,48 @@ class Record:
 
 
 class Home:
-    """Paths below one folder; where it is made here, only its owner can enter it."""
+    """The paths below the folder, which is created accessible to its owner only."""
 
     def __init__(self, path: Path) -> None:
-        """Make the folder, or take the one that stands there.
+        """Create the folder if it does not exist.
 
         Raises:
-            ConfigurationError: It cannot be made, or belongs to somebody else, or this is not Linux.
+            ConfigurationError: The folder cannot be created or used, or this is not Linux.
         """
         if not is_supported():
-            raise ConfigurationError("Reelabel runs on Linux alone: it tells its processes apart by /proc.")
+            raise ConfigurationError("Reelabel runs on Linux only: it needs /proc to identify its processes.")
         self.path = path.resolve()
         try:
             for folder in (self.path, self.path / "logs", self.path / "run"):
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise ConfigurationError(
-                f"The folder {self.path} cannot be made or used ({error.strerror}); set home to one that is yours."
+                f"The folder {self.path} cannot be created or used ({error.strerror}); set home to a folder of yours."
             ) from error
 
     def folder(self, service: ServiceName) -> Path:
-        """Make and name the folder of a service's data."""
+        """Return the data folder of a service, which is created if needed."""
         folder = self.path / service
         folder.mkdir(exist_ok=True, mode=0o700)
         return folder
 
     def log(self, service: ServiceName) -> Path:
-        """Name a service's log."""
+        """Return the path of a service's log."""
         return self.path / "logs" / f"{service}.log"
 
     def secret(self, name: str, *, prefix: str = "") -> str:
-        """Read a password, made when it is first asked for, with what it shall begin with."""
+        """Return a password, which is generated on first use and begins with `prefix`."""
         path = self.secret_path(name)
         if not path.exists():
             _write_privately(path, prefix + secrets.token_hex(20))
         return path.read_text()
 
     def secret_path(self, name: str) -> Path:
-        """Name the file of a password."""
+        """Return the path of a password file."""
         return self.path / f"{name}.secret"
 
     def record(self, service: ServiceName) -> Record | None:
-        """Read who was started last; None if nobody, or if the record is damaged."""
+        """Return the record of a service's last start; None if there is none, or it is damaged."""
         try:
             fields = json.loads(self._record_path(service).read_text())
             return Record(**{**fields, "process": Identity(**fields["process"])})
@@ -94,7 +94,7 @@ class Home:
             return None
 
     def write_record(self, service: ServiceName, record: Record) -> None:
-        """Write who was started."""
+        """Record the start of a service."""
         _write_privately(self._record_path(service), json.dumps(asdict(record)))
 
     @property
@@ -112,7 +112,7 @@ class Home:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Hold the lock under which services are started and stopped."""
+        """Hold the lock for starting and stopping services."""
         with (self.path / "start.lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:
@@ -122,7 +122,7 @@ class Home:
 
     @property
     def in_use_lock(self) -> Path:
-        """Name the file that every command holds a shared lock on while it needs the services."""
+        """The file on which every command holds a shared lock while it uses the services."""
         return self.path / "in-use.lock"
 
     @property
@@ -134,8 +134,8 @@ class Home:
 
 
 def _write_privately(path: Path, text: str) -> None:
-    """Replace a file by one that only its owner reads; nobody ever sees half of it."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    beside.touch(mode=0o600, exist_ok=False)
-    beside.write_text(text)
-    beside.replace(path)
+    """Write a file atomically, readable by its owner only."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary.touch(mode=0o600, exist_ok=False)
+    temporary.write_text(text)
+    temporary.replace(path)

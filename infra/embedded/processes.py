@@ -1,4 +1,4 @@
-"""Processes that outlive the one that starts them: start, recognise, end."""
+"""Processes that outlive their parent: start, identify and end them."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _KILL_WAIT_S = 10.0
 _KILL_ROUNDS = 3
 _ZOMBIE = "Z"
 _NOBODY = ("", -1)
-# Children inherit it, so that what a service started is found even after the service has died.
+# Inherited by child processes, so that those of a service are found even after it has died.
 _MARKER = "EMBEDDED_SERVICE_OF_REELABEL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """One process, never mistaken for a later one with the same id.
+    """A process, distinguished from later ones with the same id.
 
     Attributes:
         pid: The process id.
-        start_ticks: When it started, in clock ticks since the machine did.
+        start_ticks: Its start time, in clock ticks since boot.
     """
 
     pid: int
     start_ticks: int
 
     def is_alive(self) -> bool:
-        """Tell whether it still runs; a zombie does not, and is laid to rest if it was our child."""
+        """Return whether the process is running. A zombie is not, and is reaped if it is our child."""
         state, start_ticks = _look_at(self.pid)
         if start_ticks != self.start_ticks:
             return False
@@ -48,7 +48,7 @@ class Identity:
         return state != _ZOMBIE
 
     def is_ending(self) -> bool:
-        """Tell whether it is dead, or killed and about to be: a process does not go at once."""
+        """Return whether the process is dead or has a pending SIGKILL, which takes a moment."""
         try:
             status = (_PROC / str(self.pid) / "status").read_text()
         except OSError:
@@ -59,21 +59,21 @@ class Identity:
 
 
 def is_supported() -> bool:
-    """Tell whether this system shows its processes as Linux does."""
+    """Return whether this system has Linux's /proc."""
     return (_PROC / "self" / "stat").exists()
 
 
 def spawn(command: Sequence[str], *, environment: Mapping[str, str], log: Path, marker: str) -> Identity:
-    """Start a process in a session of its own, out of reach of the terminal's Ctrl-C.
+    """Start a process in its own session, so that Ctrl-C in the terminal does not reach it.
 
     Args:
         command: An absolute path and its arguments.
         environment: All variables of the process.
-        log: Where its output goes; made anew.
-        marker: What `end_marked` finds it and its descendants by.
+        log: The file for its output, which is replaced.
+        marker: Identifies it and its descendants for `end_marked`.
 
     Raises:
-        OSError: The file cannot be run.
+        OSError: The command cannot be executed.
     """
     log.unlink(missing_ok=True)
     pid = os.posix_spawn(
@@ -93,7 +93,7 @@ def spawn(command: Sequence[str], *, environment: Mapping[str, str], log: Path, 
 
 
 def end(process: Identity, *, stop_signal: signal.Signals, grace_s: float) -> None:
-    """Ask a process to stop and wait for it, then force it."""
+    """Send a process `stop_signal`, and kill it if it does not end within `grace_s`."""
     for number, wait_s in ((stop_signal, grace_s), (signal.SIGKILL, _KILL_WAIT_S)):
         if not process.is_alive():
             return
@@ -103,8 +103,8 @@ def end(process: Identity, *, stop_signal: signal.Signals, grace_s: float) -> No
 
 
 def end_marked(marker: str) -> None:
-    """Kill every process that carries `marker`: what a service left behind, or what was never recorded."""
-    # A process that forks while it is looked for shows up in the next round.
+    """Kill all processes with `marker`: remains of a service, and processes that were never recorded."""
+    # Children forked during the search are found in the next round.
     for _ in range(_KILL_ROUNDS):
         marked = list(_marked(marker))
         for process in marked:
@@ -114,7 +114,7 @@ def end_marked(marker: str) -> None:
 
 
 def free_port(preferred: int = 0) -> int:
-    """Find a free port of 127.0.0.1, `preferred` if that is one."""
+    """Return a free port on 127.0.0.1, `preferred` if it is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -126,12 +126,12 @@ def free_port(preferred: int = 0) -> int:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ignore SIGINT and SIGTERM, so that a second Ctrl-C does not cut the cleaning up short."""
-    # Only the main thread is ever interrupted, and only it may change that.
+    """Ignore SIGINT and SIGTERM, so that a second Ctrl-C does not interrupt cleanup."""
+    # Only the main thread receives signals, and only it can set handlers.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # A handler, unlike SIG_IGN, is not inherited by processes started meanwhile.
+    # Unlike SIG_IGN, a handler is not inherited by new processes.
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -147,12 +147,12 @@ def _wait_for_end(processes: list[Identity], timeout_s: float) -> None:
 
 
 def _look_at(pid: int) -> tuple[str, int]:
-    """Read a process's state letter and when it started."""
+    """Return the state letter and the start time of a process."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text()
     except OSError:
         return _NOBODY
-    # The name stands in parentheses and may hold anything, parentheses and blanks too.
+    # The name is in parentheses, and can itself contain parentheses and spaces.
     state, *fields = stat.rpartition(")")[2].split()
     return state, int(fields[18])
 

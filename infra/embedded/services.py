@@ -1,7 +1,7 @@
-"""The life of the embedded services: shared by all commands, stopped by the last one.
+"""Lifecycle of the embedded services, which are shared by all commands and stopped by the last one.
 
-Every command holds a shared lock while it works. Who leaves and gets that lock for itself alone
-is the last, and stops what runs, unless the services are kept.
+Every command holds a shared lock while it works. On exit it tries to make the lock exclusive; if that succeeds, it is
+the last one, and stops the services unless they are kept.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _STOP_SIGNALS = {service.name: service.stop_signal for service in (Postgres, S3S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceStatus:
-    """How one service stands.
+    """The status of a service.
 
     Attributes:
-        name: Which one.
-        pid: Its process; None if it does not run.
-        address: host:port where it listens; None if nowhere.
-        log: Where its output goes.
+        name: The service.
+        pid: Its process id; None if it is not running.
+        address: Its host:port; None if it does not listen.
+        log: The path of its log.
     """
 
     name: ServiceName
@@ -53,18 +53,18 @@ class ServiceStatus:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process lives."""
+        """Whether its process is running."""
         return self.pid is not None
 
 
 def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
-    """Start the wanted services that the user has not replaced by their own.
+    """Start the wanted services, except those that the user has configured.
 
-    Safe to call again: what runs is left alone. If it fails or is interrupted, what it started is
-    ended; services that ran before go on.
+    Safe to call again: running services are left alone. On failure or interruption, the services it has started
+    are stopped; those that were running before are not.
 
     Returns:
-        The settings, with the addresses, names and passwords of what was started filled in.
+        The settings, with the addresses and passwords of the services filled in.
 
     Raises:
         ConfigurationError: A service is not installed or does not start.
@@ -82,15 +82,15 @@ def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
 
 
 def stop(home: Path) -> None:
-    """Stop all services of a home folder, kept ones too."""
-    place = Home(home)
-    with uninterrupted(), place.starting():
-        place.release()
-        _end(place, set(ServiceName))
+    """Stop all services of a home folder, even if they are kept."""
+    folder = Home(home)
+    with uninterrupted(), folder.starting():
+        folder.release()
+        _end(folder, set(ServiceName))
 
 
 def in_use(home: Path) -> bool:
-    """Whether any command is working with the services of a home folder."""
+    """Return whether a command is using the services of a home folder."""
     with Home(home).in_use_lock.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -100,35 +100,35 @@ def in_use(home: Path) -> bool:
 
 
 def is_kept(home: Path) -> bool:
-    """Whether the services of a home folder outlive the commands that use them."""
+    """Return whether the services of a home folder outlive the commands that use them."""
     return Home(home).is_kept
 
 
 def status(home: Path) -> list[ServiceStatus]:
-    """Look at every service of a home folder."""
-    place = Home(home)
-    return [_status_of(place, name) for name in ServiceName]
+    """Return the status of every service of a home folder."""
+    folder = Home(home)
+    return [_status_of(folder, name) for name in ServiceName]
 
 
 @contextmanager
 def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = False) -> Iterator[Settings]:
-    """Have the wanted services run while the caller works.
+    """Run the wanted services while the caller works.
 
-    Ctrl-C and SIGTERM, at any moment, leave no process behind. Call it from the main thread.
+    Ctrl-C and SIGTERM leave no process behind, whenever they arrive. Call it from the main thread.
 
     Args:
-        settings: The user's.
-        wanted: The services that the work needs; those that the user has set addresses for are left out.
-        keep: Leave the services running, for later commands, until `stop`.
+        settings: The user's settings.
+        wanted: The services that are needed; those that the user has configured are not started.
+        keep: Leave the services running for later commands, until `stop`.
 
     Yields:
-        What `start` returns.
+        The settings returned by `start`.
 
     Raises:
         ConfigurationError: A service is not installed or does not start.
     """
     use = _Use(Home(settings.home))
-    # Should an interrupt hit the very moment between two lines here, the exit still cleans up.
+    # Cleans up even if an interrupt arrives between two of these lines.
     atexit.register(use.end)
     try:
         with _termination_raises():
@@ -143,7 +143,7 @@ def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = 
 
 
 class _Use:
-    """One command's share in the services."""
+    """A command's use of the services."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -154,7 +154,7 @@ class _Use:
         fcntl.flock(self._file, fcntl.LOCK_SH)
 
     def end(self) -> None:
-        """Give up the share; whoever is the last stops the services. A second call does nothing."""
+        """Release the lock, and stop the services if this is the last command. A second call does nothing."""
         if self._file.closed or os.getpid() != self._owner:
             return
         with uninterrupted(), self._file:
@@ -164,13 +164,13 @@ class _Use:
                 return
             if not self.home.is_kept:
                 stop(self.home.path)
-            # A process that this one forked may still hold the file open, and with it the lock.
+            # A forked process may still hold the file open, and with it the lock.
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
 
 @contextmanager
 def _termination_raises() -> Iterator[None]:
-    """Let SIGTERM end the command as Ctrl-C does, by an exception that unwinds it."""
+    """Make SIGTERM raise SystemExit, so that it unwinds the command as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -186,7 +186,7 @@ def _termination_raises() -> Iterator[None]:
 
 
 def _start_all(settings: Settings, home: Home, ours: frozenset[ServiceName], cancelled: threading.Event) -> Settings:
-    """Start Postgres, then the servers, of which Prefect keeps its data there, then the worker, who must know all."""
+    """Start Postgres, then the servers (Prefect stores its data in Postgres), then the worker, which uses them all."""
     ports: dict[ServiceName, int] = {}
     stages: list[list[Service]] = [[Postgres(home)], [S3Server(home), PrefectServer(home)]]
     for stage in stages:
@@ -205,7 +205,7 @@ def _start_together(services: list[Service], home: Home, cancelled: threading.Ev
         try:
             return {name: future.result() for name, future in futures.items()}
         except BaseException:
-            # The pool waits for its threads as it closes: none may start a process after that.
+            # Wait for the threads, so that none starts a process after this.
             with uninterrupted():
                 cancelled.set()
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -213,7 +213,7 @@ def _start_together(services: list[Service], home: Home, cancelled: threading.Ev
 
 
 def _end(home: Home, names: set[ServiceName]) -> None:
-    """End each before the servers that it talks to, and those that talk to none side by side."""
+    """Stop each service before those that it uses, and independent ones in parallel."""
     clients = [name for name in (ServiceName.WORKER, ServiceName.PREFECT) if name in names]
     for name in clients:
         end_service(name, home, _STOP_SIGNALS[name])

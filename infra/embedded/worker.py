@@ -1,4 +1,4 @@
-"""One Prefect worker of our own, that runs flows as processes on this machine."""
+"""The embedded Prefect worker, which runs flows as processes on this machine."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """Takes flow runs from the work pool; they end with it."""
+    """Executes flow runs of the work pool; they end when it ends."""
 
     name = ServiceName.WORKER
-    # Prefect's worker waits for its flow runs on SIGTERM and leaves them on SIGINT: ours go at once.
+    # On SIGTERM, a Prefect worker waits for its flow runs; on SIGINT it exits, and its flow runs are killed next.
     stop_signal = signal.SIGINT
 
     def __init__(self, home: Home, settings: Settings) -> None:
-        """Keep what the flow runs shall be told; all addresses in `settings` are filled in."""
+        """Store the settings for flow runs, with all addresses filled in."""
         self._home = home
         self._settings = settings
 
-    def launch(self, port: int) -> Launch:  # noqa: ARG002 - it listens nowhere
-        """Make the pool if it is not there, and serve it."""
+    def launch(self, port: int) -> Launch:  # noqa: ARG002 - it does not listen
+        """Create the work pool if it does not exist, and serve it."""
         pool = self._settings.prefect.work_pool
-        # A name of its own each time: the server calls a killed worker online for a while yet.
+        # A new name each time, because the server reports a killed worker as online for a while.
         name = f"embedded-{secrets.token_hex(6)}"
         self._name_path.write_text(name)
         return Launch(
@@ -47,7 +47,7 @@ class Worker:
         )
 
     def is_ready(self, port: int) -> bool:  # noqa: ARG002
-        """Ask the server whether it hears from the worker."""
+        """Check that the server receives heartbeats from the worker."""
         pool = quote(self._settings.prefect.work_pool, safe="")
         try:
             name = self._name_path.read_text()
@@ -57,13 +57,13 @@ class Worker:
         return any(worker["name"] == name and worker["status"] == "ONLINE" for worker in workers)
 
     def label(self) -> str:
-        """Digest the addresses: a worker that knows other ones must not run our flows."""
+        """Hash the addresses: a worker with other addresses must not run our flows."""
         settings = self._settings
         known = export(settings.model_copy(update={"home": self._home.path}))
         names = ("REELABEL_DATABASE_URL", "PREFECT_API_URL", "PREFECT_API_AUTH_STRING")
         addresses = [known.get(name, "") for name in names]
         addresses += [value for name, value in sorted(known.items()) if name.startswith("REELABEL_STORE_")]
-        # The server too: another one, at the same address, knows nothing of this worker's pool.
+        # Includes the server: another one at the same address does not have this worker's pool.
         addresses.append(PrefectServer(self._home).label())
         return hashlib.sha256("\n".join([settings.prefect.work_pool, *addresses]).encode()).hexdigest()[:16]
 
@@ -77,10 +77,10 @@ class Worker:
         try:
             headers = {"Content-Type": "application/json"} | login_headers(self._settings.prefect.auth_string)
             connection.request("POST", f"{url.path}{path}", "{}", headers)
-            answer = connection.getresponse()
-            if answer.status != http.client.OK:
-                raise http.client.HTTPException(answer.reason)
-            found: list[dict[str, str]] = json.loads(answer.read())
+            response = connection.getresponse()
+            if response.status != http.client.OK:
+                raise http.client.HTTPException(response.reason)
+            found: list[dict[str, str]] = json.loads(response.read())
             return found
         finally:
             connection.close()

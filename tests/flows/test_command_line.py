@@ -89,7 +89,7 @@ def test_a_wrong_password(environment, manifest):
         (["frames", __file__, "--fps", "2"], 2, "the sampler keyframes takes no fps; leave it out, or choose"),
         (["classify", "{manifest}", "--fps", "2"], 2, "the sampler keyframes takes no fps"),
         (["backfill", "--failed", "--drop-similar", "2"], 2, "--drop-similar 2.0: Input should be less than 1"),
-        (["classify", "{manifest}", "--template", "Say yes."], 2, "--template Say yes.: it must hold"),
+        (["classify", "{manifest}", "--template", "Say yes."], 2, "--template Say yes.: it must contain"),
         (["manifest", "import", __file__, "/no/folder/x.parquet"], 2, "There is no folder /no/folder"),
         (["classify", __file__, "--dataset", "d" * 201], 2, "dataset: String should have at most 200 characters"),
         (["classify", "{manifest}", "--model", "no/such-model"], 2, "Cannot reach or find model no/such-model"),

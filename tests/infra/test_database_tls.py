@@ -100,18 +100,18 @@ def test_with_an_authority_a_connection_is_encrypted_whatever_the_url_says(serve
 
 def test_a_certificate_that_another_authority_signed_is_refused(server, tmp_path):
     stranger = Authority(tmp_path, "Stranger")
-    with pytest.raises(ConfigurationError, match=r"a certificate that database\.ca_file does not vouch for"):
+    with pytest.raises(ConfigurationError, match=r"a certificate that database\.ca_file did not sign"):
         look(server, ca_file=stranger.certificate)
 
 
 def test_a_certificate_for_another_name_is_refused(server, authority):
-    with pytest.raises(ConfigurationError, match=r"a certificate for another name than database\.url's"):
+    with pytest.raises(ConfigurationError, match=r"a certificate for a host name other than the one in database\.url"):
         look(server.set(host="localhost"), ca_file=authority.certificate)
 
 
 def test_a_server_without_tls_is_refused(services, authority):
     url = make_url(services.database.url.get_secret_value())
-    with pytest.raises(ConfigurationError, match=r"does not encrypt, as database\.ca_file demands"):
+    with pytest.raises(ConfigurationError, match=r"does not support encryption, which database\.ca_file requires"):
         look(url, ca_file=authority.certificate)
 
 
@@ -122,9 +122,9 @@ def test_a_server_that_asks_for_a_certificate_is_shown_one(encrypt, authority, t
     files = {"ca_file": authority.certificate}
 
     assert look(strict, **files, certificate_file=certificate, key_file=key)
-    with pytest.raises(ConfigurationError, match=r"asks for a certificate, which database\.certificate_file may name"):
+    with pytest.raises(ConfigurationError, match=r"requires a client certificate \(database\.certificate_file\)"):
         look(strict, **files)
-    with pytest.raises(ConfigurationError, match=r"does not take database\.certificate_file"):
+    with pytest.raises(ConfigurationError, match=r"rejects the certificate in database\.certificate_file"):
         look(strict, **files, certificate_file=stranger, key_file=stranger_key)
 
 

@@ -38,8 +38,8 @@ def test_a_login_without_the_rights_is_told_what_to_be_granted(services, databas
     writer, reader, owner = check_database(services.model_copy(update={"database": mixed_up}))
 
     assert (writer.ok, reader.ok, owner.ok) == (False, True, False)
-    assert "may not write rows; grant it reelabel_writer, or correct database.url" in writer.advice
-    assert "may not change the tables; grant it reelabel_owner, or correct database.owner_url" in owner.advice
+    assert "may not write rows; grant it reelabel_writer, or fix database.url" in writer.advice
+    assert "may not change the tables; grant it reelabel_owner, or fix database.owner_url" in owner.advice
 
 
 def test_a_reader_whose_password_is_wrong_is_a_fault_of_its_own_line(services, database):
@@ -49,7 +49,7 @@ def test_a_reader_whose_password_is_wrong_is_a_fault_of_its_own_line(services, d
     writer, reader, owner = check_database(services.model_copy(update={"database": changed}))
 
     assert (writer.ok, reader.ok, owner.ok) == (True, False, True)
-    assert "refuses the password" in reader.advice
+    assert "rejects the password" in reader.advice
     assert "hunter2" not in str(reader)
 
 
@@ -58,7 +58,7 @@ def test_a_database_without_tables_is_no_fault_of_its_logins(services, database,
 
     checks = list(check_database(services.model_copy(update={"database": database})))
 
-    assert all(check.ok and check.detail.endswith("finds no tables yet") for check in checks)
+    assert all(check.ok and check.detail.endswith("no tables yet") for check in checks)
 
 
 def test_what_does_not_answer_comes_with_advice(tmp_path):

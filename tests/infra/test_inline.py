@@ -39,8 +39,8 @@ def test_embedded_bytes_are_described_read_and_downloaded(store, tmp_path, uri):
     ("uri", "message"),
     [
         pytest.param("data:video/mp4", "no comma", id="no comma"),
-        pytest.param("data:;base64,A", "is not base64", id="half a byte"),
-        pytest.param("data:;base64,$$$$", "is not base64", id="other letters"),
+        pytest.param("data:;base64,A", "is not valid base64", id="half a byte"),
+        pytest.param("data:;base64,$$$$", "is not valid base64", id="other letters"),
     ],
 )
 def test_what_cannot_be_decoded_is_refused(store, uri, message):
@@ -56,7 +56,7 @@ def test_more_bytes_than_allowed_are_refused_and_shown_short(store, max_bytes):
 
 
 def test_embedded_bytes_cannot_be_written(store):
-    with pytest.raises(ConfigurationError, match="can be read only"):
+    with pytest.raises(ConfigurationError, match="is read-only"):
         store.replace("data:,x", b"")
 
 

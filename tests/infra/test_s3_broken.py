@@ -61,7 +61,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again(way, cuts, behind, gate, t
 def test_half_an_object_is_never_taken_for_the_whole(way, behind, gate, tmp_path):
     gate.cut(1000)
 
-    with pytest.raises(StoreUnavailableError, match="did not answer for s3:"):
+    with pytest.raises(StoreUnavailableError, match="did not respond for s3:"):
         way(*behind, tmp_path)
     assert gate.cuts_left == 1000 - ATTEMPTS
     assert list(tmp_path.iterdir()) == []

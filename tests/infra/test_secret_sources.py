@@ -40,9 +40,9 @@ def test_every_secret_has_such_a_variable_and_nothing_else_has(monkeypatch, tmp_
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"REELABEL_SERVER_API_KEY_FILE": "/no/such"}, "SERVER_API_KEY_FILE names /no/such, but: No such file"),
-        ({"REELABEL_SERVER_API_KEY_FILE": "/"}, "SERVER_API_KEY_FILE names /, but: Is a directory"),
-        ({"REELABEL_SERVER_API_KEY": "prefect://key"}, "but no Prefect is set; set prefect.api_url"),
+        ({"REELABEL_SERVER_API_KEY_FILE": "/no/such"}, "SERVER_API_KEY_FILE: cannot read /no/such: No such file"),
+        ({"REELABEL_SERVER_API_KEY_FILE": "/"}, "SERVER_API_KEY_FILE: cannot read /: Is a directory"),
+        ({"REELABEL_SERVER_API_KEY": "prefect://key"}, "but Prefect is not configured; set prefect.api_url"),
     ],
 )
 def test_a_secret_that_cannot_be_had_is_named(monkeypatch, variables, said):
@@ -60,5 +60,7 @@ def test_a_secret_is_what_a_block_of_prefect_holds(monkeypatch, prefect_services
     assert load_settings().server.api_key.get_secret_value() == "hunter2"
 
     monkeypatch.setenv("REELABEL_SERVER_API_KEY", "prefect://nothing")
-    with pytest.raises(ConfigurationError, match=r"server\.api_key is prefect://nothing, but Prefect has no block"):
+    with pytest.raises(
+        ConfigurationError, match=r"server\.api_key is prefect://nothing, but Prefect has no Secret block"
+    ):
         load_settings()

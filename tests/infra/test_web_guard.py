@@ -101,11 +101,11 @@ def test_a_redirect_is_followed_and_what_is_relative_too(server):
 @pytest.mark.parametrize(
     ("location", "message"),
     [
-        pytest.param("http://169.254.169.254/latest/meta-data", r"169\.254\.169\.254 is not one of", id="metadata"),
-        pytest.param("http://127.0.0.2/", r"127\.0\.0\.2 is not one of", id="loopback"),
+        pytest.param("http://169.254.169.254/latest/meta-data", r"169\.254\.169\.254 is not in", id="metadata"),
+        pytest.param("http://127.0.0.2/", r"127\.0\.0\.2 is not in", id="loopback"),
         pytest.param("file:///etc/passwd", "only http:// and https:// are followed", id="file"),
         pytest.param("data:,secret", "only http:// and https:// are followed", id="data"),
-        pytest.param("http://host:port/", "is no address of the web", id="no address"),
+        pytest.param("http://host:port/", "is not a valid web address", id="no address"),
         pytest.param("/loop", "redirects more than 5 times", id="loop"),
     ],
 )
@@ -172,7 +172,7 @@ def test_only_allowed_hosts_are_read(server, host, is_allowed):
     if is_allowed:
         assert store.read(uri) == b"clip"
     else:
-        with pytest.raises(VideoRefusedError, match=r"not one of web\.allow_hosts"):
+        with pytest.raises(VideoRefusedError, match=r"not in web\.allow_hosts"):
             store.read(uri)
 
 
@@ -185,7 +185,7 @@ def test_what_is_no_address_is_refused(uri):
 
 
 def test_a_host_that_does_not_exist_is_missing():
-    with pytest.raises(ObjectMissingError, match=r"No host is known as no-such-host\.invalid"):
+    with pytest.raises(ObjectMissingError, match=r"The host no-such-host\.invalid does not exist"):
         store_with().stat("http://no-such-host.invalid/clip")
 
 
@@ -240,7 +240,7 @@ def test_tls_verifies_the_name_although_an_address_is_connected_to(tls_server):
     store = store_with(allow_private=True, timeout_s=4)
 
     assert store.read(f"https://localhost:{tls_server.port}/clip") == b"clip"
-    with pytest.raises(VideoRefusedError, match="no valid certificate"):
+    with pytest.raises(VideoRefusedError, match=r"certificate of .* is not valid"):
         store.read(f"https://127.0.0.1:{tls_server.port}/clip")
 
 

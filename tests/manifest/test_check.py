@@ -52,13 +52,13 @@ def test_a_good_manifest_has_no_fault():
         pytest.param(rows(choices=[["a", "b"], ["a\0", "b"], ["a", "b"]]), "choices holds a NUL", id="nul in a choice"),
         pytest.param(
             rows(template=[None, "{prompt} {choice}", "{prompt}\n{choices}"]),
-            "template: it must hold {prompt} and {choices} and no other place in braces. 1 row, first row 1",
+            "template: it must contain {prompt} and {choices}, and no other placeholder. 1 row, first row 1",
             id="template without choices",
         ),
-        pytest.param(rows(template=["{prompt}{choices}{"] * 3), "double the braces", id="template with a lone brace"),
+        pytest.param(rows(template=["{prompt}{choices}{"] * 3), "double braces", id="template with a lone brace"),
         pytest.param(
             rows(template=[None, "{prompt!z} {choices}", "{prompt}\n{choices}"]),
-            "template: its places take nothing after ! or :; write {prompt} and {choices} as they are. 1 row, first",
+            "template: placeholders cannot have ! or :; write {prompt} and {choices}. 1 row, first",
             id="template with a conversion",
         ),
         pytest.param(rows().clear(), "The manifest has no rows.", id="no rows"),

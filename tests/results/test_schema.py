@@ -30,6 +30,6 @@ def test_a_database_of_a_newer_version_is_left_alone(engine, use):
 def test_a_wrong_password_is_explained(database_url):
     url = sqlalchemy.make_url(database_url).set(password="wrong").render_as_string(hide_password=False)
     engine = connect(DatabaseSettings(url=url))
-    with pytest.raises(ConfigurationError, match="refuses the password"):
+    with pytest.raises(ConfigurationError, match="rejects the password"):
         upgrade_schema(engine)
     engine.dispose()

@@ -231,7 +231,7 @@ def test_a_lost_password_is_explained(settings, home):
     stop(home)
     Home(home).secret_path("postgres").unlink()
 
-    with pytest.raises(ConfigurationError, match=r"postgres\.secret does not open"):
+    with pytest.raises(ConfigurationError, match=r"rejects the password in .*postgres\.secret"):
         start(settings, wanted=POSTGRES)
 
     assert _processes_of(home) == []
@@ -242,7 +242,7 @@ def test_a_service_that_cannot_start_is_explained_by_its_log(settings, home):
     stop(home)
     (home / "postgres" / "data" / "postgresql.conf").write_text("nonsense = 1\n")
 
-    with pytest.raises(ConfigurationError, match=r"postgres ended while it started: .*nonsense.*postgres\.log"):
+    with pytest.raises(ConfigurationError, match=r"postgres ended during startup: .*nonsense.*postgres\.log"):
         start(settings, wanted=BOTH)
 
     assert _processes_of(home) == []
