@@ -356,7 +356,8 @@ def evaluate(
     ] = None,
     dataset: Dataset = None,
     baseline: Annotated[
-        str | None, typer.Option(help="Sampler to compare with. Default: native, the sampler the model was trained with.")
+        str | None,
+        typer.Option(help="Sampler to compare with. Default: native, the sampler the model was trained with."),
     ] = None,
     references: Annotated[
         bool, typer.Option("--references/--no-references", help="Also compare the samplers native and uniform:16.")
@@ -396,9 +397,7 @@ def deploy(
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Dataset of classify/nightly. Default: nightly.dataset.")] = None,
     cron: Annotated[str | None, typer.Option(help="Schedule of classify/nightly. Default: nightly.cron.")] = None,
-    timezone: Annotated[
-        str | None, typer.Option(help="Time zone of the schedule. Default: nightly.timezone.")
-    ] = None,
+    timezone: Annotated[str | None, typer.Option(help="Time zone of the schedule. Default: nightly.timezone.")] = None,
     when_running: Annotated[
         str | None,
         typer.Option(help="If the previous night is still running: queue or skip. Default: nightly.when_running."),
@@ -434,9 +433,7 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the services running afterwards.")] = False,
     measure: Annotated[
         bool,
-        typer.Option(
-            "--measure", help="Measure accuracy on 200 new clips, with black and reversed clips as controls."
-        ),
+        typer.Option("--measure", help="Measure accuracy on 200 new clips, with black and reversed clips as controls."),
     ] = False,
 ) -> None:
     """Run a complete job on generated clips: services, deployment, answers, summary."""

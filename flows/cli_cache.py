@@ -28,7 +28,9 @@ def cache_list(
 def cache_collect(
     *,
     older_than: Annotated[str | None, typer.Option(help="Remove files older than this, such as 12h or 30d.")] = None,
-    max_bytes: Annotated[str | None, typer.Option(help="Then remove the oldest files until at most this is left, such as 100G.")] = None,
+    max_bytes: Annotated[
+        str | None, typer.Option(help="Then remove the oldest files until at most this is left, such as 100G.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be removed; remove nothing.")] = False,
 ) -> None:
     """Remove cached files by age or total size; they are created again when needed."""

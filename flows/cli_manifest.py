@@ -34,7 +34,8 @@ def manifest_import(
         str | None, typer.Option(help="nextqa, mvbench, videomme, or csv for any column names (see --column).")
     ] = None,
     videos: Annotated[
-        str | None, typer.Option(help="With --layout: folder or s3:// prefix of the videos. Default: the source's folder.")
+        str | None,
+        typer.Option(help="With --layout: folder or s3:// prefix of the videos. Default: the source's folder."),
     ] = None,
     video_map: Annotated[
         str | None, typer.Option(help="With --layout: JSON file that maps video names to paths.")

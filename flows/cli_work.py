@@ -9,14 +9,16 @@ import typer
 from flows.commands.example import example
 
 worker_app = typer.Typer(
-    help="Work on one stage of runs whose run.place is workers.",
+    help="Extract or infer for runs whose run.executor is remote.",
     epilog="Example: reelabel worker infer",
     no_args_is_help=True,
 )
 Plan = Annotated[str | None, typer.Option(help="Id of the plan to work on. Default: every open plan.")]
 IdleTimeout = Annotated[
     float | None,
-    typer.Option("--idle-timeout", min=0, help="Exit after this many seconds without a shard. Default: run.idle_s."),
+    typer.Option(
+        "--idle-timeout", min=0, help="Exit after this many seconds without a shard. Default: run.idle_timeout_s."
+    ),
 ]
 
 

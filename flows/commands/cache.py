@@ -72,5 +72,7 @@ def _age(text: str) -> timedelta:
 def _size_bytes(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)b?", text.lower())
     if not found:
-        raise ConfigurationError(f"--max-bytes {text} is not a size; use a number of bytes, or a suffix as in 500M or 100G.")
+        raise ConfigurationError(
+            f"--max-bytes {text} is not a size; use a number of bytes, or a suffix as in 500M or 100G."
+        )
     return int(float(found[1]) * _UNITS_BYTES[found[2]])
