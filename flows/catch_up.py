@@ -79,7 +79,9 @@ def find_nights(
     now = datetime.now(zone)
     end = now if until is None else min(now, datetime.combine(until, time.max, zone))
     dates = _dates(schedule, datetime.combine(since, time(), zone), end)
-    planned = {render_dates(deployment.parameters["manifest"], at): at for at in dates}  # keeps the last date of each manifest
+    planned = {
+        render_dates(deployment.parameters["manifest"], at): at for at in dates
+    }  # keeps the last date of each manifest
     flow_runs = _flow_runs(client, deployment, dates)
     nights = []
     for manifest, at in planned.items():

@@ -31,7 +31,6 @@ from infra.sampling_settings import SamplingChoice  # noqa: TC001 - defines a co
 from infra.settings import PromptChoice, load_settings
 from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
 
-
 # Titles of the help's panels, in their order.
 _RUN, _INSPECT, _EVALUATE, _OPERATE, _SET_UP = _PANELS = ("Run", "Inspect", "Evaluate", "Operate", "Set up")
 

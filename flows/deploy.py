@@ -80,7 +80,9 @@ def deploy_flows(settings: Settings) -> dict[str, str]:
 def _on_demand(settings: Settings) -> dict[str, Any]:
     """Limit concurrent runs to the number of machines, since a local run uses all of its own."""
     with get_client(sync_client=True) as client:
-        is_process = client.read_work_pool(settings.prefect.work_pool).type == "process"  # else each run has its own pod
+        is_process = (
+            client.read_work_pool(settings.prefect.work_pool).type == "process"
+        )  # else each run has its own pod
     takes_machine = is_process and settings.run.place == "here"
     return {"concurrency_limit": _at_once(settings.run.at_once, "queue") if takes_machine else None}
 

@@ -148,7 +148,8 @@ class _Flows:
             )
         except ObjectNotFound:
             raise ConfigurationError(
-                f"Deployment {self.deployment} does not exist; create it with `reelabel deploy`, or set run.executor to local."
+                f"Deployment {self.deployment} does not exist; create it with `reelabel deploy`, "
+                "or set run.executor to local."
             ) from None
 
 

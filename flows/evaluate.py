@@ -118,5 +118,6 @@ def score(
 
 def conclude(evaluation: Evaluation) -> str:
     """Summarize an evaluation in a sentence."""
-    accuracies = [f"{spec.name} {spec.accuracy.value:.1%}" for spec in evaluation.specs if spec.accuracy]
-    return f"Accuracy on {counted(evaluation.known, 'known answer')}: {', '.join(accuracies)}; compared with {evaluation.baseline}."
+    known = counted(evaluation.known, "known answer")
+    accuracies = ", ".join(f"{spec.name} {spec.accuracy.value:.1%}" for spec in evaluation.specs if spec.accuracy)
+    return f"Accuracy on {known}: {accuracies}; compared with {evaluation.baseline}."

@@ -134,9 +134,7 @@ def _submit(parameters: dict[str, Any], settings: Settings, *, wait: bool) -> in
     with services(*ServiceName) as started, prefect_ready(started):
         if not wait:
             run_id = submit(_DEPLOYMENT, parameters)
-            say(
-                f"Submitted flow run {run_id} of {_DEPLOYMENT}. For its results: reelabel results {str(run_id)[:8]}"
-            )
+            say(f"Submitted flow run {run_id} of {_DEPLOYMENT}. For its results: reelabel results {str(run_id)[:8]}")
             return 0
         run_id = submit_and_watch(_DEPLOYMENT, parameters, started)
         return print_summary(started, run_id)

@@ -38,9 +38,7 @@ class Selection(BaseModel):
     code: Annotated[
         str | None, Field(max_length=100, description="Failed jobs with this error code, such as video_missing.")
     ] = None
-    missing: Annotated[bool, Field(description="Jobs without a result, or whose question has changed since.")] = (
-        False
-    )
+    missing: Annotated[bool, Field(description="Jobs without a result, or whose question has changed since.")] = False
     label: Annotated[str | None, Field(description="Jobs with this label.")] = None
     margin_below: Annotated[
         float | None,
@@ -50,18 +48,20 @@ class Selection(BaseModel):
         str | None, Field(max_length=40, description="Only results of this run: its id, a prefix of it, or last.")
     ] = None
     task: Annotated[str | None, Field(description="Only jobs of this task.")] = None
-    since: Annotated[Time | None, Field(description="Only results at or after this time; UTC by default.")] = (
-        None
-    )
+    since: Annotated[Time | None, Field(description="Only results at or after this time; UTC by default.")] = None
     until: Annotated[Time | None, Field(description="Only results before this time; UTC by default.")] = None
     where: Annotated[
         str | None,
-        Field(min_length=1, max_length=20_000, description="Only jobs that match this SQL condition, such as entropy_nats > 1."),
+        Field(
+            min_length=1,
+            max_length=20_000,
+            description="Only jobs that match this SQL condition, such as entropy_nats > 1.",
+        ),
     ] = None
     limit: Annotated[int | None, Field(ge=1, description="Most jobs to answer, in the order of the manifest.")] = None
-    skip_unknown: Annotated[
-        bool, Field(description="Ignore ids that are not in the manifest, instead of failing.")
-    ] = False
+    skip_unknown: Annotated[bool, Field(description="Ignore ids that are not in the manifest, instead of failing.")] = (
+        False
+    )
 
     @property
     def by_failure(self) -> bool:
