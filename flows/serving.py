@@ -61,7 +61,7 @@ class Serving:
         database = connect(settings.database)
         try:
             check_schema(database)
-            limit_s = settings.run.idle_s if idle_timeout_s is None else idle_timeout_s
+            limit_s = settings.run.idle_timeout_s if idle_timeout_s is None else idle_timeout_s
             yield cls(plan_id=plan_id, idle_timeout_s=limit_s, database=database)
         finally:
             database.dispose()

@@ -120,7 +120,7 @@ def work_here(
         run = replace(run, versions=run.versions | info.versions)
         answering = make_answering(preparer, engine, run=run, spec=spec, settings=settings, database=database)
         answering = replace(answering, ledger=ledger)
-        at_once = settings.model.shards_at_once * engine.engines
+        at_once = settings.model.max_concurrent_shards * engine.engines
         artifact = ProgressArtifact(total=plan.jobs)
         # Engine tuning affects speed but not answers: recorded with the run, not with its rows.
         versions = run.versions | ({"engine settings": info.tuning} if info.tuning else {})
@@ -230,7 +230,7 @@ def make_answering(
         limits=preparer.limits,
         engine=engine,
         writer=ShardWriter(database, run),
-        batch_bytes=settings.model.batch_mib * 1024**2 // (settings.model.shards_at_once * GROUPS_AT_ONCE),
+        batch_bytes=settings.model.batch_mib * 1024**2 // (settings.model.max_concurrent_shards * GROUPS_AT_ONCE),
         preparer=preparer,
         ask_again_below=patiently(partial(ask_again_below, database, spec)),
     )

@@ -93,10 +93,10 @@ def _choices(settings: Settings, sampling: SamplingChoice, asking: dict[str, Any
     """Return the sampling that escalates, and those of its first and second answers."""
     sampler = sampling.sampler or settings.sampling.sampler
     asked = sampling.model_copy(update={"sampler": sampler if sampler == "auto" else "keyframes"})
-    cascade = asked.model_copy(update={"cascade": "fitted"})
+    cascade = asked.model_copy(update={"escalate_below": "fitted"})
     plain = lossless_pass(_spec(settings, cascade, asking).sampling).model_dump(exclude_none=True)
     known = {name: value for name, value in plain.items() if name in SamplingChoice.model_fields}
-    first = {"cascade": 0.0} | ({} if sampler == "auto" else {"lossless": None})
+    first = {"escalate_below": 0.0} | ({} if sampler == "auto" else {"dense_sampler": None})
     return [cascade, asked.model_copy(update=first), SamplingChoice(**known)]
 
 

@@ -78,7 +78,7 @@ def print_checks(settings: Settings) -> int:
 
 def _engine_settings(settings: Settings) -> Iterator[Check]:
     """Check the engine's tuning; yield nothing if there is no engine, or a check above already failed on it."""
-    if settings.model.engine == "openai":
+    if settings.model.backend == "openai":
         return
     with suppress(ReelabelError):
         card = read_model_card(settings.model.name, revision=settings.model.revision)

@@ -39,7 +39,9 @@ def of_videos_alone(sampling: Sampling) -> Sampling:
     Raises:
         ValueError: It goes by jobs' tasks or answers, too.
     """
-    by_jobs = [name for name in ("cascade", "motion_tasks", "still_tasks") if getattr(sampling, name) is not None]
+    by_jobs = [
+        name for name in ("escalate_below", "motion_tasks", "still_tasks") if getattr(sampling, name) is not None
+    ]
     if by_jobs:
         names = " and ".join(by_jobs)
         raise ValueError(f"{names} cannot be used here, where videos come without jobs and answers; leave it out")
@@ -49,13 +51,13 @@ def of_videos_alone(sampling: Sampling) -> Sampling:
 def first_pass(sampling: Sampling) -> Sampling:
     """Give what a job is shown first: `auto` still has to look at the video."""
     if sampling.sampler == "auto":
-        return sampling.model_copy(update={"cascade": None, "motion_tasks": None, "still_tasks": None})
+        return sampling.model_copy(update={"escalate_below": None, "motion_tasks": None, "still_tasks": None})
     return taken(sampling, sampling.sampler)
 
 
 def lossless_pass(sampling: Sampling) -> Sampling:
     """Give what a job is shown where keyframes are not enough."""
-    return taken(sampling, sampling.lossless or USUAL_LOSSLESS)
+    return taken(sampling, sampling.dense_sampler or USUAL_LOSSLESS)
 
 
 def routed(sampling: Sampling, *, is_good: bool) -> Sampling:
@@ -65,5 +67,5 @@ def routed(sampling: Sampling, *, is_good: bool) -> Sampling:
 
 def taken(sampling: Sampling, sampler: SamplerName) -> Sampling:
     """Give one sampler alone, with those options that it takes."""
-    strange = SAMPLER_OPTIONS - OPTIONS_OF[sampler] | {"cascade"}
+    strange = SAMPLER_OPTIONS - OPTIONS_OF[sampler] | {"escalate_below"}
     return Sampling(**sampling.model_dump(exclude=set(strange)) | {"sampler": sampler})
