@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 _READS_AT_ONCE = 4
 # Every group has a fixed cost: if the engine outpaces extraction, a short wait merges small groups.
-_FEW = 8
-_PATIENCE_S = 0.1
+_MIN_GROUP = 8
+_MAX_GROUP_WAIT_S = 0.1
 # While one group of a shard is being answered, the next is being read and sent.
 GROUPS_AT_ONCE = 2
 
@@ -138,7 +138,7 @@ def _groups(arriving: Arriving, answering: Answering) -> Iterator[dict[View, Pre
     taken = 0
     while True:
         with answering.ledger.doing(Part.DECODE):
-            ready = arriving.after(taken, few=_FEW, patience_s=_PATIENCE_S)
+            ready = arriving.after(taken, few=_MIN_GROUP, patience_s=_MAX_GROUP_WAIT_S)
         if not ready:
             return
         sums_bytes = accumulate(0 if isinstance(each, VideoError) else each.frame_bytes for each in ready.values())

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
 
-_SILENT_S = 90
+_HEARTBEAT_TIMEOUT_S = 90
 # From a worker's claiming a run to its first line of Python: a process needs seconds, a pod may wait for a node as
 # long as infra/kubernetes allows (pod_watch_timeout_seconds).
 _PROCESS_BEGINS_S = 120
-_POD_BEGINS_S = 3600
+_POD_START_S = 3600
 # Within this time, a crashed run is restarted only once, even if it never begins and its run count stays 0.
-_ONCE_WITHIN = timedelta(days=7)
+_RESTART_ONCE_WITHIN = timedelta(days=7)
 _HEARTBEAT = "prefect.flow-run.heartbeat"
 _ENDED = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
 _TAKEN = {f"prefect.flow-run.{state}" for state in ("Pending", "Submitting", "InfrastructurePending")}
@@ -45,8 +45,8 @@ _NOTIFYING = ("reelabel: notify of runs in trouble", "reelabel: notify of failed
 def set_automations(client: SyncPrefectClient, settings: Settings) -> list[str]:
     """Create or update the automations; return their names. Without a webhook URL, remove the notifications."""
     is_local = all(pool.type == "process" for pool in client.read_work_pools())
-    begins_s = _PROCESS_BEGINS_S if is_local else _POD_BEGINS_S
-    wanted = [_end_silent_runs(), _end_runs_not_begun(begins_s), _start_again()]
+    start_timeout_s = _PROCESS_BEGINS_S if is_local else _POD_START_S
+    wanted = [_end_silent_runs(), _end_unstarted_runs(start_timeout_s), _restart()]
     if settings.notify.webhook_url:
         wanted += _notifications(_save_block(settings.notify.webhook_url.get_secret_value()))
     for name in {*_NOTIFYING} - {automation.name for automation in wanted}:
@@ -62,16 +62,16 @@ def set_automations(client: SyncPrefectClient, settings: Settings) -> list[str]:
 
 
 def _end_silent_runs() -> AutomationCore:
-    """End a flow run without a heartbeat: it would hold its slot in the queue for ever."""
+    """End a flow run without a heartbeat: it would hold its slot in the queue forever."""
     return AutomationCore(
         name="reelabel: end lost runs",
-        description=f"A run without a heartbeat for {_SILENT_S} seconds has lost its node.",
-        trigger=_missing({_HEARTBEAT, *_ENDED}, after={_HEARTBEAT}, within_s=_SILENT_S),
-        actions=[_crashed(f"No heartbeat for {_SILENT_S} seconds: the node was lost.")],
+        description=f"A run without a heartbeat for {_HEARTBEAT_TIMEOUT_S} seconds has lost its node.",
+        trigger=_missing({_HEARTBEAT, *_ENDED}, after={_HEARTBEAT}, within_s=_HEARTBEAT_TIMEOUT_S),
+        actions=[_crashed(f"No heartbeat for {_HEARTBEAT_TIMEOUT_S} seconds: the node was lost.")],
     )
 
 
-def _end_runs_not_begun(within_s: int) -> AutomationCore:
+def _end_unstarted_runs(within_s: int) -> AutomationCore:
     """End a flow run that a worker claimed but never started: its node was lost before the first heartbeat."""
     return AutomationCore(
         name="reelabel: end runs that never started",
@@ -99,7 +99,7 @@ def _crashed(message: str) -> ChangeFlowRunState:
     return ChangeFlowRunState(state=StateType.CRASHED, message=message)
 
 
-def _start_again() -> AutomationCore:
+def _restart() -> AutomationCore:
     """Restart a crashed flow run, with its id and scheduled date, unless it has been restarted before."""
     return AutomationCore(
         name="reelabel: restart lost runs",
@@ -111,7 +111,7 @@ def _start_again() -> AutomationCore:
             for_each={"prefect.resource.id"},
             posture=Posture.Reactive,
             threshold=1,
-            within=_ONCE_WITHIN,
+            within=_RESTART_ONCE_WITHIN,
         ),
         actions=[
             ChangeFlowRunState(

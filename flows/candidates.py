@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NATIVE = "native"
 REFERENCES = (NATIVE, "uniform:16")
-_BY_OTHER_NUMBERS = frozenset({"dynamic", "fps", "glm46v", "qwen2_vl", "qwen3_vl"})
+_WITHOUT_FRAME_COUNT = frozenset({"dynamic", "fps", "glm46v", "qwen2_vl", "qwen3_vl"})
 _FORM = "SAMPLER[:FRAMES][,OPTION=VALUE...], such as keyframes, uniform:16 or qwen3_vl,fps=4"
 
 
@@ -73,10 +73,12 @@ def lay_out(
     first = baseline or (NATIVE if references or not samplers else samplers[0])
     texts = dict.fromkeys([*samplers, first, *(REFERENCES if references else ())])
     asked: Sequence[str | None] = models or [None]
-    ways = [(text, model, *_spec_of(text, read_card(model, settings), settings)) for model in asked for text in texts]
-    by_spec = {spec.spec_id: (model, choice, frames, spec) for _, model, choice, frames, spec in reversed(ways)}
+    resolved = [
+        (text, model, *_spec_of(text, read_card(model, settings), settings)) for model in asked for text in texts
+    ]
+    by_spec = {spec.spec_id: (model, choice, frames, spec) for _, model, choice, frames, spec in reversed(resolved)}
     names = dict(zip(by_spec, _names([spec for *_, spec in by_spec.values()]), strict=True))
-    against = next(spec.spec_id for text, _, _, _, spec in ways if text == first)
+    against = next(spec.spec_id for text, _, _, _, spec in resolved if text == first)
     if len(by_spec) < 2:  # noqa: PLR2004
         raise ConfigurationError(f"Only one configuration to compare, {names[against]}; name at least two.")
     candidates = [
@@ -117,7 +119,7 @@ def read_way(text: str) -> tuple[SamplingChoice, int | None]:
 
 def describe(sampling: Sampling) -> str:
     """Format sampling as `read_way` parses it."""
-    frames = "" if sampling.sampler in _BY_OTHER_NUMBERS else f":{sampling.num_frames}"
+    frames = "" if sampling.sampler in _WITHOUT_FRAME_COUNT else f":{sampling.num_frames}"
     named = sampling.model_dump(include={*SAMPLER_OPTIONS, "drop_similar", "jpeg_quality"})
     return ",".join([f"{sampling.sampler}{frames}", *(f"{name}={value}" for name, value in named.items())])
 

@@ -82,7 +82,7 @@ class Choosing:
     Attributes:
         selection: Selection by outcome.
         named: Selection by id.
-        earlier: The run whose results are meant.
+        earlier: The run whose results are used.
     """
 
     selection: Selection
@@ -108,7 +108,7 @@ class Choosing:
 
         Args:
             jobs: The manifest's jobs, or those that can be selected.
-            spec: The backfill's spec, whose results are meant if there is no earlier run.
+            spec: The backfill's spec, whose results are used if there is no earlier run.
 
         Raises:
             ConfigurationError: Postgres rejects the user's SQL.

@@ -21,7 +21,9 @@ route_app = typer.Typer(
 @example("reelabel route fit known.parquet --sampler auto --max-loss 1")
 @with_sampling
 def route_fit(
-    manifest: Annotated[str, typer.Argument(help="Manifest with known answers, in its column answer.")],
+    manifest: Annotated[
+        str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
+    ],
     *,
     max_loss: Annotated[
         float,

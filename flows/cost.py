@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import RowMapping
 
-_WORTH_SAYING = 0.005
+_MIN_SHARE = 0.005
 
 
 def cost_lines(run: Mapping[str, Any] | RowMapping) -> list[tuple[str, str]]:
@@ -47,7 +47,7 @@ def _per_hour(cost: RunCost) -> str:
 
 def _engine(cost: RunCost) -> str:
     load_s = cost.wall_ms.get(Part.LOAD, 0.0) / 1e3
-    shares = [f"{share:.0%} {part}" for part, share in cost.waits if share >= _WORTH_SAYING]
+    shares = [f"{share:.0%} {part}" for part, share in cost.waits if share >= _MIN_SHARE]
     waited = f"; waited for: {', '.join(shares)}" if shares else ""
     return f"{load_s:.1f} s to start, then {cost.busy:.0%} answering{waited}"
 

@@ -72,7 +72,7 @@ def keep_in_bounds(settings: Settings, *, dry_run: bool) -> Iterator[str]:
         engine.dispose()
     for what, room in _frames(settings, dry_run=dry_run):
         yield f"{verb} {counted(room.removed, 'cached file')} of {room.removed_bytes:,} bytes {what}."
-    yield f"{verb} {_leavings(settings, dry_run=dry_run)}."
+    yield f"{verb} {_old_files(settings, dry_run=dry_run)}."
     if settings.retention.flow_runs_days:
         before = datetime.now(UTC) - timedelta(days=settings.retention.flow_runs_days)
         with get_client(sync_client=True) as client:
@@ -101,7 +101,7 @@ def _plans(engine: Engine, settings: Settings, *, dry_run: bool) -> str:
     return f"{counted(plans, 'plan')} and {counted(files, 'plan file')}"
 
 
-def _leavings(settings: Settings, *, dry_run: bool) -> str:
+def _old_files(settings: Settings, *, dry_run: bool) -> str:
     retention, root_uri = settings.retention, (settings.store.uri or "").rstrip("/")
     remove = partial(remove_old_files, ObjectStore(settings.store, settings.web), dry_run=dry_run)
     selections = remove(f"{root_uri}/selections", SELECTION, age=timedelta(days=retention.plans_days))

@@ -70,7 +70,7 @@ class Planner:
         left = state_of(self.ready.database, plan.plan_id)
         self.done_before = done_shards(self.ready.database, plan.plan_id)
         self._open_run(jobs=left.jobs_left)
-        self._tell(jobs=left.jobs_left, shards=left.planned + left.extracted)
+        self._record_size(jobs=left.jobs_left, shards=left.planned + left.extracted)
         get_run_logger().info(
             "%s: joined the plan of run %s, with the same manifest and spec.", plan.dataset, plan.run_id
         )
@@ -82,16 +82,16 @@ class Planner:
         wanted = self._wanted()
         if self.ready.request.choosing:
             self.answers_for = wanted
-        self._open_run(jobs=len(wanted), message=self._forewarn(wanted))
+        self._open_run(jobs=len(wanted), message=self._warn_of_ambiguous(wanted))
         plan, shard_jobs = self._write(wanted)
-        self._tell(jobs=plan.jobs, shards=plan.shards)
+        self._record_size(jobs=plan.jobs, shards=plan.shards)
         if not plan.shards:
             return None
         open_plan(self.ready.database, plan, shard_jobs)
         return plan
 
     def _drop_earlier(self) -> None:
-        """Drop plans from before this run was restarted, lest workers answer the same jobs twice."""
+        """Drop plans made before this run was restarted, so that workers do not answer jobs twice."""
         for plan in open_plans(self.ready.database, run_id=self.ready.run.run_id):
             if not plan.shared:  # else other runs may have joined it
                 end_plan(self.ready.database, self.ready.objects, plan, state="dropped")
@@ -112,7 +112,7 @@ class Planner:
             )
         return wanted.first(request.limit)
 
-    def _forewarn(self, wanted: JobTable) -> str:
+    def _warn_of_ambiguous(self, wanted: JobTable) -> str:
         """Warn of jobs whose choices cannot be told apart, before any work; empty if there are none."""
         encode = read_encoder(self.ready.card) if len(wanted) else None
         scoring = self.ready.spec.choice_scoring
@@ -161,7 +161,7 @@ class Planner:
         }
         open_run(ready.database, run_id=ready.run.run_id, spec=ready.spec, facts=facts)
 
-    def _tell(self, *, jobs: int, shards: int) -> None:
+    def _record_size(self, *, jobs: int, shards: int) -> None:
         """Record and log how much there is to do."""
         run, rows = self.ready.run, self.ready.jobs.rows
         self._jobs += jobs

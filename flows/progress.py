@@ -79,7 +79,7 @@ class Progress:
     def take_over(self, sums: Mapping[str, Any], *, earlier: Mapping[str, Any]) -> None:
         """Set sums, by attribute name, to those of a plan's workers plus those of earlier plans."""
         for name, value in sums.items():
-            setattr(self, name, _together(name, earlier[name], value))
+            setattr(self, name, _combined(name, earlier[name], value))
 
     def cost(self) -> RunCost:
         """Return the cost so far."""
@@ -133,7 +133,7 @@ class Progress:
         }
 
 
-def _together(name: str, one: Any, other: Any) -> Any:  # noqa: ANN401 - numbers, or numbers by name
+def _combined(name: str, one: Any, other: Any) -> Any:  # noqa: ANN401 - numbers, or numbers by name
     if name in {"engines", "gpus"}:  # usually the same ones
         return max(one, other)
     if isinstance(one, dict):

@@ -55,7 +55,7 @@ def execute_run(request: RunRequest, settings: Settings) -> RunEnding:
         with _interruption_recorded(ready):
             report = _ask(ready, progress)
             columns = _record(ready, progress, report)
-        _show(ready, report, columns)
+        _publish(ready, report, columns)
         return RunEnding(asked=progress.jobs_ended, report=report)
 
 
@@ -110,7 +110,7 @@ def _record(ready: PreparedRun, progress: Progress, report: AuditReport) -> dict
     return columns
 
 
-def _show(ready: PreparedRun, report: AuditReport, columns: dict[str, Any]) -> None:
+def _publish(ready: PreparedRun, report: AuditReport, columns: dict[str, Any]) -> None:
     """Publish how the run ended.
 
     Raises:

@@ -50,7 +50,7 @@ def make_spec(
     usual = base.sampling if base else settings.sampling
     shown = usual.num_frames if num_frames is None else num_frames
     is_as_before = base is not None and base.model == identity and base.sampling.num_frames == shown
-    numbers = _chosen(usual, choice) | {
+    numbers = _merged_options(usual, choice) | {
         "num_frames": shown,
         "size_multiple_px": card.size_multiple_px,
         "max_pixels": usual.max_pixels if is_as_before else most_pixels(card, settings, num_frames=shown),
@@ -60,14 +60,14 @@ def make_spec(
     except ValidationError as error:
         fault = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise ConfigurationError(f"Conflicting sampling options: {fault}.") from None
-    told = base or settings.model
-    wording = {name: value for name in _WORDING if (value := getattr(told, name)) is not None}
+    defaults = base or settings.model
+    wording = {name: value for name in _WORDING if (value := getattr(defaults, name)) is not None}
     are_images = settings.model.backend == "openai" and settings.server.frames == "images"
     frames_as: Literal["video", "images"] = "images" if are_images else "video"
     return RunSpec(
         model=identity,
         sampling=sampling,
-        permutations=permutations or told.permutations,
+        permutations=permutations or defaults.permutations,
         frames_as=frames_as,
         **wording | prompts.model_dump(exclude_none=True),
     )
@@ -102,18 +102,18 @@ def most_pixels(card: ModelCard, settings: Settings, *, num_frames: int) -> int:
     return settings.sampling.max_pixels or min(card.most_pixels(num_frames) or _MOST_PIXELS, _MOST_PIXELS)
 
 
-def _chosen(usual: Sampling | SamplingSettings, choice: SamplingChoice) -> dict[str, Any]:
+def _merged_options(usual: Sampling | SamplingSettings, choice: SamplingChoice) -> dict[str, Any]:
     """Apply overrides to the usual sampling; options of the usual sampler do not carry over to another one."""
     options = usual.model_dump()
     sampler = choice.sampler or usual.sampler
     if sampler != usual.sampler:
         options |= dict.fromkeys(SAMPLER_OPTIONS - ROUTING_OPTIONS)
     escalate_below = usual.escalate_below if choice.escalate_below is None else choice.escalate_below
-    options |= dict.fromkeys(_idle(sampler, escalate_below or None)) | choice.model_dump(exclude_none=True)
+    options |= dict.fromkeys(_unused_options(sampler, escalate_below or None)) | choice.model_dump(exclude_none=True)
     return options | {"escalate_below": options["escalate_below"] or None}
 
 
-def _idle(sampler: str, escalate_below: float | str | None) -> frozenset[str]:
+def _unused_options(sampler: str, escalate_below: float | str | None) -> frozenset[str]:
     """Return the routing options that have no effect with this sampler."""
     if sampler == "auto":
         return frozenset()

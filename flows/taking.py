@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 MOST_ATTEMPTS = 5
-_MOST_IN_VAIN = MOST_ATTEMPTS + 1  # more failures than one shard can cause alone
+_MAX_FAILURES_IN_ROW = MOST_ATTEMPTS + 1  # more failures than one shard can cause alone
 _POLL_S = 0.5
 
 
@@ -72,7 +72,7 @@ class ShardSource:
     has_ended: Callable[[float], bool]
     most_waiting: int | None = None
     outlives_plans: bool = False
-    _in_vain: int = 0
+    _failures_in_row: int = 0
     _is_paused: bool = False
 
     def __iter__(self) -> Iterator[HeldShard | None]:
@@ -114,7 +114,7 @@ class ShardSource:
         except TransientError as error:
             self._give_back(held.lease, error)
             return None
-        self._in_vain = 0
+        self._failures_in_row = 0
         return result
 
     def _take(self, plan: Plan) -> HeldShard | None:
@@ -148,8 +148,8 @@ class ShardSource:
 
     def _give_back(self, lease: Lease, error: TransientError) -> None:
         """Give back a failed shard; raise the error if the next shard would fail as well."""
-        self._in_vain += 1
-        if error.was_waited_for or self._in_vain == _MOST_IN_VAIN:
+        self._failures_in_row += 1
+        if error.was_waited_for or self._failures_in_row == _MAX_FAILURES_IN_ROW:
             raise error
         get_run_logger().warning("Shard %s given back: %s", lease.shard_index, error.message)
         patiently(partial(self.keeper.give_back, lease, message=error.message))

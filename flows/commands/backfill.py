@@ -63,9 +63,9 @@ def run_backfill(wish: Wish, *, dry_run: bool) -> int:
     Raises:
         ConfigurationError: No job is selected, or the file of ids cannot be read.
     """
-    named = _read_named(wish)
+    named = _read_ids(wish)
     with opened(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-        manifest, selection = _place(wish, engine)
+        manifest, selection = _resolve_run(wish, engine)
         earlier = find_earlier(settings, manifest=manifest, dataset=wish.dataset, run=selection.run)
         choosing = Choosing(selection=selection, named=named, earlier=earlier, settings=settings)
         if dry_run:
@@ -86,7 +86,7 @@ def run_backfill(wish: Wish, *, dry_run: bool) -> int:
         return run_here("backfill", parameters)
 
 
-def _read_named(wish: Wish) -> list[str]:
+def _read_ids(wish: Wish) -> list[str]:
     lines: list[str] = []
     try:
         if wish.ids_file == "-":
@@ -105,7 +105,7 @@ def _read_named(wish: Wish) -> list[str]:
     return named
 
 
-def _place(wish: Wish, engine: Engine) -> tuple[str, Selection]:
+def _resolve_run(wish: Wish, engine: Engine) -> tuple[str, Selection]:
     """Return the manifest, and the selection with the run's full id: `last` may be another run by the start."""
     selection, manifest = wish.selection, wish.manifest
     if selection.run is not None:

@@ -83,7 +83,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
         if groups:
             _print_groups(groups)
     for spec in evaluation.specs:
-        _print_ends(evaluation, spec.name)
+        _print_extremes(evaluation, spec.name)
         if spec.cost.videos_cached:
             of = f"{spec.cost.videos_cached:,} of {counted(spec.cost.videos or 0, 'video')}"
             say(f'{spec.name}: the frames of {of} came from the cache; "decode s" excludes them.')
@@ -103,7 +103,7 @@ def _print_groups(groups: tuple[GroupScore, ...]) -> None:
     OUT.print(table)
 
 
-def _print_ends(evaluation: Evaluation, spec: str) -> None:
+def _print_extremes(evaluation: Evaluation, spec: str) -> None:
     """Name the group in which a candidate loses the most, and that in which it gains the most."""
     ordered = evaluation.by_difference(spec)
     if len(ordered) > 1:

@@ -89,7 +89,7 @@ def show_frames(video: str, view: View, *, segment: Segment, num_frames: int | N
         _print(facts, is_local=scheme_of(video) in {None, "file"})
 
 
-def _judged(facts: dict[str, Any]) -> str:
+def _coverage_line(facts: dict[str, Any]) -> str:
     """Say whether the video's keyframes cover it."""
     against = ", ".join(facts["verdict"])
     if facts["longest_gap_s"] is None:
@@ -105,7 +105,7 @@ def _print(facts: dict[str, Any], *, is_local: bool) -> None:
     say(
         f"Decoded {counted(facts['frames_decoded'], 'frame')} by {facts['method']}{why} in {facts['decode_ms']:.1f} ms."
     )
-    say(_judged(facts))
+    say(_coverage_line(facts))
     if not is_local:
         say(f"Read {facts['bytes_fetched']:,} of {counted(facts['size_bytes'], 'byte')}.")
     if facts["dropped_as_similar"]:

@@ -67,37 +67,37 @@ def fit_margin(
             prepare_database(settings.database)
         choices = _choices(settings, sampling, asking)
         specs = [_spec(settings, choice, asking) for choice in choices]
-        cascade, first, lossless = specs
+        escalating, first, dense = specs
         for choice in choices[1:]:
             parameters = {"manifest": uri, "dataset": dataset, "sampling": choice.model_dump(exclude_none=True)}
             run_flow_here("classify", parameters | asking, settings, is_watched=not as_json)
         engine = connect(settings.database)
         try:
             jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
-            sample = asked_twice(engine, dataset=dataset, first=first, lossless=lossless, jobs=jobs)
+            sample = asked_twice(engine, dataset=dataset, first=first, lossless=dense, jobs=jobs)
             fit = fit_route(sample, target)
-            save_route(engine, fit, specs=(cascade, first, lossless), dataset=dataset, manifest_uri=uri)
+            save_route(engine, fit, specs=(escalating, first, dense), dataset=dataset, manifest_uri=uri)
         finally:
             engine.dispose()
     still = fit_still(sample) if first.sampling.sampler == "keyframes" else None
     if as_json:
-        facts = {"dataset": dataset, "spec_id": cascade.spec_id} | asdict(fit)
+        facts = {"dataset": dataset, "spec_id": escalating.spec_id} | asdict(fit)
         print(json.dumps(facts | {"still": asdict(still) if still else None}, indent=2))  # noqa: T201
         return
     if still and still.needs:
         _print_still(still)
-    _print(fit, title=f"{dataset}, spec {cascade.spec_id}: {counted(fit.jobs, 'known answer')}")
+    _print(fit, title=f"{dataset}, spec {escalating.spec_id}: {counted(fit.jobs, 'known answer')}")
 
 
 def _choices(settings: Settings, sampling: SamplingChoice, asking: dict[str, Any]) -> list[SamplingChoice]:
     """Return the sampling that escalates, and those of its first and second answers."""
     sampler = sampling.sampler or settings.sampling.sampler
     asked = sampling.model_copy(update={"sampler": sampler if sampler == "auto" else "keyframes"})
-    cascade = asked.model_copy(update={"escalate_below": "fitted"})
-    plain = lossless_pass(_spec(settings, cascade, asking).sampling).model_dump(exclude_none=True)
+    escalating = asked.model_copy(update={"escalate_below": "fitted"})
+    plain = lossless_pass(_spec(settings, escalating, asking).sampling).model_dump(exclude_none=True)
     known = {name: value for name, value in plain.items() if name in SamplingChoice.model_fields}
     first = {"escalate_below": 0.0} | ({} if sampler == "auto" else {"dense_sampler": None})
-    return [cascade, asked.model_copy(update=first), SamplingChoice(**known)]
+    return [escalating, asked.model_copy(update=first), SamplingChoice(**known)]
 
 
 def _spec(settings: Settings, choice: SamplingChoice, asking: dict[str, Any]) -> RunSpec:

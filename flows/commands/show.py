@@ -50,7 +50,7 @@ def print_results(run: str, *, form: str, with_calibrated: bool) -> None:
     with opened(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
-        calibrate = _calibrating(_temperature(engine, row["spec_id"])) if with_calibrated else _as_it_is
+        calibrate = _calibrator(_temperature(engine, row["spec_id"])) if with_calibrated else _unchanged
         if form != "table":
             write_rows(map(calibrate, read_endings(engine, **key)), form=form, sink=sys.stdout.buffer)
             return
@@ -102,11 +102,11 @@ def _temperature(engine: Engine, spec_id: str) -> float:
     return float(found["temperature"])
 
 
-def _as_it_is(part: pl.DataFrame) -> pl.DataFrame:
+def _unchanged(part: pl.DataFrame) -> pl.DataFrame:
     return part
 
 
-def _calibrating(temperature: float) -> Callable[[pl.DataFrame], pl.DataFrame]:
+def _calibrator(temperature: float) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """Add calibrated probabilities and the label's confidence; they are null for failures."""
 
     def add(part: pl.DataFrame) -> pl.DataFrame:

@@ -40,22 +40,22 @@ _WAITING = ("SCHEDULED", "PENDING", "PAUSED")
 def show_status(settings: Settings, *, watch: bool) -> None:
     """Print the state of services and runs; with `watch`, refresh until Ctrl-C. Start no service."""
     if not watch:
-        OUT.print(_picture(settings))
+        OUT.print(_overview(settings))
         return
-    with Live(_picture(settings), console=OUT, auto_refresh=False) as live:
+    with Live(_overview(settings), console=OUT, auto_refresh=False) as live:
         while True:
             time.sleep(_EVERY_S)
-            live.update(_picture(settings), refresh=True)
+            live.update(_overview(settings), refresh=True)
 
 
-def _picture(settings: Settings) -> Group:
+def _overview(settings: Settings) -> Group:
     parts: list[RenderableType] = [_services(settings)]
     found = attached(settings)
     if found.database.url is not None:
         try:
             with database(found) as engine:
                 check_schema(engine)
-                parts += _work(engine)
+                parts += _runs_and_plans(engine)
         except ReelabelError as error:
             parts.append(Text(error.message))
     if found.prefect.api_url is not None:
@@ -84,7 +84,7 @@ def _services(settings: Settings) -> Table:
     return table
 
 
-def _work(engine: Engine) -> Iterator[RenderableType]:
+def _runs_and_plans(engine: Engine) -> Iterator[RenderableType]:
     runs, plans = standing_runs(engine, limit=_RUNS), standing_plans(engine)
     if runs:
         yield _runs(runs)
