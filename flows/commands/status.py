@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _EVERY_S = 2.0
 _RUNS = 10
-_WRAPPED = {"dataset", "flow run", "waits for"}
+_WRAPPED = {"dataset", "flow run", "status", "waits for"}
 _WAITING = ("SCHEDULED", "PENDING", "PAUSED")
 
 
@@ -110,7 +110,7 @@ def _runs(runs: Sequence[RunStanding]) -> Table:
 
 
 def _plans(plans: Sequence[PlanStanding]) -> Table:
-    table = _table("plan", "dataset", "planned", "extracted", "done", "failed", "extracting", "answering", "waits for")
+    table = _table("plan", "dataset", "planned", "extracted", "done", "failed", "extracting", "answering", "status")
     for plan in plans:
         counts = (plan.planned, plan.extracted, plan.done, plan.failed, plan.extracting, plan.answering)
         table.add_row(str(plan.plan_id)[:8], Text(plan.dataset), *(f"{count:,}" for count in counts), plan.waits)

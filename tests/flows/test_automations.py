@@ -72,7 +72,7 @@ def test_trouble_is_told_once_to_the_address_that_was_set(client, told, engine, 
         time.sleep(0.5)
         progress.jobs_failed = 6
         wait_for(posted, "6 of 10 jobs failed (60%)")
-        wait_for(posted, "no job has ended for 1 s; 10 jobs had ended by then")
+        wait_for(posted, "no job has ended for 1 s; 10 jobs had ended before")
     failed = client.create_flow_run(classify, name="my night", parameters={"manifest": "x"}, tags=[TAG])
     client.set_flow_run_state(failed.id, Running(), force=True)
     client.set_flow_run_state(failed.id, Failed(message="No such bucket."), force=True)
