@@ -1,1 +1,1 @@
-"""What runs and when: the Prefect flows, their deployments, and the command line."""
+"""The Prefect flows, their deployments, and the command line."""

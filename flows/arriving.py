@@ -1,4 +1,4 @@
-"""A shard between its extraction and its inference: what its jobs are shown, as it becomes ready."""
+"""A stream of a shard's views from extraction to inference, as they become ready."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class Arriving:
-    """What became of views, in the order in which it did, so that nobody who asks about one waits for the others.
+    """Outcomes of views in the order of their completion, so that inference need not wait for the whole shard.
 
-    Safe to use from many threads. It can be read again from the first view on.
+    Thread-safe, and can be read again from the first view.
     """
 
     def __init__(self) -> None:
-        """Hold nothing yet."""
+        """Start empty."""
         self._outcomes: dict[View, PreparedVideo | VideoError] = {}
         self._extracted: ExtractedShard | None = None
         self._is_over = threading.Event()
@@ -28,23 +28,23 @@ class Arriving:
 
     @classmethod
     def whole(cls, extracted: ExtractedShard) -> Self:
-        """Hold a shard whose extraction is over."""
+        """Return the stream of a shard whose extraction has ended."""
         arriving = cls()
         arriving._outcomes = extracted.prepared | extracted.faults
         arriving.end(extracted)
         return arriving
 
     def add(self, view: View, outcome: PreparedVideo | VideoError) -> None:
-        """Say what became of a view; where it has been said, as by an extraction that begins anew, that stays."""
+        """Add the outcome of a view; if it has one, as after a retried extraction, the first is kept."""
         with self._changed:
             self._outcomes.setdefault(view, outcome)
             self._changed.notify_all()
 
     def end(self, extracted: ExtractedShard | None) -> None:
-        """Say that nothing more comes.
+        """End the stream.
 
         Args:
-            extracted: The whole shard; None where its extraction came to nothing, unless it was whole before.
+            extracted: The extracted shard, or None if the extraction failed; an earlier shard is kept.
         """
         with self._changed:
             self._extracted = self._extracted or extracted
@@ -52,12 +52,12 @@ class Arriving:
             self._changed.notify_all()
 
     def after(self, count: int, *, few: int = 1, patience_s: float = 0.0) -> dict[View, PreparedVideo | VideoError]:
-        """Wait for more than the first `count` views, and give them; empty where nothing more comes.
+        """Wait for views beyond the first `count`, and return them; empty at the end of the stream.
 
         Args:
-            count: Views that are known.
-            few: Where fewer than so many are new, others are waited for.
-            patience_s: How long.
+            count: Number of views already read.
+            few: If fewer than this many are new, wait for the end of the stream or `patience_s`.
+            patience_s: Most seconds of that wait.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._is_over.is_set() or len(self._outcomes) > count)
@@ -69,5 +69,5 @@ class Arriving:
 
     @property
     def extracted(self) -> ExtractedShard | None:
-        """The whole shard, once it is over; None where its extraction came to nothing."""
+        """The extracted shard, after the end; None if its extraction failed."""
         return self._extracted

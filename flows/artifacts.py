@@ -1,4 +1,4 @@
-"""What a run shows in the Prefect UI."""
+"""Artifacts of a run in the Prefect UI."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 
 class ProgressArtifact:
-    """A bar of jobs done."""
+    """A progress bar of jobs."""
 
     def __init__(self, *, total: int) -> None:
-        """Show an empty bar."""
+        """Create the bar at 0%."""
         self._total = max(1, total)
         note_left(total)
         self._id: UUID | None = None
-        with _shown_at_most():
+        with _errors_logged():
             self._id = create_progress_artifact(progress=0.0, description=f"{total:,} jobs to answer")  # type: ignore[assignment]
 
     def update(self, done: int) -> None:
-        """Move the bar."""
+        """Update the bar."""
         note_left(max(0, self._total - done))
         share = min(100.0, 100.0 * done / self._total)
-        with _shown_at_most():
+        with _errors_logged():
             if self._id is not None:
                 update_progress_artifact(artifact_id=self._id, progress=share)
 
@@ -57,48 +57,48 @@ def publish_results(
     warnings: list[str],
     page: str | None,
 ) -> None:
-    """Show how a run ended, what it cost, what to beware of, how to read its rows, and its page.
+    """Publish the outcome of a run, its cost and warnings, and links to its results.
 
     Args:
         run_id: The run.
         dataset: Its dataset.
-        report: How its jobs ended.
-        cost: What it cost, as names and values.
-        warnings: Sentences.
-        page: Its page as a browser opens it; None where no such address is known.
+        report: The audit of its jobs.
+        cost: Names and values, as of `cost_lines`.
+        warnings: Warnings without a final period.
+        page: URL of its report; None if there is none.
     """
     counts = {"jobs": report.jobs, "labels": report.labels, "failures": report.failures, "missing": report.missing}
     table = [{"outcome": name, "jobs": count} for name, count in counts.items()]
     figures = "".join(f"\n- {name}: {value}" for name, value in cost)
     figures += "".join(f"\n- **{warning}**; see {READ_MORE}" for warning in warnings)
     table += [{"outcome": f"failure: {code}", "jobs": count} for code, count in report.codes.items()]
-    opened = f", or [open it]({page})" if page else ""
-    with _shown_at_most():
+    opened = f", or [open it here]({page})" if page else ""
+    with _errors_logged():
         create_table_artifact(key="reelabel-results", table=table, description=str(report))
         create_markdown_artifact(
             key="reelabel-how-to-read",
-            markdown=f"Dataset **{dataset}**. {report}\n{figures}\n\nRead the rows: `reelabel results {run_id}`\n\n"
-            f"See them on a page: `reelabel report {run_id}`{opened}",
+            markdown=f"Dataset **{dataset}**. {report}\n{figures}\n\nResults: `reelabel results {run_id}`\n\n"
+            f"Report: `reelabel report {run_id}`{opened}",
         )
         if page:
-            create_link_artifact(key="reelabel-page", link=page, link_text=page, description="The run on one page")
+            create_link_artifact(key="reelabel-page", link=page, link_text=page, description="Report of the run")
 
 
 def publish_evaluation(evaluation: Evaluation) -> None:
-    """Show how right each way of asking was, and where it differs from the baseline."""
+    """Publish the accuracy of each candidate, and its difference from the baseline."""
     rows = [dict(zip(SPEC_COLUMNS, spec_cells(spec), strict=True)) for spec in evaluation.specs]
     groups = [*evaluation.tasks, *evaluation.subtasks]
-    with _shown_at_most():
-        create_table_artifact(key="reelabel-evaluation", table=rows, description=f"Against {evaluation.baseline}")
+    with _errors_logged():
+        create_table_artifact(key="reelabel-evaluation", table=rows, description=f"Compared with {evaluation.baseline}")
         if groups:
             table = [dict(zip(GROUP_COLUMNS, group_cells(group), strict=True)) for group in groups]
             create_table_artifact(key="reelabel-evaluation-by-task", table=table, description="By task and subtask")
 
 
 @contextmanager
-def _shown_at_most() -> Iterator[None]:
-    """Prefect shows a run, and must not end it: an artifact that it refuses is logged and left out."""
+def _errors_logged() -> Iterator[None]:
+    """Log an artifact that Prefect rejects, and go on: artifacts must not fail a run."""
     try:
         yield
     except (httpx.HTTPError, PrefectException) as error:
-        get_run_logger().warning("Prefect took no artifact: %s", error)
+        get_run_logger().warning("Artifact not published: %s", error)

@@ -1,4 +1,4 @@
-"""What answers a run's questions, by the settings."""
+"""The inference backend of a run, by the settings."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 def read_card(name: str | None, settings: Settings) -> ModelCard:
-    """Look at the model that is to answer.
+    """Read the card of the model that is to answer.
 
     Args:
-        name: Folder or hub name; None is as set.
-        settings: Where no name is set either, the tiny model, or what a server says of its own.
+        name: Folder or hub name; None takes the setting.
+        settings: If they name no model either: the tiny model, or the one that the server serves.
 
     Raises:
         ModelError: The model cannot be used.
-        ConfigurationError: The server is not there, or refuses; or it is to answer by another model than it has.
+        ConfigurationError: The server is unreachable or rejects the request, or serves another model.
     """
     model = settings.model
     if model.backend == "openai" and name not in {None, model.name}:
         raise ConfigurationError(
-            f"The server at {settings.server.url} has its own model, not {name}; leave that out, "
+            f"Cannot use model {name}: the server at {settings.server.url} serves its own; leave out the name, "
             "or set model.backend to vllm."
         )
     name = name or model.name
@@ -46,10 +46,10 @@ def read_card(name: str | None, settings: Settings) -> ModelCard:
 
 
 def check_asker(card: ModelCard, settings: Settings) -> None:
-    """Find out early what would keep a run's questions from being answered.
+    """Check, before a run starts, that the backend can be used.
 
     Raises:
-        ConfigurationError: No vLLM is installed; or the server is not there, or refuses.
+        ConfigurationError: vLLM is not installed, or the server is unreachable or rejects requests.
     """
     if settings.model.backend == "openai":
         with make_asker(card, settings) as server:
@@ -59,15 +59,15 @@ def check_asker(card: ModelCard, settings: Settings) -> None:
 
 
 def make_asker(card: ModelCard, settings: Settings, *, sampling: Sampling | None = None) -> Asker:
-    """Make what answers: one engine, several side by side, or a server; nothing is started yet.
+    """Create the backend without starting it: one engine, a fleet of engines, or a server's client.
 
     Args:
         card: The model.
-        settings: How it is loaded.
-        sampling: How videos are shown to it, for which it makes room; None is as set.
+        settings: How to load it.
+        sampling: Sampling of the videos, to size the engine's inputs; None takes the settings.
 
     Raises:
-        ConfigurationError: There are fewer GPUs than the engines need; or no server is set.
+        ConfigurationError: There are fewer GPUs than the engines need, or no server is set.
     """
     model = settings.model
     if model.backend == "openai":

@@ -1,4 +1,4 @@
-"""Asking a shard's questions about what has been extracted for them."""
+"""Inference on a shard: ask the model about views as they are extracted."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from tasks.video.pool import DecodePool
 
 _READS_AT_ONCE = 4
-# Each group costs time of its own: where the engine is faster than the extraction, a little waiting makes few of many.
-_FEW = 8
-_PATIENCE_S = 0.1
-# While one group of a shard is answered, the next one is on its way to the engine.
+# Every group has a fixed cost: if the engine outpaces extraction, a short wait merges small groups.
+_MIN_GROUP = 8
+_MAX_GROUP_WAIT_S = 0.1
+# While one group of a shard is being answered, the next is being read and sent.
 GROUPS_AT_ONCE = 2
 
 
@@ -46,13 +46,13 @@ class Answering:
 
     Attributes:
         pool: Decodes frame files that hold packets.
-        limits: What one of them may cost.
-        writer: Writes how shards end.
-        batch_bytes: Frames handed to the engine in one group of a shard.
-        preparer: Prepares videos as jobs that are asked again are shown them.
-        ask_again_below: The margin below which they are; None asks none again.
-        ledger: Where the time goes.
-        gpus: How many the engine holds.
+        limits: Limits on decoding one of them.
+        writer: Writes the results of shards.
+        batch_bytes: Most frame bytes in one group of a shard.
+        preparer: Prepares the dense views of escalated jobs.
+        ask_again_below: Margin below which jobs are escalated; None escalates none.
+        ledger: Wall-clock profile.
+        gpus: GPUs that the engine holds.
     """
 
     spec: RunSpec
@@ -68,7 +68,7 @@ class Answering:
     gpus: int = 0
 
     def lap(self) -> dict[str, float]:
-        """Milliseconds by part since the last lap, those at the engine as it tells them."""
+        """Return milliseconds by part since the last lap, splitting the engine's share as it reports."""
         times = self.engine.times
         made_of_ms = {Part.ANSWER: times.busy_ms, Part.PREPROCESS: times.waited_ms, Part.RESTART: times.restart_ms}
         self.ledger.split(Part.ANSWER, made_of_ms)
@@ -77,7 +77,7 @@ class Answering:
 
 @dataclass(slots=True, kw_only=True)
 class Endings:
-    """How a shard's jobs ended, as far as it came; milliseconds of reading each frame file."""
+    """Results of a shard so far, and milliseconds spent reading each frame file."""
 
     index: int
     failures: list[Failure] = field(default_factory=list)
@@ -88,13 +88,13 @@ class Endings:
 
 
 def ask(arriving: Arriving, by_view: Mapping[View, Sequence[Job]], answering: Answering, endings: Endings) -> None:
-    """Ask jobs about what they are shown."""
+    """Ask the questions of jobs about their views, as these become ready."""
     under_way: deque[Future[None]] = deque()
     with ThreadPoolExecutor(GROUPS_AT_ONCE) as askers, ThreadPoolExecutor(_READS_AT_ONCE) as readers:
         for group in _groups(arriving, answering):
             prepared = _take_faults(group, by_view, endings)
             under_way.append(askers.submit(_ask_group, prepared, answering, endings, readers))
-            if len(under_way) == GROUPS_AT_ONCE:  # the next group is whatever is ready then
+            if len(under_way) == GROUPS_AT_ONCE:  # the next group takes whatever is ready by then
                 under_way.popleft().result()
         for future in under_way:
             future.result()
@@ -103,7 +103,7 @@ def ask(arriving: Arriving, by_view: Mapping[View, Sequence[Job]], answering: An
 def _take_faults(
     group: Mapping[View, PreparedVideo | VideoError], by_view: Mapping[View, Sequence[Job]], endings: Endings
 ) -> dict[View, tuple[PreparedVideo, Sequence[Job]]]:
-    """Give the videos that jobs can be asked about, with these; the others' jobs end as failures."""
+    """Return the prepared videos of a group with their jobs; jobs of faulty videos end as failures."""
     prepared: dict[View, tuple[PreparedVideo, Sequence[Job]]] = {}
     for view, outcome in group.items():
         if isinstance(outcome, VideoError):
@@ -115,7 +115,7 @@ def _take_faults(
 
 
 def ask_again(answering: Answering, endings: Endings, *, below: float) -> None:
-    """Ask jobs whose answer is not sure once more, now shown by the lossless sampler."""
+    """Ask jobs whose margin is below `below` again, with the dense sampler."""
     unsure = [result.job for result in endings.results if is_unsure(result, below=below)]
     views: dict[View, list[Job]] = {}
     for job in unsure:
@@ -134,11 +134,11 @@ def ask_again(answering: Answering, endings: Endings, *, below: float) -> None:
 
 
 def _groups(arriving: Arriving, answering: Answering) -> Iterator[dict[View, PreparedVideo | VideoError]]:
-    """Cut what becomes ready into groups whose frames fit into one batch; while one is answered, the next one grows."""
+    """Group ready views so that their frames fit into one batch; while one is answered, the next one grows."""
     taken = 0
     while True:
         with answering.ledger.doing(Part.DECODE):
-            ready = arriving.after(taken, few=_FEW, patience_s=_PATIENCE_S)
+            ready = arriving.after(taken, few=_MIN_GROUP, patience_s=_MAX_GROUP_WAIT_S)
         if not ready:
             return
         sums_bytes = accumulate(0 if isinstance(each, VideoError) else each.frame_bytes for each in ready.values())
@@ -178,7 +178,7 @@ def _read_group(
     endings: Endings,
     readers: Executor,
 ) -> tuple[dict[str, bytes], dict[View, JobError]]:
-    """Read frame files, several at once; gives them by their views' names, and what is wrong with the others."""
+    """Read frame files concurrently; return them by view name, and the errors of the others."""
     files: dict[str, bytes] = {}
     faults: dict[View, JobError] = {}
     with answering.ledger.doing(Part.CACHE_READ):
@@ -193,7 +193,7 @@ def _read_group(
 
 
 def _read(answering: Answering, video: PreparedVideo) -> tuple[bytes | JobError, float]:
-    """Read one frame file; gives it or what is wrong with it, and milliseconds."""
+    """Read one frame file; return it or its error, and milliseconds."""
     started = time.perf_counter()
     try:
         outcome: bytes | JobError = _read_frame_file(video, answering)
@@ -203,21 +203,21 @@ def _read(answering: Answering, video: PreparedVideo) -> tuple[bytes | JobError,
 
 
 def _read_frame_file(video: PreparedVideo, answering: Answering) -> bytes:
-    """Read a frame file, check that it is whole, and see to it that it holds pixels.
+    """Read and verify a frame file, and decode it if it holds packets.
 
     Raises:
-        FrameFileError: It is damaged, or gone.
-        VideoError: It holds packets that cannot be decoded any more.
+        FrameFileError: It is damaged or missing.
+        VideoError: It holds packets that can no longer be decoded.
     """
     cache = answering.cache
     try:
         return with_pixels(cache.read(video.key), answering.pool, answering.limits)
     except (FrameFileError, ObjectMissingError) as error:
-        raise FrameFileError(f"{cache.uri_of(video.key)}: {error.message} Run again to make it anew.") from None
+        raise FrameFileError(f"{cache.uri_of(video.key)}: {error.message} Run again to create it anew.") from None
 
 
 def _routed_by(view: View, video: PreparedVideo, spec: RunSpec) -> str:
-    """Say what decided against keyframes, as far as that was the run's to decide."""
+    """Name what made `auto` choose the dense sampler; empty if nothing did."""
     if spec.sampling.sampler != "auto" or video.sampler == "keyframes":
         return ""
     return "task" if view.shown == "lossless" else "verdict"

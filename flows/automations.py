@@ -1,4 +1,4 @@
-"""What Prefect does by itself: ends runs whose node was lost, starts them once more, and tells of trouble."""
+"""Prefect automations: end runs whose node was lost, restart them once, and notify."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
 
-_SILENT_S = 90
-# From a worker's taking a run to its first line of Python: a process needs seconds, a pod may wait for a node, for as
-# long as infra/kubernetes lets it (pod_watch_timeout_seconds).
+_HEARTBEAT_TIMEOUT_S = 90
+# From a worker's claiming a run to its first line of Python: a process needs seconds, a pod may wait for a node as
+# long as infra/kubernetes allows (pod_watch_timeout_seconds).
 _PROCESS_BEGINS_S = 120
-_POD_BEGINS_S = 3600
-# For as long a run that crashed is started again no second time, also where it never begins and is not counted.
-_ONCE_WITHIN = timedelta(days=7)
+_POD_START_S = 3600
+# Within this time, a crashed run is restarted only once, even if it never begins and its run count stays 0.
+_RESTART_ONCE_WITHIN = timedelta(days=7)
 _HEARTBEAT = "prefect.flow-run.heartbeat"
 _ENDED = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
 _TAKEN = {f"prefect.flow-run.{state}" for state in ("Pending", "Submitting", "InfrastructurePending")}
 _BEGUN = {f"prefect.flow-run.{state}" for state in ("Running", "Cancelling", "Scheduled", "AwaitingRetry")}
 _RUN = {"prefect.resource.id": "prefect.flow-run.*"}
 _OURS = {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{TAG}"}
-# All but `watch`: it looks every minute, and would tell every minute that the store is away.
-_TOLD_OF = {
+# All but `watch`: it runs every minute, and would notify every minute while the store is unavailable.
+_NOTIFY_OF = {
     "prefect.resource.role": "flow",
     "prefect.resource.name": ["classify", "backfill", "evaluate", "extract", "infer", "maintain"],
 }
 _DEPLOYED = {"prefect.resource.role": "deployment", "prefect.resource.id": "prefect.deployment.*"}
 _BLOCK = "reelabel"
-_NOTIFYING = ("reelabel: tell of runs in trouble", "reelabel: tell of failed runs")
+_NOTIFYING = ("reelabel: notify of runs in trouble", "reelabel: notify of failed runs")
 
 
 def set_automations(client: SyncPrefectClient, settings: Settings) -> list[str]:
-    """Create or update the automations; gives their names. Without an address, those that tell of trouble go."""
+    """Create or update the automations; return their names. Without a webhook URL, remove the notifications."""
     is_local = all(pool.type == "process" for pool in client.read_work_pools())
-    begins_s = _PROCESS_BEGINS_S if is_local else _POD_BEGINS_S
-    wanted = [_end_silent_runs(), _end_runs_not_begun(begins_s), _start_again()]
+    start_timeout_s = _PROCESS_BEGINS_S if is_local else _POD_START_S
+    wanted = [_end_silent_runs(), _end_unstarted_runs(start_timeout_s), _restart()]
     if settings.notify.webhook_url:
         wanted += _notifications(_save_block(settings.notify.webhook_url.get_secret_value()))
     for name in {*_NOTIFYING} - {automation.name for automation in wanted}:
@@ -62,27 +62,27 @@ def set_automations(client: SyncPrefectClient, settings: Settings) -> list[str]:
 
 
 def _end_silent_runs() -> AutomationCore:
-    """End a flow run that beats no more: it would hold its place in the queue for ever."""
+    """End a flow run without a heartbeat: it would hold its slot in the queue forever."""
     return AutomationCore(
         name="reelabel: end lost runs",
-        description=f"A run that gives no sign of life for {_SILENT_S} seconds has lost its node.",
-        trigger=_missing({_HEARTBEAT, *_ENDED}, after={_HEARTBEAT}, within_s=_SILENT_S),
-        actions=[_crashed(f"No sign of life for {_SILENT_S} seconds: its node was lost.")],
+        description=f"A run without a heartbeat for {_HEARTBEAT_TIMEOUT_S} seconds has lost its node.",
+        trigger=_missing({_HEARTBEAT, *_ENDED}, after={_HEARTBEAT}, within_s=_HEARTBEAT_TIMEOUT_S),
+        actions=[_crashed(f"No heartbeat for {_HEARTBEAT_TIMEOUT_S} seconds: the node was lost.")],
     )
 
 
-def _end_runs_not_begun(within_s: int) -> AutomationCore:
-    """End a flow run that a worker took and that never began, for its node was lost before its first heartbeat."""
+def _end_unstarted_runs(within_s: int) -> AutomationCore:
+    """End a flow run that a worker claimed but never started: its node was lost before the first heartbeat."""
     return AutomationCore(
-        name="reelabel: end runs that never began",
-        description=f"A run that a worker took, and that has not begun within {within_s} seconds, has lost its node.",
+        name="reelabel: end runs that never started",
+        description=f"A run that a worker claimed but did not start within {within_s} seconds has lost its node.",
         trigger=_missing({*_BEGUN, *_ENDED}, after=_TAKEN, within_s=within_s),
-        actions=[_crashed(f"Taken by a worker, and not begun within {within_s} seconds: its node was lost.")],
+        actions=[_crashed(f"Claimed by a worker, but not started within {within_s} seconds: the node was lost.")],
     )
 
 
 def _missing(events: set[str], *, after: set[str], within_s: int) -> EventTrigger:
-    """Fire for each run of ours that shows none of some events in time after others."""
+    """Fire for each of our runs that emits none of `events` within `within_s` after one of `after`."""
     return EventTrigger(
         match=_RUN,
         match_related=_OURS,
@@ -99,11 +99,11 @@ def _crashed(message: str) -> ChangeFlowRunState:
     return ChangeFlowRunState(state=StateType.CRASHED, message=message)
 
 
-def _start_again() -> AutomationCore:
-    """Start a crashed flow run again, under its id and with its date, unless this was its second time."""
+def _restart() -> AutomationCore:
+    """Restart a crashed flow run, with its id and scheduled date, unless it has been restarted before."""
     return AutomationCore(
-        name="reelabel: start lost runs again",
-        description="A run that crashed the first time goes on where it was; the second time it stays as it is.",
+        name="reelabel: restart lost runs",
+        description="A run that crashes is restarted once and resumes where it was; a second crash is final.",
         trigger=EventTrigger(
             match=_RUN | {"prefect.run-count": ["0", "1"]},
             match_related=[_OURS, _DEPLOYED],
@@ -111,13 +111,13 @@ def _start_again() -> AutomationCore:
             for_each={"prefect.resource.id"},
             posture=Posture.Reactive,
             threshold=1,
-            within=_ONCE_WITHIN,
+            within=_RESTART_ONCE_WITHIN,
         ),
         actions=[
             ChangeFlowRunState(
                 state=StateType.SCHEDULED,
                 name="AwaitingRetry",
-                message="It crashed; it is started again, once.",
+                message="The run crashed and is being restarted, once.",
             )
         ],
     )
@@ -128,7 +128,7 @@ def _notifications(block_id: UUID) -> list[AutomationCore]:
     return [
         AutomationCore(
             name=trouble,
-            description="Many of a run's jobs fail, or none has ended for long; see the settings notify.*.",
+            description="Many of a run's jobs fail, or none has ended for a long time; see the settings notify.*.",
             trigger=EventTrigger(expect={FAILURE_RATE, STALLED}, posture=Posture.Reactive, threshold=1),
             actions=[
                 SendNotification(block_document_id=block_id, subject="Reelabel", body="{{ event.payload.message }}")
@@ -136,10 +136,10 @@ def _notifications(block_id: UUID) -> list[AutomationCore]:
         ),
         AutomationCore(
             name=failed,
-            description="A run failed, or crashed.",
+            description="A run failed or crashed.",
             trigger=EventTrigger(
                 match=_RUN,
-                match_related=[_OURS, _TOLD_OF],
+                match_related=[_OURS, _NOTIFY_OF],
                 expect={"prefect.flow-run.Failed", "prefect.flow-run.Crashed"},
                 posture=Posture.Reactive,
                 threshold=1,
@@ -156,7 +156,7 @@ def _notifications(block_id: UUID) -> list[AutomationCore]:
 
 
 def _save_block(url: str) -> UUID:
-    """Keep the address as a secret of the block: it may hold a token."""
+    """Save the webhook URL as a secret of a Prefect block, since it may hold a token."""
     block = CustomWebhookNotificationBlock(
         name=_BLOCK,
         url="{{url}}",

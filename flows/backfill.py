@@ -1,4 +1,4 @@
-"""The flow that asks chosen jobs again."""
+"""The flow `backfill`: answer selected jobs again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @flow(
     name="backfill",
-    description="Ask chosen jobs of a manifest again: by id, or by how they ended.",
+    description="Answer selected jobs of a manifest again, by id or by outcome.",
     flow_run_name="backfill-{manifest}",
     task_runner=ThreadPoolTaskRunner(max_workers=MOST_TASKS),  # type: ignore[arg-type]
 )
@@ -43,23 +43,23 @@ def backfill(  # noqa: PLR0913 - a form's fields
     permutations: Permutations = None,
     force: bool = False,
 ) -> State[str]:
-    """Ask chosen jobs again; gives the audit's sentence.
+    """Answer selected jobs again; return the audit's sentence.
 
-    They are asked as the manifest's last run asked, or the run that is named; what is said here of frames, sampling,
-    model, prompts or permutations changes that, and makes answers of their own beside the earlier ones.
+    The spec is that of the manifest's last run, or of the named run. Overriding frames, sampling, model, prompts or
+    permutations makes a new spec, whose answers are stored next to the earlier ones.
 
     Args:
-        manifest: Parquet file of jobs, or a glob of such: a path, or s3://bucket/jobs/*.parquet.
-        job_ids: Jobs to ask again, by id.
-        ids_file: More of them in a text file, one id a line: a path, or s3://bucket/ids.txt.
-        jobs: Jobs to ask again, by how they ended.
-        dataset: Name under which job ids are unique; empty is that of the run before, or the manifest's file name.
-        num_frames: Frames shown to the model per video, 1 to 512; empty is as before.
-        sampling: How frames are chosen; what is empty is as before.
-        model: Model folder or hub name; empty is as before.
-        prompts: What the model is told besides each row's question; what is empty is as before.
-        permutations: Orders in which each question's choices are shown and averaged; empty is as before.
-        force: Ask again even where a valid label stands.
+        manifest: Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet.
+        job_ids: Ids of jobs to answer.
+        ids_file: Text file with more ids, one per line: a path, or s3://bucket/ids.txt.
+        jobs: Jobs to answer, selected by outcome.
+        dataset: Name within which job ids are unique; if empty, that of the earlier run, or the manifest's file name.
+        num_frames: Frames per video, 1 to 512; if empty, as in the earlier run.
+        sampling: How frames are chosen; empty fields are as in the earlier run.
+        model: Model folder or hub name; if empty, as in the earlier run.
+        prompts: Prompt text besides each job's question; empty fields are as in the earlier run.
+        permutations: Orders in which each question's choices are shown; if empty, as in the earlier run.
+        force: Also answer jobs that have a valid label.
     """
     settings = load_settings()
     choosing = _prepare(settings, manifest, job_ids, ids_file, jobs, dataset)

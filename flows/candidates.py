@@ -1,4 +1,4 @@
-"""The ways of asking that an evaluation compares, from how a user names them to their specs."""
+"""The candidates that an evaluation compares: from their names to their specs."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from tasks.domain import RunSpec, Sampling
     from tasks.model.identity import ModelCard
 
-FAITHFUL = "faithful"
-COMPANIONS = (FAITHFUL, "uniform:16")
-_BY_OTHER_NUMBERS = frozenset({"dynamic", "fps", "glm46v", "qwen2_vl", "qwen3_vl"})
+NATIVE = "native"
+REFERENCES = (NATIVE, "uniform:16")
+_WITHOUT_FRAME_COUNT = frozenset({"dynamic", "fps", "glm46v", "qwen2_vl", "qwen3_vl"})
 _FORM = "SAMPLER[:FRAMES][,OPTION=VALUE...], such as keyframes, uniform:16 or qwen3_vl,fps=4"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One way of asking.
+    """One configuration to compare.
 
     Attributes:
-        name: Short, and unique among those that are compared.
-        spec: All of it.
-        model: As a run is asked for it; None is as set.
-        sampling: The same.
-        num_frames: The same.
+        name: Short name, unique within the comparison.
+        spec: The resolved spec.
+        model: Model parameter of its run; None takes the setting.
+        sampling: Sampling parameter of its run.
+        num_frames: Frames parameter of its run; None takes the setting.
     """
 
     name: str
@@ -51,34 +51,36 @@ def lay_out(
     settings: Settings,
     *,
     baseline: str | None = None,
-    only: bool = False,
+    references: bool = True,
 ) -> tuple[list[Candidate], str]:
-    """Name every way of asking: each sampler with each model, and what they are compared with.
+    """Resolve every candidate: each sampler with each model, the baseline and the references.
 
     Args:
-        samplers: Each as `SAMPLER[:FRAMES][,OPTION=VALUE...]`; `faithful` stands for the model's own.
-        models: Folders or hub names; none is the model that is set.
-        settings: What holds unless a way says something else.
-        baseline: The sampler that all are compared with, by the first model; None is the faithful one, or with
-            `only` the first of `samplers`.
-        only: Leave out the companions: the faithful sampler and 16 uniform frames.
+        samplers: Each as `SAMPLER[:FRAMES][,OPTION=VALUE...]`; `native` is the one the model was trained with.
+        models: Folders or hub names; empty takes the setting.
+        settings: Defaults of what a candidate does not specify.
+        baseline: Sampler to compare with, using the first model; None is `native`, or without `references` the
+            first of `samplers`.
+        references: Add the references: the native sampler and 16 uniform frames.
 
     Returns:
-        The ways, each spec once, and the baseline's name.
+        The candidates, without duplicate specs, and the baseline's name.
 
     Raises:
         ModelError: A model cannot be used.
-        ConfigurationError: A sampler cannot be read, or fewer than two ways are left.
+        ConfigurationError: A sampler is malformed, or fewer than two candidates are left.
     """
-    first = baseline or (samplers[0] if only and samplers else FAITHFUL)
-    texts = dict.fromkeys([*samplers, first, *(() if only else COMPANIONS)])
+    first = baseline or (NATIVE if references or not samplers else samplers[0])
+    texts = dict.fromkeys([*samplers, first, *(REFERENCES if references else ())])
     asked: Sequence[str | None] = models or [None]
-    ways = [(text, model, *_spec_of(text, read_card(model, settings), settings)) for model in asked for text in texts]
-    by_spec = {spec.spec_id: (model, choice, frames, spec) for _, model, choice, frames, spec in reversed(ways)}
+    resolved = [
+        (text, model, *_spec_of(text, read_card(model, settings), settings)) for model in asked for text in texts
+    ]
+    by_spec = {spec.spec_id: (model, choice, frames, spec) for _, model, choice, frames, spec in reversed(resolved)}
     names = dict(zip(by_spec, _names([spec for *_, spec in by_spec.values()]), strict=True))
-    against = next(spec.spec_id for text, _, _, _, spec in ways if text == first)
+    against = next(spec.spec_id for text, _, _, _, spec in resolved if text == first)
     if len(by_spec) < 2:  # noqa: PLR2004
-        raise ConfigurationError(f"There is only one way of asking, {names[against]}; name another one to compare.")
+        raise ConfigurationError(f"Only one configuration to compare, {names[against]}; name at least two.")
     candidates = [
         Candidate(name=names[spec_id], spec=spec, model=model, sampling=choice, num_frames=frames)
         for spec_id, (model, choice, frames, spec) in reversed(by_spec.items())
@@ -95,17 +97,17 @@ def _spec_of(text: str, card: ModelCard, settings: Settings) -> tuple[SamplingCh
 
 
 def read_way(text: str) -> tuple[SamplingChoice, int | None]:
-    """Read how frames are to be chosen; no sampler in the choice stands for the faithful one.
+    """Parse a sampler as the user writes it; a choice without a sampler stands for the native one.
 
     Raises:
-        ConfigurationError: It is not written as it should be, or a number is out of bounds.
+        ConfigurationError: The text is malformed, or a number is out of bounds.
     """
     head, *options = text.replace(" ", "").split(",")
     sampler, _, frames = head.partition(":")
     if not sampler or (frames and not frames.isdecimal()) or not all("=" in option for option in options):
-        raise ConfigurationError(f"{text!r} names no sampler; write {_FORM}.")
+        raise ConfigurationError(f"{text!r} is not a sampler; write {_FORM}.")
     values = dict(option.split("=", 1) for option in options)
-    if sampler != FAITHFUL:
+    if sampler != NATIVE:
         values["sampler"] = sampler
     try:
         return SamplingChoice.model_validate(values), int(frames) if frames else None
@@ -116,14 +118,14 @@ def read_way(text: str) -> tuple[SamplingChoice, int | None]:
 
 
 def describe(sampling: Sampling) -> str:
-    """Write sampling as `read_way` reads it."""
-    frames = "" if sampling.sampler in _BY_OTHER_NUMBERS else f":{sampling.num_frames}"
+    """Format sampling as `read_way` parses it."""
+    frames = "" if sampling.sampler in _WITHOUT_FRAME_COUNT else f":{sampling.num_frames}"
     named = sampling.model_dump(include={*SAMPLER_OPTIONS, "drop_similar", "jpeg_quality"})
     return ",".join([f"{sampling.sampler}{frames}", *(f"{name}={value}" for name, value in named.items())])
 
 
 def _names(specs: Sequence[RunSpec]) -> Iterator[str]:
-    """Name specs by what tells them apart."""
+    """Yield a distinct name for each spec."""
     has_models = len({spec.model.name for spec in specs}) > 1
     names = [describe(spec.sampling) + (f" @ {spec.model.name}" if has_models else "") for spec in specs]
     for name, spec in zip(names, specs, strict=True):

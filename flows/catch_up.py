@@ -1,4 +1,4 @@
-"""Nights on which nothing finished: found by the database, started in their order."""
+"""Missed nights of the schedule: find them in the database, and start them in order."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Night:
     """One date of the schedule.
 
     Attributes:
-        at: When it was to start, in the schedule's time zone.
-        manifest: What it was to read.
-        state: `finished` and `running` by the rows of its manifest's runs, `waiting` for a worker, `empty`
-            where there is no manifest, `missed` otherwise.
-        attempts: Flow runs of that date which have ended.
+        at: Scheduled start, in the schedule's time zone.
+        manifest: Manifest of that date.
+        state: `finished` or `running` by the rows of the manifest's runs, `waiting` for a worker, `empty` if
+            there is no manifest, otherwise `missed`.
+        attempts: Number of ended flow runs of that date.
     """
 
     at: datetime
@@ -60,17 +60,16 @@ class Night:
 def find_nights(
     client: SyncPrefectClient, engine: Engine, objects: ObjectStore, *, since: date, until: date | None
 ) -> list[Night]:
-    """Look at every date of the nightly schedule.
+    """Return the state of every date of the nightly schedule.
 
-    A manifest of the same name every night needs one run after the last of them: the earlier dates count as
-    finished with it.
+    If the manifest has the same name every night, only the last date is returned: its run covers the earlier ones.
 
     Args:
-        client: Of the Prefect server that has the schedule.
+        client: Client of the Prefect server with the schedule.
         engine: The database.
-        objects: Where manifests stand.
-        since: The first day, in the schedule's time zone.
-        until: The last day; None goes up to now.
+        objects: Store of the manifests.
+        since: First day, in the schedule's time zone.
+        until: Last day; None is today.
 
     Raises:
         ConfigurationError: There is no schedule, or it has no manifest.
@@ -80,7 +79,9 @@ def find_nights(
     now = datetime.now(zone)
     end = now if until is None else min(now, datetime.combine(until, time.max, zone))
     dates = _dates(schedule, datetime.combine(since, time(), zone), end)
-    planned = {render_dates(deployment.parameters["manifest"], at): at for at in dates}  # the last date of each
+    planned = {
+        render_dates(deployment.parameters["manifest"], at): at for at in dates
+    }  # keeps the last date of each manifest
     flow_runs = _flow_runs(client, deployment, dates)
     nights = []
     for manifest, at in planned.items():
@@ -92,7 +93,7 @@ def find_nights(
 
 
 def start_night(client: SyncPrefectClient, night: Night) -> FlowRun:
-    """Start a missed night as its schedule would have; whoever asks twice gets the same flow run."""
+    """Start a missed night as its schedule would have; repeated calls return the same flow run."""
     deployment, _ = _nightly(client)
     return client.create_flow_run_from_deployment(
         deployment.id,
@@ -110,7 +111,7 @@ def _nightly(client: SyncPrefectClient) -> tuple[DeploymentResponse, CronSchedul
     schedule = next((each for each in schedules if isinstance(each, CronSchedule)), None)
     if deployment is None or schedule is None or "manifest" not in deployment.parameters:
         raise ConfigurationError(
-            f"{NIGHTLY} has no schedule with a manifest; `reelabel deploy --manifest ...` sets it."
+            f"{NIGHTLY} has no schedule with a manifest; set them with `reelabel deploy --manifest ...`."
         )
     return deployment, schedule
 
@@ -119,7 +120,7 @@ def _dates(schedule: CronSchedule, start: datetime, end: datetime) -> list[datet
     calendar = Calendar(cron=schedule.cron, timezone=schedule.timezone, day_or=schedule.day_or)
     found: list[datetime] = []
     while start <= end:
-        # It looks at so many dates at a time, and no further.
+        # Prefect returns a limited number of dates per call.
         some = asyncio.run(calendar.get_dates(start=start, end=end))
         if not some:
             break

@@ -1,4 +1,4 @@
-"""Which jobs a backfill asks: whose rows tell how jobs ended, and what the user chose among them."""
+"""Job selection of a backfill: the earlier run, and the user's selection among its jobs."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _WHERE_TIMEOUT_S = 60  # statement timeout for the SQL of --where
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierRun:
-    """Whose rows tell how jobs ended.
+    """The run that a backfill corrects.
 
     Attributes:
-        dataset: Where its rows are.
-        spec: How it asked; None where there is none yet.
-        run_id: The run that the user named, for what it wrote alone; None where none was named.
+        dataset: Its dataset.
+        spec: Its spec; None if there is no earlier run.
+        run_id: The run that the user named, which limits the selection to its results; None if none was named.
     """
 
     dataset: str
@@ -45,7 +45,7 @@ class EarlierRun:
     run_id: UUID | None = None
 
     def restored(self, settings: Settings) -> Settings:
-        """Give the settings with the numeric type of then; what else a spec holds needs none of them."""
+        """Return the settings with the earlier run's numeric type, the only setting that its spec depends on."""
         if self.spec is None:
             return settings
         model = settings.model.model_copy(update={"dtype": self.spec.model.dtype})
@@ -53,10 +53,10 @@ class EarlierRun:
 
 
 def find_earlier(settings: Settings, *, manifest: str, dataset: str | None, run: str | None) -> EarlierRun:
-    """Find the run that a backfill corrects: the one that is named, or the manifest's last.
+    """Find the run that a backfill corrects: the named one, or the manifest's last.
 
     Raises:
-        ConfigurationError: No such run, or it belongs to another dataset, or cannot be repeated.
+        ConfigurationError: No such run, or it belongs to another dataset, or its spec cannot be read.
     """
     reader = connect(settings.database, Login.READER)
     try:
@@ -68,7 +68,7 @@ def find_earlier(settings: Settings, *, manifest: str, dataset: str | None, run:
         named = find_run(reader, run)
         if dataset not in {None, named["dataset"]}:
             raise ConfigurationError(
-                f"Run {named['run_id']} belongs to the dataset {named['dataset']}, not {dataset}; leave one out."
+                f"Run {named['run_id']} belongs to dataset {named['dataset']}, not {dataset}; give only one of them."
             )
         return EarlierRun(dataset=named["dataset"], spec=read_spec(reader, named["spec_id"]), run_id=named["run_id"])
     finally:
@@ -77,12 +77,12 @@ def find_earlier(settings: Settings, *, manifest: str, dataset: str | None, run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choosing:
-    """A user's choice, ready to be made among a manifest's jobs.
+    """A user's selection, to be applied to a manifest's jobs.
 
     Attributes:
-        selection: By how jobs ended.
-        named: By id.
-        earlier: Whose rows tell how they ended.
+        selection: Selection by outcome.
+        named: Selection by id.
+        earlier: The run whose results are used.
     """
 
     selection: Selection
@@ -91,27 +91,27 @@ class Choosing:
     settings: Settings = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what would choose every job by saying nothing."""
+        """Reject an empty selection, which would select every job."""
         if not self.named and self.selection.is_empty:
             raise ConfigurationError(
-                "Nothing was chosen; name jobs by id, or choose by failed, missing, label, margin_below, run, task, "
+                "No jobs selected; give job ids, or select by failed, code, missing, label, margin_below, run, task, "
                 "since, until or where."
             )
 
     @property
     def only(self) -> pl.Series | None:
-        """Ids beside which no job of the manifest can be chosen; None where any can."""
+        """Ids of the only jobs that can be selected; None if any job can."""
         return None if self.selection.names_states or not self.named else pl.Series("job_id", self.named)
 
     def look(self, jobs: JobTable, spec: RunSpec) -> ChosenJobs:
-        """Choose, without complaint.
+        """Select jobs, and return unknown ids as well.
 
         Args:
-            jobs: The manifest's, or those of them that can be chosen.
-            spec: How they are going to be asked; its rows tell where there is no earlier run.
+            jobs: The manifest's jobs, or those that can be selected.
+            spec: The backfill's spec, whose results are used if there is no earlier run.
 
         Raises:
-            ConfigurationError: Postgres refuses the user's SQL.
+            ConfigurationError: Postgres rejects the user's SQL.
         """
         database, earlier = self.settings.database, self.earlier
         scope = Scope(dataset=earlier.dataset, spec_id=(earlier.spec or spec).spec_id, run_id=earlier.run_id)
@@ -129,21 +129,21 @@ class Choosing:
             reader.dispose()
 
     def choose(self, jobs: JobTable, spec: RunSpec) -> JobTable:
-        """Choose, as `look` does.
+        """Select jobs as `look` does.
 
         Raises:
-            ConfigurationError: Postgres refuses the user's SQL, or a job that was named is not in the manifest.
+            ConfigurationError: Postgres rejects the user's SQL, or an id is not in the manifest.
         """
         chosen = self.look(jobs, spec)
         if chosen.unknown and not self.selection.skip_unknown:
             raise ConfigurationError(
-                f"{name_unknown(chosen.unknown, self.settings.home)}; correct them, or pass over them (--skip-unknown)."
+                f"{name_unknown(chosen.unknown, self.settings.home)}; correct them, or ignore them with --skip-unknown."
             )
         return chosen.jobs
 
 
 def name_unknown(unknown: Sequence[str], folder: Path) -> str:
-    """Say which ids are not in the manifest; where they are many, all of them stand in a file of `folder`."""
+    """Describe which ids are not in the manifest; write many of them to a file in `folder`."""
     shown = ", ".join(unknown[:_SHOWN_IDS])
     verb = "is" if len(unknown) == 1 else "are"
     if len(unknown) <= _SHOWN_IDS:
@@ -151,13 +151,13 @@ def name_unknown(unknown: Sequence[str], folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder.resolve() / "unknown-ids.txt"
     path.write_text("".join(f"{job_id}\n" for job_id in unknown), encoding="utf-8")
-    return f"{counted(len(unknown), 'job id')} {verb} not in the manifest, such as {shown} (all of them: {path})"
+    return f"{counted(len(unknown), 'job id')} {verb} not in the manifest, such as {shown} (full list: {path})"
 
 
 def store_ids(job_ids: Sequence[str], objects: ObjectStore, root: str) -> str:
-    """Put ids where every worker can read them, one a line; gives the file's URI.
+    """Write ids to the store, one per line, where every worker can read them; return the file's URI.
 
-    A flow run's parameters may hold half a megabyte; a million ids are more.
+    A flow run's parameters are limited to half a megabyte, which a million ids exceed.
     """
     uri = f"{root.rstrip('/')}/selections/{digest_of(list(job_ids))[:16]}.txt"
     objects.replace(uri, "".join(f"{job_id}\n" for job_id in job_ids).encode())
@@ -165,15 +165,15 @@ def store_ids(job_ids: Sequence[str], objects: ObjectStore, root: str) -> str:
 
 
 def read_ids(uri: str, objects: ObjectStore) -> list[str]:
-    """Read ids, one a line; empty lines are passed over.
+    """Read ids, one per line, skipping empty lines.
 
     Raises:
-        ConfigurationError: Nothing stands there, or it is no text.
+        ConfigurationError: The file is missing, or not text.
     """
     try:
         lines = objects.read(uri).decode("utf-8-sig").splitlines()
     except ObjectError as error:
-        raise ConfigurationError(f"The job ids cannot be read: {error.message}") from None
+        raise ConfigurationError(f"Cannot read the job ids: {error.message}") from None
     except UnicodeDecodeError:
-        raise ConfigurationError(f"The job ids cannot be read: {uri} is no text in UTF-8.") from None
+        raise ConfigurationError(f"Cannot read the job ids: {uri} is not UTF-8 text.") from None
     return list(dict.fromkeys(text for line in lines if (text := line.strip())))

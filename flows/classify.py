@@ -1,4 +1,4 @@
-"""The flow that answers a manifest."""
+"""The flow `classify`: answer a manifest."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def classify(  # noqa: PLR0913 - a form's fields
     force: bool = False,
     may_be_empty: bool = False,
 ) -> State[str]:
-    """Answer every job of a manifest that has no valid label yet; gives the audit's sentence.
+    """Answer every job of a manifest that has no valid label yet; return the audit's sentence.
 
     Args:
-        manifest: Parquet file of jobs, or a glob of such: a path, or s3://bucket/jobs/*.parquet; in both this and the
-            dataset, {scheduled_date} or {scheduled_date:%Y/%m} is the day for which the run was scheduled.
-        dataset: Name under which job ids are unique; empty is the manifest's file name.
-        num_frames: Frames shown to the model per video, 1 to 512; empty takes the setting (16).
-        sampling: How frames are chosen; what is empty is as the settings have it.
-        model: Model folder or hub name; empty takes the setting, or the tiny model that ships.
-        prompts: What the model is told besides each row's question; what is empty is as the settings have it.
-        permutations: Orders in which each question's choices are shown and averaged; empty takes the setting (1).
+        manifest: Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet. Here and in the dataset,
+            {scheduled_date} or {scheduled_date:%Y/%m} is replaced by the day for which the run was scheduled.
+        dataset: Name within which job ids are unique; if empty, the manifest's file name.
+        num_frames: Frames per video, 1 to 512; if empty, the setting (16).
+        sampling: How frames are chosen; empty fields take the settings.
+        model: Model folder or hub name; if empty, the setting, or the tiny demo model.
+        prompts: Prompt text besides each job's question; empty fields take the settings.
+        permutations: Orders in which each question's choices are shown; if empty, the setting (1).
         timezone: Time zone of {scheduled_date}, such as Europe/Berlin.
-        force: Ask again even where a valid label stands.
-        may_be_empty: End well where no manifest is found, instead of failing.
+        force: Also answer jobs that have a valid label.
+        may_be_empty: Complete instead of failing if no manifest is found.
     """
     request = RunRequest(
         kind="classify",

@@ -1,6 +1,6 @@
 """The command line.
 
-Exit codes: 0 done, 1 finished with failures, not reconciled or cut off, 2 usage or configuration,
+Exit codes: 0 done; 1 finished with failures, not reconciled, or interrupted; 2 usage or configuration;
 130 stopped by Ctrl-C.
 """
 
@@ -20,58 +20,66 @@ from flows.cli_cache import cache_app
 from flows.cli_database import database_app
 from flows.cli_manifest import manifest_app
 from flows.cli_route import route_app
-from flows.cli_work import work_app
+from flows.cli_work import worker_app
 from flows.commands.example import example
 from flows.commands.prompt_options import with_prompts
 from flows.commands.sampling_options import NumFrames, with_sampling
 from flows.commands.selection_options import with_selection
 from flows.commands.terminal import ERRORS, complain
 from infra.errors import JobError, NotReconciledError, ReelabelError, RunFailedError, TransientError
-from infra.sampling_settings import SamplingChoice  # noqa: TC001 - a command's options are read from it
+from infra.sampling_settings import SamplingChoice  # noqa: TC001 - defines a command's options
 from infra.settings import PromptChoice, load_settings
-from tasks.results.selection import Selection  # noqa: TC001 - a command's options are read from it
+from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
+
+# Titles of the help's panels, in their order.
+_RUN, _INSPECT, _EVALUATE, _OPERATE, _SET_UP = _PANELS = ("Run", "Inspect", "Evaluate", "Operate", "Set up")
 
 
-class ExplainingGroup(TyperGroup):
-    """Turns what a command raises into one sentence and an exit code, never a traceback."""
+class ReelabelGroup(TyperGroup):
+    """Lists commands by panel, and reports errors as one sentence and an exit code, never a traceback."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's own types
+        """List commands in the order of their panels, groups last in each."""
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: self._place(self.commands[name]))
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own types
         """Run the command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            ERRORS.print("Stopped. Run the same command again to go on.")
+            ERRORS.print("Stopped. Run the same command again to continue.")
             sys.exit(130)
         except ReelabelError as error:
             complain(error.code, error.message)
             sys.exit(1 if isinstance(error, JobError | TransientError | NotReconciledError | RunFailedError) else 2)
         except OSError as error:
             if error.errno == errno.EPIPE:
-                raise  # whoever read our output has seen enough: Click ends quietly
+                raise  # the reader of our output has closed it: Click exits quietly
             where = f"{error.filename}: " if error.filename else ""
             complain(
-                "configuration", f"{where}{error.strerror or error}; check the path, its permissions and the disk."
+                "configuration", f"{where}{error.strerror or error}; check the path, its permissions and disk space."
             )
             sys.exit(2)
+
+    @staticmethod
+    def _place(command: Any) -> tuple[int, bool]:  # noqa: ANN401 - Typer's own types
+        return _PANELS.index(command.rich_help_panel), isinstance(command, TyperGroup)
 
 
 app = typer.Typer(
     name="reelabel",
-    cls=ExplainingGroup,
+    cls=ReelabelGroup,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-_GROUPS = {
-    "manifest": manifest_app,
-    "cache": cache_app,
-    "bench": bench_app,
-    "route": route_app,
-    "database": database_app,
-    "work": work_app,
-}
-for name, group in _GROUPS.items():
-    app.add_typer(group, name=name)
+app.add_typer(worker_app, name="worker", rich_help_panel=_RUN)
+app.add_typer(route_app, name="route", rich_help_panel=_EVALUATE)
+app.add_typer(bench_app, name="bench", rich_help_panel=_EVALUATE)
+app.add_typer(cache_app, name="cache", rich_help_panel=_OPERATE)
+app.add_typer(database_app, name="database", rich_help_panel=_OPERATE)
+app.add_typer(manifest_app, name="manifest", rich_help_panel=_SET_UP)
 
 
 def main() -> None:
@@ -90,7 +98,7 @@ def _print_version(*, wanted: bool) -> None:
 def options(
     context: typer.Context,
     *,
-    version: Annotated[  # noqa: ARG001 - acted on as it is read
+    version: Annotated[  # noqa: ARG001 - handled by its callback
         bool,
         typer.Option(
             "--version",
@@ -100,99 +108,41 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Ask multiple-choice questions about many videos, offline."""
+    """Answer multiple-choice questions about many videos, offline."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
-_WHICH = "Which jobs"
-Format = Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")]
-
-
-@app.command()
-@example("reelabel demo --keep")
-def demo(
-    model: Annotated[str | None, typer.Option(help="Your own model: a folder or hub name.")] = None,
-    clips: Annotated[int, typer.Option(min=24, max=1000, help="Clips to make; three jobs each.")] = 32,
-    *,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the services running afterwards.")] = False,
-    measure: Annotated[
-        bool,
-        typer.Option("--measure", help="Measure accuracy on 200 fresh clips, beside black and backwards ones."),
-    ] = False,
-) -> None:
-    """Run the main job end to end on clips made here: services, deployment, answers, summary."""
-    from flows.commands.demo import run_demo  # noqa: PLC0415
-
-    raise typer.Exit(run_demo(model=model, clips=clips, keep=keep, measure=measure))
-
-
-@app.command()
-@example("reelabel deploy --manifest 's3://bucket/jobs/dt={scheduled_date}/*.parquet' --timezone Europe/Berlin")
-def deploy(
-    *,
-    manifest: Annotated[
-        str | None, typer.Option(help="Of classify/nightly; else the setting nightly.manifest.")
-    ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Else nightly.dataset.")] = None,
-    cron: Annotated[str | None, typer.Option(help="When classify/nightly runs; else nightly.cron.")] = None,
-    timezone: Annotated[str | None, typer.Option(help="Of the schedule; else nightly.timezone.")] = None,
-    when_running: Annotated[
-        str | None, typer.Option(help="queue or skip a night while one runs; else nightly.when_running.")
-    ] = None,
-) -> None:
-    """Create or update the deployments: scheduled, on arrival of a manifest, on demand, and by job id."""
-    from flows.commands.deploy import deploy_all  # noqa: PLC0415
-
-    asked = {"manifest": manifest, "dataset": dataset, "cron": cron, "timezone": timezone, "when_running": when_running}
-    deploy_all({name: value for name, value in asked.items() if value is not None})
-
-
-@app.command()
-@example("reelabel maintain --dry-run")
-def maintain(
-    *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing, and say what would go.")] = False,
-) -> None:
-    """Remove what is older than the settings keep.* allow, as maintain/daily does; close the rows of lost runs."""
-    from flows.commands.maintain import maintain as run  # noqa: PLC0415
-
-    run(dry_run=dry_run)
-
-
-@app.command("catch-up")
-@example("reelabel catch-up --since 2026-11-01 --dry-run")
-def catch_up(
-    *,
-    since: Annotated[str, typer.Option(help="First day, in the schedule's time zone, such as 2026-11-01.")],
-    until: Annotated[str | None, typer.Option(help="Last day; else up to now.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the nights, and start none.")] = False,
-) -> None:
-    """Start what classify/nightly missed, one night after the other; exit 1 where one fails."""
-    from flows.commands.catch_up import catch_up as run  # noqa: PLC0415
-
-    raise typer.Exit(run(since=since, until=until, dry_run=dry_run))
-
-
-Permutations = Annotated[
-    int | None, typer.Option(min=1, max=26, help="Orders in which each question's choices are shown and averaged.")
+_SELECTION = "Job selection"
+Manifest = Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; local or s3://.")]
+LabelledManifest = Annotated[
+    str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
 ]
+Dataset = Annotated[
+    str | None, typer.Option(help="Name within which job ids are unique. Default: the manifest's file name.")
+]
+Model = Annotated[str | None, typer.Option(help="Model folder or Hugging Face name. Default: model.name.")]
+Permutations = Annotated[
+    int | None,
+    typer.Option(min=1, max=26, help="Orders in which to show each question's choices; probabilities are averaged."),
+]
+Run = Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")]
 
 
-@app.command()
+@app.command(rich_help_panel=_RUN)
 @example("reelabel classify s3://videos/jobs/*.parquet --dataset animals")
 @with_sampling
 @with_prompts
 def classify(
-    manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; local or s3://.")],
-    dataset: Annotated[str | None, typer.Option(help="Where job ids are unique; else the file's name.")] = None,
+    manifest: Manifest,
+    dataset: Dataset = None,
     num_frames: NumFrames = None,
-    model: Annotated[str | None, typer.Option(help="Model folder or hub name.")] = None,
+    model: Model = None,
     permutations: Permutations = None,
     *,
     sampling: SamplingChoice,
     prompts: PromptChoice,
-    force: Annotated[bool, typer.Option("--force", help="Ask again even where a valid label stands.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
 ) -> None:
     """Answer every job of a manifest that has no valid label yet."""
     from flows.commands.run import run_classify  # noqa: PLC0415 - Prefect takes a second to import
@@ -210,31 +160,42 @@ def classify(
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(rich_help_panel=_RUN)
 @example("reelabel backfill --failed --code video_missing --dry-run")
 @with_selection
 @with_sampling
 @with_prompts
 def backfill(  # noqa: PLR0913 - a command's options
     *,
-    ids: Annotated[str, typer.Option(help="Job ids, separated by commas.", rich_help_panel=_WHICH)] = "",
+    ids: Annotated[str, typer.Option(help="Comma-separated job ids.", rich_help_panel=_SELECTION)] = "",
     ids_file: Annotated[
-        str | None, typer.Option(help="File with one job id a line; - is standard input.", rich_help_panel=_WHICH)
+        str | None, typer.Option(help="File with one job id per line; - is standard input.", rich_help_panel=_SELECTION)
     ] = None,
     selection: Selection,
-    force: Annotated[bool, typer.Option("--force", help="Also where a valid label stands.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked, and ask nothing.")] = False,
-    via: Annotated[str, typer.Option(help="local: run here. deployment: let a worker run it.")] = "local",
-    wait: Annotated[bool, typer.Option("--wait", help="Watch a deployment's run until it has ended.")] = False,
-    manifest: Annotated[str | None, typer.Option(help="Else that of --run, or the last run's.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Else that of the manifest's last run.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Report what would be answered, and the expected time; change nothing.")
+    ] = False,
+    submit: Annotated[
+        bool, typer.Option("--submit", help="Submit to the deployment backfill/by-ids instead of running here.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="With --submit: show progress until the submitted run ends.")
+    ] = False,
+    manifest: Annotated[str | None, typer.Option(help="Default: the manifest of --run, or of the last run.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Default: the dataset of the manifest's last run.")] = None,
     num_frames: NumFrames = None,
-    model: Annotated[str | None, typer.Option(help="Model folder or hub name; else as before.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model folder or Hugging Face name. Default: the earlier run's model.")
+    ] = None,
     permutations: Permutations = None,
     sampling: SamplingChoice,
     prompts: PromptChoice,
 ) -> None:
-    """Ask chosen jobs again: by id, or by how they ended; as before, unless an option says otherwise."""
+    """Answer selected jobs again, by id or by outcome.
+
+    Sampling, model and prompts stay those of the earlier run unless an option overrides them.
+    """
     from flows.commands.backfill import Wish, run_backfill  # noqa: PLC0415
 
     asking = {
@@ -252,146 +213,235 @@ def backfill(  # noqa: PLR0913 - a command's options
         dataset=dataset or None,
         asking=asking,
         force=force,
-        via=via,
+        submit=submit,
         wait=wait,
     )
     raise typer.Exit(run_backfill(wish, dry_run=dry_run))
 
 
-@app.command()
-@example("reelabel evaluate known.parquet --sampler keyframes --sampler keyframes:32")
-def evaluate(
-    manifest: Annotated[str, typer.Argument(help="Parquet file of jobs whose column answer is filled in, or a glob.")],
+@app.command("catch-up", rich_help_panel=_RUN)
+@example("reelabel catch-up --since 2026-11-01 --dry-run")
+def catch_up(
     *,
-    sampler: Annotated[
-        list[str] | None,
-        typer.Option(help="SAMPLER[:FRAMES][,OPTION=VALUE...]; may be given several times; else keyframes."),
-    ] = None,
-    model: Annotated[
-        list[str] | None, typer.Option(help="Model folder or hub name; may be given several times.")
-    ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Where job ids are unique; else the file's name.")] = None,
-    baseline: Annotated[str | None, typer.Option(help="Compare with this sampler; else with the faithful one.")] = None,
-    only: Annotated[
-        bool, typer.Option("--only", help="Leave out the faithful sampler and uniform:16, which else stand beside.")
-    ] = False,
-    json: Annotated[str | None, typer.Option(help="Write the evaluation as JSON to this file; - prints it.")] = None,
+    since: Annotated[str, typer.Option(help="First day, in the schedule's time zone, such as 2026-11-01.")],
+    until: Annotated[str | None, typer.Option(help="Last day. Default: today.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the scheduled runs; start none.")] = False,
 ) -> None:
-    """Compare samplers, numbers of frames and models on a manifest whose answers are known."""
-    from flows.commands.evaluate import run_evaluate  # noqa: PLC0415
+    """Run the nightly schedules of classify/nightly that were missed, one after another; exit 1 if one fails."""
+    from flows.commands.catch_up import catch_up as run  # noqa: PLC0415
 
-    asked = {"samplers": sampler or ["keyframes"], "models": model or [], "dataset": dataset, "baseline": baseline}
-    raise typer.Exit(run_evaluate(manifest, **asked, only=only, json_to=json))
+    raise typer.Exit(run(since=since, until=until, dry_run=dry_run))
 
 
-@app.command()
+@app.command(rich_help_panel=_INSPECT)
+@example("reelabel status --watch")
+def status(
+    *,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
+) -> None:
+    """Show services, runs with their rate and remaining time, open plans, and queued flow runs."""
+    from flows.commands.status import show_status  # noqa: PLC0415
+
+    show_status(load_settings(), watch=watch)
+
+
+@app.command(rich_help_panel=_INSPECT)
 @example("reelabel results last --format csv > labels.csv")
 def results(
-    run: Annotated[str, typer.Argument(help="Run id, its beginning, or 'last'.")] = "last",
-    form: Format = "table",
+    run: Run = "last",
+    form: Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")] = "table",
     *,
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Add calibrated probabilities; see `reelabel calibrate`.")
     ] = False,
 ) -> None:
-    """Print the labels and failures that stand for a run's dataset and spec."""
+    """Print the current labels and failures of a run's dataset and spec."""
     from flows.commands.show import print_results  # noqa: PLC0415
 
     print_results(run, form=form, with_calibrated=calibrated)
 
 
-@app.command()
+@app.command(rich_help_panel=_INSPECT)
 @example("reelabel report last --out run.html")
 def report(
-    run: Annotated[str, typer.Argument(help="Run id, its beginning, or 'last'.")] = "last",
-    out: Annotated[str | None, typer.Option(help="File to write; else reelabel-RUN.html in this folder.")] = None,
-    job: Annotated[list[str] | None, typer.Option(help="A job to show, whatever else is; may be repeated.")] = None,
+    run: Run = "last",
+    out: Annotated[
+        str | None, typer.Option(help="File to write. Default: reelabel-RUN.html in the current folder.")
+    ] = None,
+    job: Annotated[list[str] | None, typer.Option(help="Job id to include in any case; repeatable.")] = None,
 ) -> None:
-    """Write a run on one page: figures, failures, changes, and any job's frames; needs no network to be read."""
+    """Write a self-contained HTML page on a run: figures, failures, changes and the frames of its jobs."""
     from flows.commands.report import write_report  # noqa: PLC0415
 
     write_report(run, out=out, job_ids=job or [])
 
 
-@app.command()
-@example("reelabel calibrate known.parquet")
-def calibrate(
-    manifest: Annotated[str, typer.Argument(help="Manifest whose column answer is filled in.")],
-    run: Annotated[
-        str | None, typer.Option(help="Run whose labels are judged, as its id or 'last'; else the manifest's latest.")
-    ] = None,
-    *,
-    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
-) -> None:
-    """Fit one temperature to the known answers of labelled jobs, so that probabilities are as sure as right."""
-    from flows.commands.calibrate import calibrate_spec  # noqa: PLC0415
-
-    calibrate_spec(manifest, run=run, as_json=json)
-
-
-@app.command()
+@app.command(rich_help_panel=_INSPECT)
 @example("reelabel audit last --json")
 def audit(
-    run: Annotated[str, typer.Argument(help="Run id, its beginning, or 'last'.")] = "last",
+    run: Run = "last",
     *,
     json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
     listing: Annotated[
-        str | None, typer.Option("--list", help="File for the ids without a label: .parquet, .csv or .txt (ids alone).")
+        str | None,
+        typer.Option("--list", help="Write the ids of jobs without a label to this .parquet, .csv or .txt file."),
     ] = None,
 ) -> None:
-    """Read a run's manifest again and prove that every job ended exactly once; exit 1 where not."""
+    """Check a run's manifest against the database: every job must have ended exactly once; exit 1 if not."""
     from flows.commands.show import print_audit  # noqa: PLC0415
 
     raise typer.Exit(print_audit(run, as_json=json, listing=listing))
 
 
-@app.command()
+@app.command(rich_help_panel=_INSPECT)
 @example("reelabel frames clip.mp4 --sampler uniform --json")
 @with_sampling
 def frames(  # noqa: PLR0913 - a command's options
     video: Annotated[str, typer.Argument(help="Path or URI of a video.")],
     *,
     num_frames: NumFrames = None,
-    start_s: Annotated[float, typer.Option(min=0, help="Where the part begins that is shown, in seconds.")] = 0.0,
-    end_s: Annotated[float | None, typer.Option(help="Where it ends; else the video's end.")] = None,
+    start_s: Annotated[float, typer.Option(min=0, help="Start of the segment, in seconds.")] = 0.0,
+    end_s: Annotated[
+        float | None, typer.Option(help="End of the segment, in seconds. Default: the video's end.")
+    ] = None,
     sampling: SamplingChoice,
     every: Annotated[bool, typer.Option("--all", help="Take every keyframe.")] = False,
-    native: Annotated[bool, typer.Option("--native", help="Unscaled and unrotated.")] = False,
+    as_stored: Annotated[bool, typer.Option("--as-stored", help="Leave frames unscaled and unrotated.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what the model would see as JSON.")] = False,
-    npz: Annotated[str | None, typer.Option(help="Save the frames to this file.")] = None,
-    sheet: Annotated[str | None, typer.Option(help="Draw a contact sheet to this PNG file.")] = None,
+    npz: Annotated[str | None, typer.Option(help="Save the frames to this .npz file.")] = None,
+    sheet: Annotated[str | None, typer.Option(help="Save a contact sheet to this image file, such as x.png.")] = None,
 ) -> None:
-    """Show which frames of a video, or of a part of it, the model would see."""
+    """Show which frames of a video, or of a segment of it, the model would see."""
     from flows.commands.frames import View, show_frames  # noqa: PLC0415
     from tasks.domain import Segment  # noqa: PLC0415
 
-    view = View(every=every, native=native, as_json=json, npz=npz, sheet=sheet)
+    view = View(every=every, as_stored=as_stored, as_json=json, npz=npz, sheet=sheet)
     show_frames(video, view, segment=Segment.of(start_s, end_s), num_frames=num_frames, sampling=sampling)
 
 
-@app.command()
+@app.command(rich_help_panel=_INSPECT)
 @example("reelabel prompt clip-7-colour --manifest jobs.parquet")
 @with_sampling
 @with_prompts
 def prompt(
-    job_id: Annotated[str, typer.Argument(help="A job of the manifest.")],
+    job_id: Annotated[str, typer.Argument(help="Id of a job in the manifest.")],
     *,
-    manifest: Annotated[str | None, typer.Option(help="Else the last run's.")] = None,
+    manifest: Annotated[str | None, typer.Option(help="Default: the manifest of the last run.")] = None,
     num_frames: NumFrames = None,
-    model: Annotated[str | None, typer.Option(help="Model folder or hub name.")] = None,
+    model: Model = None,
     permutations: Permutations = None,
     sampling: SamplingChoice,
     prompts: PromptChoice,
-    json: Annotated[bool, typer.Option("--json", help="Print it as JSON, nothing abridged.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print it in full, as JSON.")] = False,
 ) -> None:
-    """Print exactly what the model is sent for a job, with its tokens; loads no weights."""
+    """Print the exact prompt of a job, token by token, without loading the model's weights."""
     from flows.commands.prompt import Asking, show_prompt  # noqa: PLC0415
 
     asking = Asking(num_frames=num_frames, sampling=sampling, prompts=prompts, model=model, permutations=permutations)
     raise typer.Exit(show_prompt(job_id, asking, manifest=manifest, as_json=json))
 
 
-@app.command()
+@app.command(rich_help_panel=_EVALUATE)
+@example("reelabel evaluate known.parquet --sampler keyframes --sampler keyframes:32")
+def evaluate(
+    manifest: LabelledManifest,
+    *,
+    sampler: Annotated[
+        list[str] | None,
+        typer.Option(help="SAMPLER[:FRAMES][,OPTION=VALUE...]; repeatable. Default: keyframes."),
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Model folder or Hugging Face name; repeatable. Default: model.name.")
+    ] = None,
+    dataset: Dataset = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="Sampler to compare with. Default: native, the sampler the model was trained with."),
+    ] = None,
+    references: Annotated[
+        bool, typer.Option("--references/--no-references", help="Also compare the samplers native and uniform:16.")
+    ] = True,
+    json: Annotated[str | None, typer.Option(help="Write the evaluation as JSON to this file; - prints it.")] = None,
+) -> None:
+    """Compare samplers, frame counts and models on a manifest with known answers."""
+    from flows.commands.evaluate import run_evaluate  # noqa: PLC0415
+
+    asked = {"samplers": sampler or ["keyframes"], "models": model or [], "dataset": dataset, "baseline": baseline}
+    raise typer.Exit(run_evaluate(manifest, **asked, references=references, json_to=json))
+
+
+@app.command(rich_help_panel=_EVALUATE)
+@example("reelabel calibrate known.parquet")
+def calibrate(
+    manifest: LabelledManifest,
+    run: Annotated[
+        str | None,
+        typer.Option(help="Run whose labels to use: an id, or 'last'. Default: the manifest's latest run."),
+    ] = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Fit a temperature on known answers so that confidence matches accuracy."""
+    from flows.commands.calibrate import calibrate_spec  # noqa: PLC0415
+
+    calibrate_spec(manifest, run=run, as_json=json)
+
+
+@app.command(rich_help_panel=_OPERATE)
+@example("reelabel deploy --manifest 's3://bucket/jobs/dt={scheduled_date}/*.parquet' --timezone Europe/Berlin")
+def deploy(
+    *,
+    manifest: Annotated[
+        str | None, typer.Option(help="Manifest of classify/nightly. Default: nightly.manifest.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Dataset of classify/nightly. Default: nightly.dataset.")] = None,
+    cron: Annotated[str | None, typer.Option(help="Schedule of classify/nightly. Default: nightly.cron.")] = None,
+    timezone: Annotated[str | None, typer.Option(help="Time zone of the schedule. Default: nightly.timezone.")] = None,
+    when_running: Annotated[
+        str | None,
+        typer.Option(help="If the previous night is still running: queue or skip. Default: nightly.when_running."),
+    ] = None,
+) -> None:
+    """Create or update the Prefect deployments: nightly, on arrival of a manifest, on demand, and by job id."""
+    from flows.commands.deploy import deploy_all  # noqa: PLC0415
+
+    asked = {"manifest": manifest, "dataset": dataset, "cron": cron, "timezone": timezone, "when_running": when_running}
+    deploy_all({name: value for name, value in asked.items() if value is not None})
+
+
+@app.command(rich_help_panel=_OPERATE)
+@example("reelabel maintain --dry-run")
+def maintain(
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be removed; remove nothing.")] = False,
+) -> None:
+    """Apply the retention settings and close the rows of lost runs, as maintain/daily does."""
+    from flows.commands.maintain import maintain as run  # noqa: PLC0415
+
+    run(dry_run=dry_run)
+
+
+@app.command(rich_help_panel=_SET_UP)
+@example("reelabel demo --keep")
+def demo(
+    model: Annotated[
+        str | None, typer.Option(help="Model folder or Hugging Face name. Default: the tiny demo model.")
+    ] = None,
+    clips: Annotated[int, typer.Option(min=24, max=1000, help="Clips to generate, with three jobs each.")] = 32,
+    *,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the services running afterwards.")] = False,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Measure accuracy on 200 new clips, with black and reversed clips as controls."),
+    ] = False,
+) -> None:
+    """Run a complete job on generated clips: services, deployment, answers, summary."""
+    from flows.commands.demo import run_demo  # noqa: PLC0415
+
+    raise typer.Exit(run_demo(model=model, clips=clips, keep=keep, measure=measure))
+
+
+@app.command(rich_help_panel=_SET_UP)
 @example("reelabel up")
 def up() -> None:
     """Start the embedded Postgres, S3 server, Prefect server and worker, and leave them running."""
@@ -400,52 +450,40 @@ def up() -> None:
     start_services()
 
 
-@app.command()
+@app.command(rich_help_panel=_SET_UP)
 @example("reelabel down")
 def down(
     *,
-    force: Annotated[bool, typer.Option("--force", help="Even while another command is using them.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Stop them even if another command is using them.")] = False,
 ) -> None:
-    """Stop the embedded services; their data stay."""
+    """Stop the embedded services; their data is kept."""
     from flows.commands.services import stop_services  # noqa: PLC0415
 
     stop_services(load_settings(), force=force)
 
 
-@app.command()
+@app.command(rich_help_panel=_SET_UP)
 @example("reelabel prepare")
 def prepare() -> None:
-    """Bring the database to this version's schema, and make the store's bucket if it is not there."""
+    """Upgrade the database to this version's schema, and create the store's bucket if it is missing."""
     from flows.commands.services import prepare_places  # noqa: PLC0415
 
     prepare_places()
 
 
-@app.command()
-@example("reelabel status --watch")
-def status(
-    *,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again every two seconds, until Ctrl-C.")] = False,
-) -> None:
-    """Show services, runs with their rates and remaining time, shards by state, and what waits for what."""
-    from flows.commands.status import show_status  # noqa: PLC0415
-
-    show_status(load_settings(), watch=watch)
-
-
-@app.command()
+@app.command(rich_help_panel=_SET_UP)
 @example("reelabel doctor")
 def doctor() -> None:
-    """Check every part in place, and say what to do; exit 2 where one is missing."""
+    """Check the installation and its services, and suggest fixes; exit 2 if a check fails."""
     from flows.commands.services import print_checks  # noqa: PLC0415
 
     raise typer.Exit(print_checks(load_settings()))
 
 
-@app.command()
+@app.command(rich_help_panel=_SET_UP)
 @example("reelabel config")
 def config() -> None:
-    """Print the effective settings, secrets masked."""
+    """Print the effective settings, with secrets masked."""
     from flows.commands.services import print_settings  # noqa: PLC0415
 
     print_settings(load_settings())

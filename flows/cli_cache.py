@@ -1,4 +1,4 @@
-"""The command line's `cache`: what is cached, and making room."""
+"""`reelabel cache`: its commands and options."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import typer
 
 from flows.commands.example import example
 
-cache_app = typer.Typer(help="List the cached frame files, and make room among them.", no_args_is_help=True)
+cache_app = typer.Typer(help="List cached frame files, and evict old ones.", no_args_is_help=True)
 
 
 @cache_app.command("ls")
 @example("reelabel cache ls")
 def cache_list(
     *,
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON object per file.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per file.")] = False,
 ) -> None:
-    """Print one line per cached file, then their number and bytes."""
+    """List cached files, one per line, with a total at the end."""
     from flows.commands.cache import list_cache  # noqa: PLC0415
 
     list_cache(as_json=json)
@@ -27,11 +27,13 @@ def cache_list(
 @example("reelabel cache gc --older-than 30d --max-bytes 100G --dry-run")
 def cache_collect(
     *,
-    older_than: Annotated[str | None, typer.Option(help="Remove files written longer ago, such as 12h or 30d.")] = None,
-    max_bytes: Annotated[str | None, typer.Option(help="Then the oldest, until so much stays, such as 100G.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing, and say what would go.")] = False,
+    older_than: Annotated[str | None, typer.Option(help="Remove files older than this, such as 12h or 30d.")] = None,
+    max_bytes: Annotated[
+        str | None, typer.Option(help="Then remove the oldest files until at most this is left, such as 100G.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be removed; remove nothing.")] = False,
 ) -> None:
-    """Make room in the cache: files that went are made anew when they are needed."""
+    """Remove cached files by age or total size; they are created again when needed."""
     from flows.commands.cache import collect_cache  # noqa: PLC0415
 
     collect_cache(older_than=older_than, max_bytes=max_bytes, dry_run=dry_run)

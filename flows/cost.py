@@ -1,4 +1,4 @@
-"""What a run cost, in lines for people."""
+"""The cost of a run, as text."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
     from sqlalchemy import RowMapping
 
-_WORTH_SAYING = 0.005
+_MIN_SHARE = 0.005
 
 
 def cost_lines(run: Mapping[str, Any] | RowMapping) -> list[tuple[str, str]]:
-    """Describe a run by its row, as names and values; nothing where no job ended, or it predates these figures."""
+    """Return a run's cost as names and values; empty if no job ended, or its row lacks these figures."""
     cost = _cost_of(run)
     if cost is None or not cost.jobs or not cost.loaded_ms:
         return []
     lines = [
-        ("jobs per second", f"{cost.jobs_per_s:.1f} after the engine's start; {_per_hour(cost)}"),
+        ("jobs per second", f"{cost.jobs_per_s:.1f} after engine start; {_per_hour(cost)}"),
         ("engine", _engine(cost)),
         ("tokens", _tokens(cost)),
     ]
@@ -42,12 +42,12 @@ def _cost_of(run: Mapping[str, Any] | RowMapping) -> RunCost | None:
 
 def _per_hour(cost: RunCost) -> str:
     what = "GPU-hour" if cost.gpus else "engine-hour"
-    return f"{cost.jobs_per_hour_held:,.0f} per {what} held, start included"
+    return f"{cost.jobs_per_hour_held:,.0f} per {what} held, including start"
 
 
 def _engine(cost: RunCost) -> str:
     load_s = cost.wall_ms.get(Part.LOAD, 0.0) / 1e3
-    shares = [f"{share:.0%} {part}" for part, share in cost.waits if share >= _WORTH_SAYING]
+    shares = [f"{share:.0%} {part}" for part, share in cost.waits if share >= _MIN_SHARE]
     waited = f"; waited for: {', '.join(shares)}" if shares else ""
     return f"{load_s:.1f} s to start, then {cost.busy:.0%} answering{waited}"
 

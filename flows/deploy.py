@@ -1,4 +1,4 @@
-"""The deployments: what runs by schedule, by a manifest's arrival, from the Prefect UI, and by job id."""
+"""The deployments: nightly, on arrival of a manifest, on demand, by job id, and others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _JOB_VARIABLES = {
     "env": {
-        "PYTHONSAFEPATH": "1",  # a stranger's tasks.py in the working folder must not shadow ours
+        "PYTHONSAFEPATH": "1",  # a tasks.py in the working folder must not shadow our package
         **PREFECT_VARIABLES,
     }
 }
@@ -40,12 +40,12 @@ _WHEN_RUNNING = {"queue": ConcurrencyLimitStrategy.ENQUEUE, "skip": ConcurrencyL
 
 
 def deploy_flows(settings: Settings) -> dict[str, str]:
-    """Create or update the deployments, their work pools and the automations; gives deployments with their pools.
+    """Create or update the deployments, their work pools and the automations; return deployments with their pools.
 
-    Secrets are not among their parameters: flow runs find them in the worker's environment.
+    Their parameters hold no secrets: flow runs read these from the worker's environment.
 
     Raises:
-        ConfigurationError: A schedule or a name with a date cannot be read; nothing was created.
+        ConfigurationError: A schedule or a date placeholder is malformed; nothing has been created.
     """
     pools = settings.prefect
     planned: list[tuple[Any, str, dict[str, Any]]] = [
@@ -82,9 +82,10 @@ def deploy_flows(settings: Settings) -> dict[str, str]:
 
 
 def _on_demand(settings: Settings) -> dict[str, Any]:
-    """Let no more runs work at once than there are machines: one that works itself takes all of its own."""
+    """Limit concurrent runs to the number of machines, since a local run uses all of its own."""
     with get_client(sync_client=True) as client:
-        is_process = client.read_work_pool(settings.prefect.work_pool).type == "process"  # else it has a pod of its own
+        pool = client.read_work_pool(settings.prefect.work_pool)
+    is_process = pool.type == "process"  # else each run has its own pod
     takes_machine = is_process and settings.run.executor == "local"
     return {"concurrency_limit": _at_once(settings.run.max_concurrent_runs, "queue") if takes_machine else None}
 
@@ -122,4 +123,4 @@ def _schedule(section: str, cron: str, timezone: str) -> CronSchedule:
         return CronSchedule(cron=cron, timezone=timezone)
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ConfigurationError(f"{section}.cron is wrong: {reason}.") from None
+        raise ConfigurationError(f"{section}.cron is invalid: {reason}.") from None

@@ -1,4 +1,4 @@
-"""A run whose work is done by flows on other machines: it starts them, and watches its plan."""
+"""The remote executor: start extract and infer flows on other machines, and watch the plan."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tasks.plans.plan import Plan
 
 _POLL_S = 2.0
-# By then Prefect has started a flow run again that crashed for the first time: see `flows.automations`.
+# By then Prefect has restarted a flow run that crashed for the first time: see `flows.automations`.
 _STARTED_AGAIN_AFTER = timedelta(seconds=30)
 
 
@@ -49,19 +49,19 @@ def work_elsewhere(
 ) -> None:
     """Start the configured numbers of extract and infer flows, and watch until their plan is drained.
 
-    Flows that were started by hand or by other runs do their share.
+    Workers started by hand or by other runs help.
 
     Args:
-        plan: What they work on.
-        progress: Takes over what they do.
-        done_before: Shards that the run does not count in, by their indexes.
+        plan: The plan to work on.
+        progress: Updated from the plan's shards.
+        done_before: Indexes of shards that do not count towards this run.
         run_id: The run.
-        model: What it asks; None takes the setting.
-        settings: Ours; theirs are where they run.
-        database: Where the plan is.
+        model: Its model; None takes the setting.
+        settings: Settings of this process; workers have their own.
+        database: Database of the plan.
 
     Raises:
-        ConfigurationError: There is no such deployment; or the flows of a stage have failed.
+        ConfigurationError: A deployment does not exist, or all flows of a stage have failed.
     """
     key, asked = f"{run_id}/{plan.plan_id}", {"plan": str(plan.plan_id)}
     extracting = _Flows(deployment="extract/cpu", count=settings.run.extract_flows, parameters=asked, key=key)
@@ -79,9 +79,9 @@ def work_elsewhere(
 
     with progress.ledger.doing(Part.ELSEWHERE):
         extracting.start()
-        answering.start()  # at once, for the model takes its time to load
+        answering.start()  # at the same time, since the model takes a while to load
         while not (state := patiently(partial(state_of, database, plan.plan_id))).is_drained:
-            # Flows that were idle for too long may have ended before there was work for them.
+            # Flows may have reached their idle timeout before there was work for them.
             for flows, waiting in ((extracting, state.planned), (answering, state.extracted)):
                 if waiting and flows.have_ended():
                     flows.start()
@@ -95,8 +95,8 @@ class _Flows:
     """The flow runs of one stage.
 
     Attributes:
-        count: How many there are to be at once; 0 leaves the stage to others.
-        key: Begins the keys by which a run that is retried finds those that it has started.
+        count: Number of concurrent flow runs; 0 leaves the stage to other workers.
+        key: Prefix of the idempotency keys by which a retried run finds the flow runs that it has started.
     """
 
     deployment: str
@@ -106,17 +106,17 @@ class _Flows:
     _ids: list[UUID] = field(default_factory=list)
 
     def start(self) -> None:
-        """Start as many as there are to be, in the places of those that have ended.
+        """Start flow runs up to `count`, replacing those that have ended.
 
         Raises:
-            ConfigurationError: There is no such deployment.
+            ConfigurationError: The deployment does not exist.
         """
         self._ids = [self._start_one(f"{self.key}/{self.deployment}/{place}") for place in range(self.count)]
         if self._ids:
-            get_run_logger().info("Started %s x %s.", self.count, self.deployment)
+            get_run_logger().info("Started %s flow runs of %s.", self.count, self.deployment)
 
     def have_ended(self) -> bool:
-        """Whether none is under way, or about to be started again.
+        """Whether none is running or about to be restarted.
 
         Raises:
             ConfigurationError: All of them failed.
@@ -129,14 +129,14 @@ class _Flows:
         if failed and len(failed) == len(states):
             raise ConfigurationError(
                 f"All flow runs of {self.deployment} ended as {failed[0].name}: {failed[0].message} "
-                "See their logs in Prefect; run again to go on."
+                "See their logs in Prefect; run the same command again to continue."
             )
         return True
 
     def _start_one(self, key: str) -> UUID:
         for attempt in count(1):
             flow_run = self._find_or_start(f"{key}/{attempt}")
-            if not flow_run.state.is_final():  # else it is one that this run started before, and has done its share
+            if not flow_run.state.is_final():  # else an earlier attempt of this run started it, and it has ended
                 break
         found: UUID = flow_run.id
         return found
@@ -148,7 +148,8 @@ class _Flows:
             )
         except ObjectNotFound:
             raise ConfigurationError(
-                f"There is no deployment {self.deployment}; `reelabel deploy` makes it, or set run.executor to local."
+                f"Deployment {self.deployment} does not exist; create it with `reelabel deploy`, "
+                "or set run.executor to local."
             ) from None
 
 

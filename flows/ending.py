@@ -1,4 +1,4 @@
-"""How a run ended, as Prefect shows it."""
+"""The result of a run, as the state message in Prefect."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnding:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
-        asked: Jobs that it had to ask.
-        report: The audit of all of its manifest's jobs.
+        asked: Number of jobs that it answered.
+        report: The audit of the jobs of its manifest.
     """
 
     asked: int
     report: AuditReport
 
     def __str__(self) -> str:
-        """Say it in a sentence or two."""
-        return str(self.report) if self.asked else f"Nothing was left to ask. {self.report}"
+        """Return a sentence or two."""
+        return str(self.report) if self.asked else f"Nothing to do. {self.report}"
 
 
 def completed(sentence: object) -> State[str]:
-    """End a flow run well, its message the sentence rather than `All states completed`."""
+    """Return a Completed state whose message is the sentence, instead of Prefect's default."""
     return Completed(message=str(sentence), data=str(sentence))

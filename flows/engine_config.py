@@ -1,4 +1,4 @@
-"""How the engine is loaded, by the settings."""
+"""The engine's configuration, from the settings."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def engine_config(
     devices: tuple[str, ...] = (),
     engines: int = 1,
 ) -> EngineConfig:
-    """Put together what an engine's process needs to load a model.
+    """Return what an engine process needs to load a model.
 
     Args:
         card: The model.
-        settings: How it is loaded.
-        sampling: How videos are shown to it; None is as set.
-        devices: GPUs of its own, as `CUDA_VISIBLE_DEVICES` names them; empty leaves all that are visible.
-        engines: How many of them share this machine's cores.
+        settings: How to load it.
+        sampling: Sampling of the videos; None takes the settings.
+        devices: Its GPUs, as in `CUDA_VISIBLE_DEVICES`; empty is all visible ones.
+        engines: Number of engines that share this machine's cores.
     """
     model = settings.model
     num_frames = sampling.num_frames if sampling else settings.sampling.num_frames

@@ -1,4 +1,4 @@
-"""The flow that compares ways of asking on a manifest whose answers are known."""
+"""The flow `evaluate`: compare candidates on a manifest with known answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COLUMNS = ("job_id", "job_digest", "video_uri", "start_s", "end_s", "answer", "
 
 @flow(
     name="evaluate",
-    description="Compare samplers, numbers of frames and models on a manifest whose answers are known.",
+    description="Compare samplers, frame counts and models on a manifest with known answers.",
     flow_run_name="evaluate-{manifest}",
 )
 def evaluate(
@@ -44,27 +44,27 @@ def evaluate(
     dataset: Dataset = None,
     baseline: Way = None,
     *,
-    only: bool = False,
+    references: bool = True,
 ) -> State[str]:
-    """Answer a labelled manifest in several ways, and say how right each is, beside a baseline; gives a sentence.
+    """Answer a labelled manifest with several candidates, and compare their accuracy; return a sentence.
 
-    Each way is a run of its own: what it has answered before is not asked again.
+    Each candidate is a run of its own, and jobs that it has answered before are not answered again.
 
     Args:
-        manifest: Parquet file of jobs whose column answer is filled in, or a glob of such: a path, or
+        manifest: Parquet file of jobs with a filled-in column answer, or a glob: a path, or
             s3://bucket/jobs/*.parquet.
         samplers: How frames are chosen, each as SAMPLER[:FRAMES][,OPTION=VALUE...], such as keyframes, uniform:32 or
-            qwen3_vl,fps=4; faithful stands for the sampler that the model was trained with.
-        models: Model folders or hub names, each asked by every sampler; empty takes the setting.
-        dataset: Name under which job ids are unique; empty is the manifest's file name.
-        baseline: The sampler that the others are compared with; empty is the faithful one.
-        only: Compare these samplers alone, with the first of them; else the faithful one and uniform:16 stand beside.
+            qwen3_vl,fps=4; native is the sampler that the model was trained with.
+        models: Model folders or hub names, each combined with every sampler; if empty, the setting.
+        dataset: Name within which job ids are unique; if empty, the manifest's file name.
+        baseline: Sampler to compare with; if empty, native, or without references the first of the samplers.
+        references: Also compare the samplers native and uniform:16.
     """
     settings = load_settings()
     jobs = read_known(manifest, settings)
-    candidates, against = lay_out(samplers, models, settings, baseline=baseline, only=only)
+    candidates, against = lay_out(samplers, models, settings, baseline=baseline, references=references)
     for number, candidate in enumerate(candidates, 1):
-        get_run_logger().info("Way %s of %s: %s.", number, len(candidates), candidate.name)
+        get_run_logger().info("Candidate %s of %s: %s.", number, len(candidates), candidate.name)
         classify(
             manifest=manifest,
             dataset=dataset,
@@ -80,15 +80,15 @@ def evaluate(
 
 
 def read_known(manifest: str, settings: Settings) -> pl.DataFrame:
-    """Read what an evaluation needs of a manifest's jobs.
+    """Read the columns of a manifest that an evaluation needs.
 
     Raises:
-        ManifestError: The manifest cannot be used, or knows no answer.
+        ManifestError: The manifest cannot be used, or has no known answer.
     """
     with open_jobs(manifest, ObjectStore(settings.store, settings.web)) as table:
         jobs = pl.concat([part.select(_COLUMNS) for part in table.parts()])
     if jobs["answer"].is_null().all():
-        raise ManifestError(f"{manifest} knows no answer, so nothing can be evaluated; fill in the column answer.")
+        raise ManifestError(f"{manifest} has no known answers to evaluate against; fill in the column answer.")
     return jobs
 
 
@@ -101,10 +101,10 @@ def score(
     manifest: str,
     dataset: str,
 ) -> Evaluation:
-    """Read every way's labels, compare them, and keep the comparison.
+    """Read every candidate's labels, compare them, and save the evaluation.
 
     Raises:
-        TransientError: Postgres did not answer.
+        TransientError: Postgres did not respond.
     """
     database = connect(settings.database)
     try:
@@ -117,6 +117,7 @@ def score(
 
 
 def conclude(evaluation: Evaluation) -> str:
-    """Say in a sentence what came out."""
-    ways = [f"{spec.name} {spec.accuracy.value:.1%}" for spec in evaluation.specs if spec.accuracy]
-    return f"Accuracy on {counted(evaluation.known, 'known answer')}: {', '.join(ways)}; against {evaluation.baseline}."
+    """Summarize an evaluation in a sentence."""
+    known = counted(evaluation.known, "known answer")
+    accuracies = ", ".join(f"{spec.name} {spec.accuracy.value:.1%}" for spec in evaluation.specs if spec.accuracy)
+    return f"Accuracy on {known}: {accuracies}; compared with {evaluation.baseline}."

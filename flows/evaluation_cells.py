@@ -1,4 +1,4 @@
-"""An evaluation's figures as texts, for the terminal and for Prefect's pages."""
+"""Table cells of an evaluation, for the terminal and the Prefect UI."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from tasks.evaluation.scores import Difference, GroupScore, Share, SpecScore
 
 SPEC_COLUMNS = (
-    "way",
+    "candidate",
     "accuracy (95%)",
     "difference (95%)",
     "p (Holm)",
@@ -20,12 +20,12 @@ SPEC_COLUMNS = (
     "decode s",
     "MB read",
 )
-GROUP_COLUMNS = ("task / subtask", "way", "jobs", "accuracy (95%)", "difference (95%)", "p (Holm)")
+GROUP_COLUMNS = ("task / subtask", "candidate", "jobs", "accuracy (95%)", "difference (95%)", "p (Holm)")
 _ALPHA = 0.05
 
 
 def spec_cells(spec: SpecScore) -> list[str]:
-    """Give a way of asking's row under SPEC_COLUMNS; empty where nothing is known."""
+    """Return a candidate's row under SPEC_COLUMNS; unknown figures are empty."""
     cost = spec.cost
     return [
         spec.name,
@@ -42,18 +42,18 @@ def spec_cells(spec: SpecScore) -> list[str]:
 
 
 def group_cells(group: GroupScore) -> list[str]:
-    """Give a group's row under GROUP_COLUMNS."""
+    """Return a group's row under GROUP_COLUMNS."""
     accuracy = share_cell(group.accuracy)
     return [group.title, group.spec, f"{group.jobs:,}", accuracy, *difference_cells(group.difference)]
 
 
 def share_cell(share: Share | None) -> str:
-    """Write a share in percent with its interval."""
+    """Format a share in percent with its interval."""
     return "" if share is None else f"{share.value:.1%} ({share.low * 100:.1f} to {share.high * 100:.1f})"
 
 
 def difference_cells(difference: Difference | None) -> tuple[str, str]:
-    """Write a difference in points with its interval, and its adjusted p-value, starred where it is below 0.05."""
+    """Format a difference in points with its interval, and its adjusted p-value, starred if below 0.05."""
     if difference is None:
         return "", ""
     points = f"{difference.value * 100:+.1f} ({difference.low * 100:+.1f} to {difference.high * 100:+.1f})"

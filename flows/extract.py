@@ -1,4 +1,4 @@
-"""The flow that extracts, on machines without an engine."""
+"""The flow `extract`: extract frames on machines without an engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.on_ray import connected, preparer_there
-from flows.parameters import IdleSeconds, PlanId
+from flows.parameters import IdleTimeout, PlanId
 from flows.patience import patiently, persistently, waits_ended
 from flows.serving import PLANS_KEPT, Serving
 from flows.taking import make_keeper
@@ -37,27 +37,27 @@ if TYPE_CHECKING:
 
 @flow(
     name="extract",
-    description="Extract frames for runs whose model is on other machines.",
+    description="Extract frames for runs with the remote executor.",
     task_runner=ThreadPoolTaskRunner(max_workers=MOST_TASKS),  # type: ignore[arg-type]
 )
-def extract(plan: PlanId = None, idle_s: IdleSeconds = None) -> str:
-    """Extract planned shards until none is left, or none came for a while; any number of these may run.
+def extract(plan: PlanId = None, idle_timeout_s: IdleTimeout = None) -> str:
+    """Extract planned shards until none is left, or the idle timeout passes; any number of these may run.
 
     Args:
-        plan: Id of the plan to work on; empty serves every open plan.
-        idle_s: Seconds without a shard, after which this ends; empty takes the setting (300).
+        plan: Id of the plan to work on; if empty, every open plan.
+        idle_timeout_s: Exit after this many seconds without a shard; if empty, the setting (300).
     """
-    count = _extract_plans(load_settings(), plan=plan, idle_s=idle_s)
+    count = _extract_plans(load_settings(), plan=plan, idle_timeout_s=idle_timeout_s)
     return f"Extracted {counted(count, 'shard')}."
 
 
-def _extract_plans(settings: Settings, *, plan: str | None, idle_s: float | None) -> int:
-    """Extract planned shards until there are none left, or none came for a while; gives how many."""
+def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: float | None) -> int:
+    """Extract planned shards until none is left, or the idle timeout passes; return how many."""
     start_metrics(settings.metrics)
     count = 0
     objects = ObjectStore(settings.store, settings.web)
     with (
-        Serving.opened(settings, plan=plan, idle_s=idle_s) as serving,
+        Serving.opened(settings, plan=plan, idle_timeout_s=idle_timeout_s) as serving,
         make_keeper(serving.database, settings) as keeper,
         waits_ended(),
     ):
@@ -87,7 +87,7 @@ def _here(settings: Settings, source: ShardSource, spec_of: Callable[[Plan], Run
 
 
 def _on_ray(settings: Settings, source: ShardSource, spec_of: Callable[[Plan], RunSpec]) -> Iterator[Extracting | None]:
-    """Have a Ray cluster extract: as many shards at once as it has room for, and some that wait for room."""
+    """Extract on a Ray cluster: as many shards at once as it has CPUs for, and a few queued ones."""
     processes = settings.extract.processes or 1
     with connected(settings.extract.ray_address or "", processes=processes) as cluster:
 

@@ -1,4 +1,4 @@
-"""Preparing what a shard's jobs are shown."""
+"""Extraction of a shard: prepare the views of its jobs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def extract_views(
     """Prepare views of a shard's videos, several at once.
 
     Args:
-        shard: Jobs.
-        views: What they are shown.
-        preparer: What prepares it.
-        workers: Threads that do so.
-        arriving: Hears of each view as it is ready.
+        shard: The shard.
+        views: Views of its jobs.
+        preparer: Prepares them.
+        workers: Threads to prepare them in.
+        arriving: Receives each view as soon as it is ready.
     """
     began_s = time.time()
     known = preparer.look_around(shard.video_uris)
@@ -53,7 +53,7 @@ def extract_views(
 
 
 def _prepare(preparer: Preparer, view: View, info: ObjectInfo | None) -> tuple[PreparedVideo | VideoError, float]:
-    """Prepare what jobs are shown; gives what became of it, and milliseconds."""
+    """Prepare a view; return the outcome, and milliseconds."""
     started = time.perf_counter()
     try:
         outcome: PreparedVideo | VideoError = preparer.prepare(
@@ -67,7 +67,7 @@ def _prepare(preparer: Preparer, view: View, info: ObjectInfo | None) -> tuple[P
 def _spent_ms(outcomes: Iterable[tuple[PreparedVideo | VideoError, float]]) -> dict[Part, float]:
     spent_ms = dict.fromkeys((Part.FETCH, Part.DECODE, Part.CACHE_WRITE, Part.CACHE_READ), 0.0)
     for outcome, ms in outcomes:
-        if isinstance(outcome, VideoError):  # a video that hangs its decoder says nothing of its times
+        if isinstance(outcome, VideoError):  # a video that hangs its decoder reports no times
             spent_ms[Part.FETCH if outcome.stage == Stage.FETCH else Part.DECODE] += ms
             continue
         spent_ms[Part.CACHE_READ if outcome.was_cached else Part.FETCH] += outcome.lookup_ms

@@ -1,4 +1,4 @@
-"""Prefect's history of our flow runs."""
+"""Retention of Prefect's history of our flow runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PAGE = 200
 
 
 def remove_flow_runs(client: SyncPrefectClient, *, ended_before: datetime, dry_run: bool = False) -> int:
-    """Remove our flow runs that ended before an instant, with their logs; gives their number.
+    """Remove our flow runs that ended before a given time, with their logs; return their number.
 
-    Those of others on the same server stay. What the runs did stands in Postgres.
+    Other flow runs on the same server are kept. What our runs did is recorded in Postgres.
     """
     old = FlowRunFilter(
         tags=FlowRunFilterTags(all_=[TAG]),

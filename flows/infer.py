@@ -1,4 +1,4 @@
-"""The flow that answers, on machines with an engine."""
+"""The flow `infer`: answer extracted shards, on machines with an engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.arriving import Arriving
 from flows.asker import check_asker, make_asker, read_card
-from flows.parameters import IdleSeconds, Model, PlanId
+from flows.parameters import IdleTimeout, Model, PlanId
 from flows.patience import patiently, persistently, waits_ended
 from flows.serving import PLANS_KEPT, Serving
 from flows.taking import make_keeper
@@ -47,34 +47,34 @@ _POLL_S = 1.0
 
 @flow(
     name="infer",
-    description="Answer what other machines have extracted.",
+    description="Answer shards that other machines have extracted.",
     task_runner=ThreadPoolTaskRunner(max_workers=MOST_TASKS),  # type: ignore[arg-type]
 )
-def infer(plan: PlanId = None, model: Model = None, idle_s: IdleSeconds = None) -> str:
-    """Load the model once, and answer extracted shards until none is left, or none came for a while.
+def infer(plan: PlanId = None, model: Model = None, idle_timeout_s: IdleTimeout = None) -> str:
+    """Load the model once, and answer extracted shards until none is left, or the idle timeout passes.
 
-    Any number of these may run, each with an engine of its own.
+    Any number of these may run, each with its own engine.
 
     Args:
-        plan: Id of the plan to work on; empty serves every open plan that asks the model.
-        model: Model folder or hub name; empty takes the setting, or the tiny model that ships.
-        idle_s: Seconds without a shard, after which this ends; empty takes the setting (300).
+        plan: Id of the plan to work on; if empty, every open plan for this model.
+        model: Model folder or hub name; if empty, the setting, or the tiny demo model.
+        idle_timeout_s: Exit after this many seconds without a shard; if empty, the setting (300).
     """
-    count = _infer_plans(load_settings(), plan=plan, model=model, idle_s=idle_s)
+    count = _infer_plans(load_settings(), plan=plan, model=model, idle_timeout_s=idle_timeout_s)
     return f"Answered {counted(count, 'shard')}."
 
 
-def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idle_s: float | None) -> int:
-    """Load the model once and answer extracted shards of plans that ask it; gives how many.
+def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idle_timeout_s: float | None) -> int:
+    """Load the model once and answer extracted shards of its plans; return how many.
 
     Raises:
-        ConfigurationError: The plan that is named asks another model.
+        ConfigurationError: The named plan needs another model.
     """
     card = read_card(model, settings)
     check_asker(card, settings)
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     objects = ObjectStore(settings.store, settings.web)
-    with Serving.opened(settings, plan=plan, idle_s=idle_s) as serving:
+    with Serving.opened(settings, plan=plan, idle_timeout_s=idle_timeout_s) as serving:
         plans = _wait_for_plans(serving, identity)
         if not plans:
             return 0
@@ -112,8 +112,8 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
 
 
 def _wait_for_plans(serving: Serving, identity: ModelIdentity) -> list[Plan]:
-    """Wait for plans that ask the model, so that no engine is loaded for nothing; none where none came."""
-    until_s = time.monotonic() + serving.idle_s
+    """Wait for plans of this model before loading it; return an empty list after the idle timeout."""
+    until_s = time.monotonic() + serving.idle_timeout_s
     while not (plans := patiently(partial(_plans_of, serving, identity))):
         if patiently(partial(serving.has_ended, 0.0)) or time.monotonic() >= until_s:
             break
@@ -131,14 +131,14 @@ def _plans_of(serving: Serving, identity: ModelIdentity) -> list[Plan]:
     if plans and serving.plan_id and not fitting:
         wanted = serving.spec_of(plans[0]).model
         raise ConfigurationError(
-            f"Plan {serving.plan_id} asks the model {wanted.name} as {wanted.dtype}, but here is {identity.name} "
-            f"as {identity.dtype}, or another version of it; set model.name, model.revision and model.dtype as there."
+            f"Plan {serving.plan_id} needs model {wanted.name} ({wanted.dtype}), but this worker has {identity.name} "
+            f"({identity.dtype}), or another version of it; set model.name, model.revision and model.dtype to match."
         )
     return fitting
 
 
 def _charging_plans(serving: Serving, identity: ModelIdentity, ledger: TimeLedger) -> list[Plan]:
-    """List the plans; time that passes while there are none is charged to none of them."""
+    """List the plans; time without any plan is charged to none."""
     plans = _plans_of(serving, identity)
     if not plans:
         ledger.lap()

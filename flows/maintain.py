@@ -1,4 +1,4 @@
-"""The flow that keeps what piles up within bounds."""
+"""The flow `maintain`: apply the retention settings."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _TEMPORARY_S = 24 * 3600.0
 
 @flow(
     name="maintain",
-    description="Remove what is older than the settings retention.* allow; close the rows of lost runs.",
+    description="Apply the retention settings, and close the rows of lost runs.",
 )
 def maintain(*, dry_run: bool = False) -> State[str]:
-    """Remove what is older than the settings retention.* allow; close the rows of lost runs.
+    """Apply the retention settings, and close the rows of lost runs.
 
     Args:
-        dry_run: Remove nothing, and say what would go.
+        dry_run: Report what would be removed, and remove nothing.
     """
     settings = load_settings()
     lines = []
@@ -54,10 +54,10 @@ def maintain(*, dry_run: bool = False) -> State[str]:
 
 
 def keep_in_bounds(settings: Settings, *, dry_run: bool) -> Iterator[str]:
-    """Do everything that the settings `keep` ask for, and say after each what went.
+    """Apply each retention setting in turn, and yield a sentence on what was removed.
 
     Raises:
-        TransientError: A service went away; run again to go on.
+        TransientError: A service is unavailable; run again to continue.
     """
     verb = "Would remove" if dry_run else "Removed"
     prepare_database(settings.database)
@@ -66,13 +66,13 @@ def keep_in_bounds(settings: Settings, *, dry_run: bool) -> Iterator[str]:
         lost = count_lost_runs(engine) if dry_run else close_lost_runs(engine)
         yield f"{'Would close' if dry_run else 'Closed'} {counted(lost, 'lost run')}."
         for what, rows in _results(engine, settings, dry_run=dry_run):
-            yield f"{verb} {counted(rows, 'row')} of labels and failures {what}."
+            yield f"{verb} {counted(rows, 'row')} of results {what}."
         yield f"{verb} {_plans(engine, settings, dry_run=dry_run)}."
     finally:
         engine.dispose()
     for what, room in _frames(settings, dry_run=dry_run):
         yield f"{verb} {counted(room.removed, 'cached file')} of {room.removed_bytes:,} bytes {what}."
-    yield f"{verb} {_leavings(settings, dry_run=dry_run)}."
+    yield f"{verb} {_old_files(settings, dry_run=dry_run)}."
     if settings.retention.flow_runs_days:
         before = datetime.now(UTC) - timedelta(days=settings.retention.flow_runs_days)
         with get_client(sync_client=True) as client:
@@ -101,7 +101,7 @@ def _plans(engine: Engine, settings: Settings, *, dry_run: bool) -> str:
     return f"{counted(plans, 'plan')} and {counted(files, 'plan file')}"
 
 
-def _leavings(settings: Settings, *, dry_run: bool) -> str:
+def _old_files(settings: Settings, *, dry_run: bool) -> str:
     retention, root_uri = settings.retention, (settings.store.uri or "").rstrip("/")
     remove = partial(remove_old_files, ObjectStore(settings.store, settings.web), dry_run=dry_run)
     selections = remove(f"{root_uri}/selections", SELECTION, age=timedelta(days=retention.plans_days))
@@ -112,8 +112,8 @@ def _leavings(settings: Settings, *, dry_run: bool) -> str:
     folders = remove_left_folders(older_than_s=_TEMPORARY_S, dry_run=dry_run)
     shared = remove_left_memory(older_than_s=_TEMPORARY_S, dry_run=dry_run)
     return (
-        f"{counted(selections, 'list')} of chosen ids, {counted(pages, 'page')}, "
-        f"{counted(folders, 'temporary folder')} and {counted(shared, 'piece')} of shared memory of killed processes"
+        f"{counted(selections, 'list')} of selected ids, {counted(pages, 'report')}, "
+        f"{counted(folders, 'temporary folder')} and {counted(shared, 'shared-memory segment')} of killed processes"
     )
 
 
@@ -122,8 +122,8 @@ def _frames(settings: Settings, *, dry_run: bool) -> Iterator[tuple[str, Room]]:
     assert root_uri is not None
     objects = ObjectStore(settings.store, settings.web)
     if not retention.orphaned_frames:
-        yield "whose video is gone or has changed", remove_orphans(objects, root_uri, dry_run=dry_run)
+        yield "whose video was removed or changed", remove_orphans(objects, root_uri, dry_run=dry_run)
     if retention.frames_days or retention.frames_bytes is not None:
         before = datetime.now(UTC) - timedelta(days=retention.frames_days) if retention.frames_days else None
         room = make_room(objects, root_uri, written_before=before, max_bytes=retention.frames_bytes, dry_run=dry_run)
-        yield "that were old or too many", room
+        yield "beyond the limits of age or size", room

@@ -1,4 +1,4 @@
-"""What a run measures of its work; kept nowhere unless `infra.telemetry` sends it somewhere."""
+"""OpenTelemetry metrics of a run; discarded unless `infra.telemetry` exports them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 _METER = metrics.get_meter("reelabel")
 _jobs = _METER.create_counter("reelabel.jobs", "{job}", "Jobs that ended, by outcome.")
 _failures = _METER.create_counter("reelabel.failures", "{job}", "Jobs that failed, by code and stage.")
-_videos = _METER.create_counter("reelabel.videos", "{video}", "Videos, by where their frames came from.")
-_bytes = _METER.create_counter("reelabel.transferred", "By", "Bytes read of videos, and pixels handed to the model.")
+_videos = _METER.create_counter("reelabel.videos", "{video}", "Videos, by the source of their frames.")
+_bytes = _METER.create_counter("reelabel.transferred", "By", "Bytes of videos read, and of pixels sent to the model.")
 _tokens = _METER.create_counter("reelabel.tokens", "{token}", "Tokens of prompts, computed or cached.")
 _stages = _METER.create_histogram(
     "reelabel.stage.duration",
@@ -29,14 +29,14 @@ _stages = _METER.create_histogram(
     "Seconds of one stage: of a video, an answer, or a shard's rows.",
     explicit_bucket_boundaries_advisory=_SECONDS,
 )
-_under_way = _METER.create_up_down_counter("reelabel.shards.under_way", "{shard}", "Shards being worked on, by stage.")
-_left = _METER.create_gauge("reelabel.run.jobs.left", "{job}", "Jobs of the run without an ending.")
-_spent = _METER.create_gauge("reelabel.run.time", "s", "Where the run's wall time went, as its engine sees it.")
+_under_way = _METER.create_up_down_counter("reelabel.shards.under_way", "{shard}", "Shards in progress, by stage.")
+_left = _METER.create_gauge("reelabel.run.jobs.left", "{job}", "Jobs of the run that have not ended.")
+_spent = _METER.create_gauge("reelabel.run.time", "s", "Wall-clock time of the run, by what the engine was doing.")
 
 
 @contextmanager
 def under_way(stage: str) -> Iterator[None]:
-    """Count a shard as being worked on meanwhile.
+    """Count a shard as in progress while the body runs.
 
     Args:
         stage: `extract` or `answer`.
@@ -49,8 +49,8 @@ def under_way(stage: str) -> Iterator[None]:
 
 
 def count_videos(outcomes: Iterable[PreparedVideo | VideoError]) -> None:
-    """Count videos that were prepared, or failed to be."""
-    # A source without any video counts zero: a share of what was never counted would be no number.
+    """Count prepared and failed videos."""
+    # Sources without a video are counted as 0, so that ratios of these series are defined.
     sources = dict.fromkeys(("cache", "video", "failed"), 0)
     for outcome in outcomes:
         if isinstance(outcome, VideoError):
@@ -83,11 +83,11 @@ def count_endings(
     """Count how a shard's jobs ended.
 
     Args:
-        results: Its labels.
-        failures: Its failures.
-        dataset: Of the run.
-        read_ms: Milliseconds of reading each frame file.
-        write_ms: Milliseconds of writing the rows.
+        results: Labels.
+        failures: Failures.
+        dataset: The run's dataset.
+        read_ms: Milliseconds spent reading each frame file.
+        write_ms: Milliseconds spent writing the rows.
     """
     _jobs.add(len(results), {"outcome": "labelled", "dataset": dataset})
     _jobs.add(len(failures), {"outcome": "failed", "dataset": dataset})
@@ -104,11 +104,11 @@ def count_endings(
 
 
 def note_left(jobs: int) -> None:
-    """Say how many of the run's jobs have no ending yet."""
+    """Set the number of jobs that have not ended."""
     _left.set(jobs)
 
 
 def note_spent(spent_ms: Mapping[str, float]) -> None:
-    """Say where the run's wall time went so far, by part."""
+    """Set the wall-clock time spent so far, by part."""
     for part, ms in spent_ms.items():
         _spent.set(ms / 1e3, {"part": part})

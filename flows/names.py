@@ -1,11 +1,11 @@
-"""What deployments, flow runs and those who look for them agree on."""
+"""Names shared by deployments, flow runs and their observers."""
 
 NIGHTLY = "classify/nightly"
 ON_DEMAND = "classify/on-demand"
-# Every flow run of ours carries it.
+# Tag of all our flow runs.
 TAG = "reelabel"
-# What Prefect needs to know in every process of a run of ours. Automations judge lost runs by the
-# heartbeat; a server whose database starts again answers 500, which its client takes for final.
+# Environment of every process of our runs. Automations detect lost runs by the heartbeat. A Prefect server whose
+# database is restarting responds with 500, which its client does not retry by default.
 PREFECT_VARIABLES = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30", "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500"}
-# Marks log records that say what is waited for.
+# Attribute of log records about waiting for a service.
 WAITING = "waiting"

@@ -1,4 +1,4 @@
-"""Extraction by the machines of a Ray cluster: each shard is a task of Prefect's on it."""
+"""Extraction on a Ray cluster, each shard as a Prefect task."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from tasks.plans.extracted import ExtractedShard
     from tasks.video.pool import DecodePool
 
-_SPECS_KEPT = 4  # a worker serves few ways of asking at a time
+_SPECS_KEPT = 4  # a worker serves few specs at a time
 _STARTS = 3
 
 
 @lru_cache(_SPECS_KEPT)
 def preparer_there(spec: str, processes: int) -> Preparer:
-    """Make what prepares videos, on whatever machine this is called, by the settings of that machine.
+    """Create a preparer on the machine where this is called, from the settings of that machine.
 
-    No secret travels so.
+    So no secrets are sent over the network.
 
     Args:
-        spec: How the videos' jobs are asked, as JSON.
-        processes: Decoding processes.
+        spec: Spec of the run, as JSON.
+        processes: Number of decoding processes.
     """
     return make_preparer(load_settings(), _pool_there(processes), RunSpec.model_validate_json(spec), keep_bytes=0)
 
@@ -52,11 +52,11 @@ def _pool_there(processes: int) -> DecodePool:  # it ends with the worker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A Ray cluster that extracts.
+    """A Ray cluster for extraction.
 
     Attributes:
-        start: Starts the extraction of a shard; gives what waits for it.
-        shards_at_once: As many as it has room for.
+        start: Starts the extraction of a shard, and returns a function that waits for it.
+        shards_at_once: Number of shards that it has CPUs for.
     """
 
     start: StartExtraction
@@ -65,17 +65,17 @@ class Cluster:
 
 @contextmanager
 def connected(address: str, *, processes: int) -> Iterator[Cluster]:
-    """Connect to a Ray cluster, or start one here for `local`.
+    """Connect to a Ray cluster, or start one on this machine for `local`.
 
     Args:
-        address: As `ray.init` takes it.
-        processes: Decoding processes of a shard, hence the CPUs that it asks for.
+        address: Address as of `ray.init`.
+        processes: Decoding processes per shard, which is also its number of CPUs.
 
     Raises:
-        ConfigurationError: Ray is not installed, or the cluster does not answer.
+        ConfigurationError: Ray is not installed, or the cluster does not respond.
     """
     try:
-        import ray  # noqa: PLC0415 - an extra, which few want
+        import ray  # noqa: PLC0415 - an optional extra
         from prefect_ray import RayTaskRunner  # noqa: PLC0415
         from prefect_ray.context import remote_options  # noqa: PLC0415
     except ImportError:
@@ -110,18 +110,18 @@ def connected(address: str, *, processes: int) -> Iterator[Cluster]:
 def _entered(make_runner: Callable[[], RayTaskRunner[Any]], address: str) -> Iterator[RayTaskRunner[Any]]:
     import ray  # noqa: PLC0415
 
-    # A node of Ray's ends itself where its agents take 15 s to start, as they do on a machine that is busy.
+    # A Ray node exits if its agents take over 15 s to start, as happens on a busy machine.
     for left in reversed(range(_STARTS if address == "local" else 1)):
         runner = make_runner()
         try:
             runner.__enter__()
             break
-        except Exception as error:  # noqa: BLE001 - as Ray raises it where a node does not start
+        except Exception as error:  # noqa: BLE001 - Ray raises it if a node does not start
             ray.shutdown()
             if left:
                 continue
             raise ConfigurationError(
-                f"The Ray cluster at {address} does not answer ({error}); see REELABEL_EXTRACT_RAY_ADDRESS."
+                f"The Ray cluster at {address} does not respond ({error}); check REELABEL_EXTRACT_RAY_ADDRESS."
             ) from None
     try:
         yield runner

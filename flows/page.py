@@ -1,4 +1,4 @@
-"""The page that a run leaves on the store."""
+"""The report page that a run writes to the store."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def leave_page(database: Engine, run_id: UUID, settings: Settings) -> str | None:
-    """Write the page of a run that has ended, unless `report.at_end` is off.
+    """Write the report page of a run that has ended, unless `report.at_end` is off.
 
-    A page shows a run and must not end it: what keeps it from being written is logged.
+    Errors are logged, since a report must not fail its run.
 
     Returns:
-        Where a browser opens it; None where it was not written, or `report.base_url` is not set.
+        URL of the page; None if it was not written, or `report.base_url` is not set.
     """
-    # What draws and scores takes longer to import than most of what a run needs before its end.
+    # Imported late: rendering and scoring take longer to import than most of what a run needs before.
     from tasks.report.page import render  # noqa: PLC0415
     from tasks.report.report import gather  # noqa: PLC0415
 
@@ -40,9 +40,9 @@ def leave_page(database: Engine, run_id: UUID, settings: Settings) -> str | None
         if row is None:
             return None
         objects.replace(uri, render(gather(database, objects, row, store_uri=store_uri)).encode())
-    except Exception as error:  # noqa: BLE001 - the run has ended well, whatever is wrong with its picture
+    except Exception as error:  # noqa: BLE001 - the run itself has succeeded
         why = error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}"
-        get_run_logger().warning("No page was written: %s `reelabel report %s` tries again.", why, run_id)
+        get_run_logger().warning("Report not written: %s To try again: reelabel report %s", why, run_id)
         return None
-    get_run_logger().info("The run's page stands at %s", uri)
+    get_run_logger().info("Report written to %s", uri)
     return page_link(settings.report.base_url, run_id) if settings.report.base_url else None

@@ -1,6 +1,6 @@
-"""Bounds of what a user may say when starting a run.
+"""Parameter types of the flows, with their bounds.
 
-The flows' docstrings describe these parameters: Prefect takes its form's help from there.
+The flows' docstrings describe these parameters; Prefect shows them in its forms.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from infra.settings import PromptChoice
 from tasks.results.selection import Selection
 
 Manifest = Annotated[str, Field(min_length=1)]
-# An emptied field of a form, or an unset variable of a shell, names none.
+# An emptied field of a form, or an unset shell variable, is an empty string.
 Dataset = Annotated[Annotated[str, Field(max_length=200)] | None, BeforeValidator(lambda name: name or None)]
 NumFrames = Annotated[int | None, Field(ge=1, le=512)]
 Permutations = Annotated[int | None, Field(ge=1, le=26)]
@@ -23,7 +23,7 @@ Samplers = Annotated[list[str], Field(min_length=1, max_length=50)]
 Models = Annotated[list[str], Field(max_length=20)]
 Way = Annotated[str | None, Field(max_length=200)]
 PlanId = Annotated[str | None, Field(max_length=36)]
-IdleSeconds = Annotated[float | None, Field(ge=0, le=86_400)]
+IdleTimeout = Annotated[float | None, Field(ge=0, le=86_400)]
 
 AS_SET = SamplingChoice()
 WORDED_AS_SET = PromptChoice()

@@ -1,4 +1,4 @@
-"""Waiting for a service that is away, so that nobody has to start a run again for that."""
+"""Retries while a service is unavailable, so that an outage does not end a run."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 RETRY_DELAYS_S = (2.0, 10.0, 30.0)
-# For a Postgres that fails over, or a model's server that loads again.
+# Long enough for a Postgres failover, or for a model server to load again.
 OUTAGE_S = 600.0
-# Tasks see that of the flow which has submitted them.
+# Tasks inherit it from the flow that submitted them.
 _ENDING: ContextVar[threading.Event] = ContextVar("ending")
 
 
 def patiently(call: Callable[[], Result]) -> Result:
-    """Call what may be done twice, and do so again, later each time, while a service is away.
+    """Call an idempotent function, and retry with growing delays while a service is unavailable.
 
     Raises:
-        TransientError: It has stayed away for ten minutes, or the flow ends; waiting longer is of no use, as the
-            error tells.
+        TransientError: The service has been unavailable for ten minutes, or the flow is ending; the error is marked
+            so that it is not retried again.
     """
     until_s = time.monotonic() + OUTAGE_S
     delays_s = chain(RETRY_DELAYS_S, repeat(RETRY_DELAYS_S[-1]))
@@ -49,14 +49,14 @@ def patiently(call: Callable[[], Result]) -> Result:
 
 
 def persistently(call: Callable[[], Result], is_there: Callable[[], object]) -> Result:
-    """Call what may be done twice and may have a fault of its own: as often as tasks are tried while a service answers.
+    """Call an idempotent function that may fail by itself; retry as often as a task while its service responds.
 
     Args:
-        call: Done again, later each time.
-        is_there: Asks the service; where it is away, it is waited for between the tries.
+        call: The function, retried with growing delays.
+        is_there: Checks the service; if it is unavailable, wait for it between the retries.
 
     Raises:
-        TransientError: The call fails though the service answers; or the service stays away, which the error tells.
+        TransientError: The call fails although the service responds, or the service stays unavailable.
     """
     for delay_s in RETRY_DELAYS_S:
         try:
@@ -70,15 +70,15 @@ def persistently(call: Callable[[], Result], is_there: Callable[[], object]) -> 
 
 @contextmanager
 def outlasting(services: Mapping[type[TransientError], Callable[[], object]]) -> Iterator[None]:
-    """Where the work inside fails for want of a service, wait until it is back; the error passes on all the same.
+    """If the body fails because a service is unavailable, wait for its recovery before raising the error.
 
-    What fails while the service answers others has a reason of its own, and is told at once.
+    An error while the service responds is raised at once.
 
     Args:
-        services: By the error that tells of its absence, what asks a service whether it is there.
+        services: Checks of services, by the error raised when one is unavailable.
 
     Raises:
-        TransientError: As the work raises it; or a service stays away, which the error tells.
+        TransientError: As raised by the body, or because a service stays unavailable.
     """
     try:
         yield
@@ -90,7 +90,7 @@ def outlasting(services: Mapping[type[TransientError], Callable[[], object]]) ->
 
 @contextmanager
 def waits_ended() -> Iterator[None]:
-    """See to it that nobody whom the work inside has started waits on once it is over, as by Ctrl-C."""
+    """Stop all waiting started in the body when the body ends, as by Ctrl-C."""
     ending = threading.Event()
     token = _ENDING.set(ending)
     try:
@@ -101,7 +101,7 @@ def waits_ended() -> Iterator[None]:
 
 
 def _wait(error: TransientError, delay_s: float) -> bool:
-    """Say what is waited for, and wait; whether there is still somebody to go on for."""
-    get_run_logger().warning("%s Trying again in %g s.", error.message, delay_s, extra={WAITING: True})
+    """Log what is being waited for, and wait; return False if the flow is ending."""
+    get_run_logger().warning("%s Retrying in %g s.", error.message, delay_s, extra={WAITING: True})
     error.was_waited_for = _ENDING.get(threading.Event()).wait(delay_s)
     return not error.was_waited_for

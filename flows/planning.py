@@ -1,4 +1,4 @@
-"""From what a run asks for to the plan that it works on: its own, or that of a run that asks the same."""
+"""The plan of a run: a new one, or the open plan of a run with the same manifest and spec."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Planner:
 
     Attributes:
         ready: The run.
-        answers_for: The jobs whose endings the run must show. Of a manifest's other jobs, a backfill says nothing:
-            by a new spec none of them has ended yet.
-        done_before: Shards of the plan, by their indexes, that had ended before the run joined it.
+        answers_for: The jobs that the run's audit covers. A backfill covers its selected jobs only, since the
+            others may have no result with a new spec.
+        done_before: Indexes of the plan's shards that had ended before the run joined it.
     """
 
     ready: PreparedRun
@@ -47,14 +47,14 @@ class Planner:
 
     @classmethod
     def of(cls, ready: PreparedRun) -> Planner:
-        """Plan nothing yet."""
+        """Return a planner without a plan."""
         return cls(ready, answers_for=ready.jobs)
 
     def plan(self) -> Plan | None:
-        """Join the open plan of a run that asks the same, or make one; at first, open the run's row.
+        """Join the open plan of the same manifest and spec, or make one; open the run's row the first time.
 
         Returns:
-            The plan; None where there is nothing to ask.
+            The plan; None if there is nothing to do.
         """
         ready = self.ready
         key = {"dataset": ready.run.dataset, "spec_id": ready.run.spec_id}
@@ -70,8 +70,10 @@ class Planner:
         left = state_of(self.ready.database, plan.plan_id)
         self.done_before = done_shards(self.ready.database, plan.plan_id)
         self._open_run(jobs=left.jobs_left)
-        self._tell(jobs=left.jobs_left, shards=left.planned + left.extracted)
-        get_run_logger().info("%s: shares the plan of run %s, which asks the same.", plan.dataset, plan.run_id)
+        self._record_size(jobs=left.jobs_left, shards=left.planned + left.extracted)
+        get_run_logger().info(
+            "%s: joined the plan of run %s, with the same manifest and spec.", plan.dataset, plan.run_id
+        )
         return plan
 
     def _make(self) -> Plan | None:
@@ -80,22 +82,22 @@ class Planner:
         wanted = self._wanted()
         if self.ready.request.choosing:
             self.answers_for = wanted
-        self._open_run(jobs=len(wanted), message=self._forewarn(wanted))
+        self._open_run(jobs=len(wanted), message=self._warn_of_ambiguous(wanted))
         plan, shard_jobs = self._write(wanted)
-        self._tell(jobs=plan.jobs, shards=plan.shards)
+        self._record_size(jobs=plan.jobs, shards=plan.shards)
         if not plan.shards:
             return None
         open_plan(self.ready.database, plan, shard_jobs)
         return plan
 
     def _drop_earlier(self) -> None:
-        """Drop what this run planned before it was lost and started again: workers would ask the same jobs twice."""
+        """Drop plans made before this run was restarted, so that workers do not answer jobs twice."""
         for plan in open_plans(self.ready.database, run_id=self.ready.run.run_id):
             if not plan.shared:  # else other runs may have joined it
                 end_plan(self.ready.database, self.ready.objects, plan, state="dropped")
 
     def _wanted(self) -> JobTable:
-        """Select the jobs to ask."""
+        """Return the jobs to answer."""
         ready, request = self.ready, self.ready.request
         wanted = request.choosing.choose(ready.jobs, ready.spec) if request.choosing else ready.jobs
         if not request.force:
@@ -110,8 +112,8 @@ class Planner:
             )
         return wanted.first(request.limit)
 
-    def _forewarn(self, wanted: JobTable) -> str:
-        """Say before the first shard which jobs will fail for their choices; empty where none will."""
+    def _warn_of_ambiguous(self, wanted: JobTable) -> str:
+        """Warn of jobs whose choices cannot be told apart, before any work; empty if there are none."""
         encode = read_encoder(self.ready.card) if len(wanted) else None
         scoring = self.ready.spec.choice_scoring
         found = find_ambiguous(wanted.parts(), scoring=scoring, encode=encode) if encode else None
@@ -120,7 +122,7 @@ class Planner:
         return str(found or "")
 
     def _write(self, wanted: JobTable) -> tuple[Plan, list[int]]:
-        """Write the shards' files; gives the plan, and how many jobs each of its shards has."""
+        """Write the shards' files; return the plan, and the number of jobs of each shard."""
         ready, plan_id = self.ready, uuid4()
         plan_uri = f"{(ready.settings.store.uri or '').rstrip('/')}/plans/{plan_id}"
         with PlanWriter(ready.objects, plan_uri) as writer:
@@ -142,7 +144,7 @@ class Planner:
         return plan, writer.jobs
 
     def _open_run(self, *, jobs: int, message: str = "") -> None:
-        if self._is_open:  # and keeps what the plan before has left there
+        if self._is_open:  # keeps what an earlier plan of this run recorded
             return
         self._is_open = True
         ready, rows = self.ready, self.ready.jobs.rows
@@ -159,15 +161,15 @@ class Planner:
         }
         open_run(ready.database, run_id=ready.run.run_id, spec=ready.spec, facts=facts)
 
-    def _tell(self, *, jobs: int, shards: int) -> None:
-        """Record and say how much there is to do."""
+    def _record_size(self, *, jobs: int, shards: int) -> None:
+        """Record and log how much there is to do."""
         run, rows = self.ready.run, self.ready.jobs.rows
         self._jobs += jobs
         self._shards += shards
-        skipped = max(0, rows - self._jobs)  # some may be asked in two plans
+        skipped = max(0, rows - self._jobs)  # some may be in two plans
         update_run(self.ready.database, run.run_id, shards_total=self._shards, jobs_skipped=skipped)
         get_run_logger().info(
-            "%s: %s jobs, %s to ask in %s shards, by %s.",
+            "%s: %s jobs, %s to answer in %s shards, with %s.",
             run.dataset,
             f"{rows:,}",
             f"{jobs:,}",
@@ -177,8 +179,8 @@ class Planner:
 
 
 def end_plan(database: Engine, objects: ObjectStore, plan: Plan, *, state: str) -> None:
-    """Close a plan and clear its files away, unless another run has done so."""
+    """Close a plan and remove its files, unless another run has done so."""
     if close_plan(database, plan.plan_id, state=state):
-        with suppress(TransientError):  # `reelabel maintain` finds what is left
+        with suppress(TransientError):  # `reelabel maintain` removes what is left
             for info in objects.list(plan.plan_uri):
                 objects.remove(info.uri)

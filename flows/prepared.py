@@ -1,4 +1,4 @@
-"""From what a run is asked to do to all that it needs; what can be wrong with the request is found here."""
+"""Validation of a run request, and the context that the run needs."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun:
-    """A run that can begin.
+    """The context of a valid run.
 
     Attributes:
-        run: What its rows carry.
-        card: The model that answers.
-        jobs: The manifest's, or those of them that matter.
-        manifest_fingerprint: Which version of the manifest they are of, or one before.
+        run: Key of its rows.
+        card: The model.
+        jobs: The manifest's jobs, or those that can be selected.
+        manifest_fingerprint: Version of the manifest that they come from, or an earlier one.
     """
 
     request: RunRequest
@@ -63,16 +63,16 @@ class PreparedRun:
 
 @contextmanager
 def prepared(request: RunRequest, settings: Settings) -> Iterator[PreparedRun]:
-    """Look at everything that a run needs, before its first row is written; a model may still turn out not to load.
+    """Check everything that a run needs, before its first row is written, except that the model loads.
 
     Raises:
         ManifestError: The manifest cannot be used.
         ModelError: The model cannot be used.
-        ConfigurationError: A service is missing or refuses, or the dataset's name belongs to another manifest.
+        ConfigurationError: A service is unreachable or refuses access, or the dataset belongs to another manifest.
     """
     objects = ObjectStore(settings.store, settings.web)
-    next(objects.list(_required_store(settings)), None)  # says at once where the bucket is missing or refuses
-    # Looked at first: where a manifest is replaced meanwhile, nobody takes its jobs for those of the new one.
+    next(objects.list(_required_store(settings)), None)  # raises if the bucket is missing or refuses access
+    # Read first: if the manifest is replaced meanwhile, its jobs must not pass for those of the new version.
     fingerprint = manifest_fingerprint(request.manifest, objects)
     with open_jobs(request.manifest, objects, only=request.only) as jobs:
         card, spec = read_spec_of(request, settings)
@@ -86,7 +86,7 @@ def prepared(request: RunRequest, settings: Settings) -> Iterator[PreparedRun]:
                 _refuse_foreign(database, dataset=run.dataset, manifest_uri=request.manifest, jobs=jobs)
             refresh_annotations(database, dataset=run.dataset, spec_id=run.spec_id, jobs=jobs)
             close_lost_runs(database)
-            ask_again_below(database, spec)  # refuses a margin that was never fitted
+            ask_again_below(database, spec)  # raises if the margin was never fitted
             yield PreparedRun(
                 request=request,
                 run=run,
@@ -105,8 +105,8 @@ def prepared(request: RunRequest, settings: Settings) -> Iterator[PreparedRun]:
 def _required_store(settings: Settings) -> str:
     if settings.database.url is None or settings.store.uri is None:
         raise ConfigurationError(
-            "No database or store is set; set REELABEL_DATABASE_URL and REELABEL_STORE_URI, "
-            "or start the run by `reelabel classify`, which brings its own.",
+            "No database or store is configured; set REELABEL_DATABASE_URL and REELABEL_STORE_URI, "
+            "or start the run with `reelabel classify`, which starts embedded ones.",
         )
     return settings.store.uri
 
@@ -123,10 +123,10 @@ def _run_key(request: RunRequest, spec: RunSpec, *, model: str) -> RunKey:
 
 
 def _refuse_foreign(database: Engine, *, dataset: str, manifest_uri: str, jobs: JobTable) -> None:
-    """Keep two manifests that happen to have one file name from replacing each other's labels."""
+    """Reject a manifest whose default dataset holds the labels of another one with the same file name."""
     count = count_foreign(database, dataset=dataset, manifest_uri=manifest_uri, jobs=jobs)
     if count:
         raise ConfigurationError(
             f"Dataset {dataset} holds labels of another manifest for {count:,} of these job ids; "
-            f"give --dataset a name of its own, or --dataset {dataset} to replace them.",
+            f"use --dataset with another name, or --dataset {dataset} to replace them.",
         )

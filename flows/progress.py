@@ -1,4 +1,4 @@
-"""How far a run has come, and what that took."""
+"""Progress and cost of a run."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Progress:
     """Sums over the shards that are done.
 
     Attributes:
-        processes: Decoding processes.
-        gpus: GPUs that the engines hold, once they are loaded.
-        engines: Engines in processes of their own.
-        engines_ms: Milliseconds by part of engines elsewhere, summed over them.
-        ledger: Where the time went.
+        processes: Number of decoding processes.
+        gpus: GPUs held by the engines, once loaded.
+        engines: Number of engine processes.
+        engines_ms: Milliseconds by part, summed over engines on other machines.
+        ledger: Wall-clock profile.
     """
 
     processes: int
@@ -54,11 +54,11 @@ class Progress:
         return self.jobs_labelled + self.jobs_failed
 
     def note_loaded(self) -> None:
-        """Note that the engine is loaded: from now on counts what this process does to feed it."""
+        """Start measuring the CPU time of this process, now that the engine is loaded."""
         self._loaded = time.process_time(), time.perf_counter()
 
     def add(self, report: ShardReport) -> None:
-        """Count a shard in."""
+        """Add a shard."""
         self.shards_done += 1
         self.jobs_labelled += report.labels
         self.jobs_failed += report.failures
@@ -73,16 +73,16 @@ class Progress:
         note_spent(self.ledger.spent_ms)
 
     def sums(self) -> dict[str, Any]:
-        """Give what `take_over` takes, as it stands."""
+        """Return the current sums, for `take_over`."""
         return {name: getattr(self, name) for name in (*_SHOWN, "engines_ms")}
 
     def take_over(self, sums: Mapping[str, Any], *, earlier: Mapping[str, Any]) -> None:
-        """Take over sums of what others have done of a plan, by their names here, on top of those of earlier plans."""
+        """Set sums, by attribute name, to those of a plan's workers plus those of earlier plans."""
         for name, value in sums.items():
-            setattr(self, name, _together(name, earlier[name], value))
+            setattr(self, name, _combined(name, earlier[name], value))
 
     def cost(self) -> RunCost:
-        """What it took up to now."""
+        """Return the cost so far."""
         return RunCost(
             jobs=self.jobs_ended,
             wall_ms=self._wall_ms(),
@@ -93,7 +93,7 @@ class Progress:
         )
 
     def bottleneck(self) -> str:
-        """Say what to change first; nothing where no job came as far as an answer."""
+        """Describe the bottleneck and what to change; empty if no job was labelled."""
         if not self.jobs_labelled:
             return ""
         cores = len(os.sched_getaffinity(0))
@@ -106,24 +106,24 @@ class Progress:
 
     @property
     def own_cores(self) -> float:
-        """Processors that this process has used at a time, on average, since the engine was loaded."""
+        """Average number of cores used by this process since the engine was loaded."""
         if self._loaded is None:
             return 0.0
         began_cpu_s, began_s = self._loaded
         return (time.process_time() - began_cpu_s) / max(time.perf_counter() - began_s, 1e-9)
 
     def _wall_ms(self) -> dict[str, float]:
-        """Give our own time, with the mean engine's where the work was done elsewhere."""
+        """Return the time by part; with remote engines, their mean replaces the time of this process."""
         own_ms = self.ledger.spent_ms
         if not self.engines_ms:
             return own_ms
         own_ms.pop(Part.ELSEWHERE, None)
-        # A run that works on the plan itself has a setup and an audit of its own; these are not ours.
+        # Another run that works on the plan includes its own setup and audit, which are not ours.
         theirs = self.engines_ms.keys() - {Part.SETUP, Part.ELSEWHERE, Part.AUDIT}
         return own_ms | {part: self.engines_ms[part] / self.engines for part in theirs}
 
     def columns(self) -> dict[str, Any]:
-        """Give the columns of the run's row."""
+        """Return the columns of the run's row."""
         cost = self.cost()
         return {name: getattr(self, name) for name in _SHOWN} | {
             "wall_ms": cost.wall_ms,
@@ -133,8 +133,8 @@ class Progress:
         }
 
 
-def _together(name: str, one: Any, other: Any) -> Any:  # noqa: ANN401 - numbers, or numbers by name
-    if name in {"engines", "gpus"}:  # the same ones, as a rule
+def _combined(name: str, one: Any, other: Any) -> Any:  # noqa: ANN401 - numbers, or numbers by name
+    if name in {"engines", "gpus"}:  # usually the same ones
         return max(one, other)
     if isinstance(one, dict):
         return {key: one.get(key, 0) + other.get(key, 0) for key in one | other}

@@ -1,4 +1,4 @@
-"""A run's sign of life, and the alarm where it gets nowhere."""
+"""A run's heartbeat, and events for runs in trouble."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _BEAT_S = 15.0
 def alive(
     engine: Engine, run_id: UUID, progress: Progress, settings: NotifySettings, *, beat_s: float = _BEAT_S
 ) -> Iterator[None]:
-    """Have a run's row say that it lives while the work inside goes on, and emit an event where it goes wrong."""
+    """Update the heartbeat in a run's row while the body runs, and emit an event if the run is in trouble."""
     ended = threading.Event()
     alarm = _Alarm(run_id, progress, settings)
 
     def beat() -> None:
         while not ended.wait(min(beat_s, settings.stall_s)):
-            # Where the database is away for a moment, the run itself will say so.
+            # If the database is briefly unavailable, the run itself reports it.
             with contextlib.suppress(ReelabelError):
                 mark_alive(engine, run_id)
             alarm.look()
 
-    # Prefect's client finds its server by the context.
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(beat,), name="pulse", daemon=True)
+    # Prefect's client finds its server through the context.
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(beat,), name="heartbeat", daemon=True)
     thread.start()
     try:
         yield
@@ -57,36 +57,36 @@ def alive(
 
 
 class _Alarm:
-    """Tells of each trouble once; of a stall once more after jobs have ended again."""
+    """Emits each event once; a stall again after further progress."""
 
     def __init__(self, run_id: UUID, progress: Progress, settings: NotifySettings) -> None:
         self._run_id = run_id
         self._progress = progress
         self._settings = settings
         self._last = _Moment(jobs=0, at_s=time.monotonic())
-        self._told: set[str] = set()
+        self._emitted: set[str] = set()
 
     def look(self) -> None:
-        """Judge how the run stands."""
+        """Check the run for failures and for a stall."""
         self.judge_failures()
         jobs, now_s = self._progress.jobs_ended, time.monotonic()
         if jobs != self._last.jobs:
             self._last = _Moment(jobs=jobs, at_s=now_s)
-            self._told.discard(STALLED)
+            self._emitted.discard(STALLED)
         elif now_s - self._last.at_s >= self._settings.stall_s:
-            ended = f"{counted(jobs, 'job')} had ended by then"
-            self._tell(STALLED, f"no job has ended for {now_s - self._last.at_s:,.0f} s; {ended}")
+            ended = f"{counted(jobs, 'job')} had ended before"
+            self._emit(STALLED, f"no job has ended for {now_s - self._last.at_s:,.0f} s; {ended}")
 
     def judge_failures(self) -> None:
-        """Compare the share of failures with the bound."""
+        """Compare the failure rate with its limit."""
         ended, failed = self._progress.jobs_ended, self._progress.jobs_failed
         if ended >= self._settings.failure_jobs and failed / ended >= self._settings.failure_rate:
-            self._tell(FAILURE_RATE, f"{failed:,} of {counted(ended, 'job')} failed ({failed / ended:.0%})")
+            self._emit(FAILURE_RATE, f"{failed:,} of {counted(ended, 'job')} failed ({failed / ended:.0%})")
 
-    def _tell(self, event: str, what: str) -> None:
-        if event in self._told:
+    def _emit(self, event: str, what: str) -> None:
+        if event in self._emitted:
             return
-        self._told.add(event)
+        self._emitted.add(event)
         run = {"prefect.resource.id": f"prefect.flow-run.{self._run_id}", "prefect.resource.role": "flow-run"}
         emit_event(
             event,

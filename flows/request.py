@@ -1,4 +1,4 @@
-"""What a run is asked to do, and how that makes it ask."""
+"""A run request, and its resolved spec."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What a run is asked to do.
+    """A run request.
 
     Attributes:
         kind: `classify` or `backfill`.
-        shared: Whether runs that ask the same share the work.
-        base: An earlier way of asking, which holds but for what is asked for here; None takes the settings.
-        choosing: Chooses among the manifest's jobs; None takes all of them.
-        force: Ask again even where a valid label stands.
-        limit: Ask at most so many of the jobs; None is no limit.
+        shared: Whether runs with the same manifest and spec share a plan.
+        base: Spec of an earlier run, which this request overrides; None takes the settings.
+        choosing: Selects among the manifest's jobs; None takes all of them.
+        force: Also answer jobs that have a valid label.
+        limit: Most jobs to answer; None is no limit.
     """
 
     kind: str
@@ -48,32 +48,32 @@ class RunRequest:
 
     @property
     def only(self) -> pl.Series | None:
-        """Ids of the only jobs of the manifest that matter; None where all do."""
+        """Ids of the only jobs that can be selected; None if any job can."""
         return self.choosing.only if self.choosing else None
 
     @property
     def asks_anew(self) -> bool:
-        """Whether it asks for anything that makes a way of asking of its own."""
+        """Whether it overrides anything that changes the spec."""
         sizes = (self.num_frames, self.model, self.permutations)
         return any(each is not None for each in sizes) or (self.sampling, self.prompts) != (AS_SET, WORDED_AS_SET)
 
     @property
     def kept(self) -> set[str]:
-        """What of an earlier way of asking must stay as it was, as fields of the spec."""
+        """Fields of the spec that must be those of the earlier run."""
         if not self.asks_anew:
             return set(RunSpec.model_fields)
         return set() if self.model is not None else {"model", "frames_as"}
 
 
 def read_spec_of(request: RunRequest, settings: Settings) -> tuple[ModelCard, RunSpec]:
-    """Look at the model that a request names, and put together how it asks.
+    """Read the requested model's card, and resolve the spec.
 
     Raises:
         ModelError: The model cannot be used.
-        ConfigurationError: The options do not go together, or the earlier way of asking cannot be repeated.
+        ConfigurationError: The options conflict, or the earlier spec cannot be reproduced.
     """
     base = request.base
-    # A folder's place is not in the spec: that of another one than the settings' must be named.
+    # The spec does not hold a folder's path: a folder other than that in the settings must be named.
     on_hub = base is not None and base.model.revision is not None and settings.model.backend == "vllm"
     card = read_card(request.model or (base.model.name if base and on_hub else None), settings)
     spec = make_spec(

@@ -1,4 +1,4 @@
-"""One run from its manifest to its audit: what `classify` and `backfill` share."""
+"""A run from manifest to audit, as shared by `classify` and `backfill`."""
 
 from __future__ import annotations
 
@@ -37,38 +37,37 @@ if TYPE_CHECKING:
 
 
 def execute_run(request: RunRequest, settings: Settings) -> RunEnding:
-    """Carry out a run inside a Prefect flow.
+    """Execute a run inside a Prefect flow.
 
-    Everything that can be wrong with the request is found before the first row is written, but for
-    a model that turns out not to load.
+    The request is validated before the first row is written; only a model that fails to load is found later.
 
     Raises:
         ManifestError: The manifest cannot be used.
         ModelError: The model cannot be used.
-        ConfigurationError: A service is missing or refuses.
+        ConfigurationError: A service is unreachable or refuses access.
         NotReconciledError: The run ended, but some jobs have no row.
-        TransientError: A service went away for longer than the retries; run again to go on.
+        TransientError: A service was unavailable for longer than the retries; run again to continue.
     """
     progress = Progress(processes=settings.extract.processes or os.cpu_count() or 1)
     with ExitStack() as stack:
         with progress.ledger.doing(Part.SETUP):
             ready = stack.enter_context(prepared(request, settings))
-        with _breaking_off_recorded(ready):
+        with _interruption_recorded(ready):
             report = _ask(ready, progress)
             columns = _record(ready, progress, report)
-        _show(ready, report, columns)
+        _publish(ready, report, columns)
         return RunEnding(asked=progress.jobs_ended, report=report)
 
 
 def _ask(ready: PreparedRun, progress: Progress) -> AuditReport:
-    """Plan, have everything asked, and audit it."""
+    """Plan, execute the plan, and audit the result."""
     planner, run = Planner.of(ready), ready.run
     with alive(ready.database, run.run_id, progress, ready.settings.notify):
         with progress.ledger.doing(Part.SETUP):
             plan = planner.plan()
         while plan:
             _carry_out(plan, progress, ready, done_before=planner.done_before)
-            # Of a plan that was joined, some jobs may have changed since it was made.
+            # Jobs may have changed since a joined plan was made.
             plan = planner.plan() if plan.run_id != run.run_id else None
     with progress.ledger.doing(Part.AUDIT):
         audit = partial(audit_jobs, ready.database, dataset=run.dataset, spec_id=run.spec_id)
@@ -76,7 +75,7 @@ def _ask(ready: PreparedRun, progress: Progress) -> AuditReport:
 
 
 def _carry_out(plan: Plan, progress: Progress, ready: PreparedRun, *, done_before: Sequence[int]) -> None:
-    """Have a plan worked on until it is drained, here or elsewhere."""
+    """Execute a plan until it is drained, with the local or the remote executor."""
     settings, database, run, request = ready.settings, ready.database, ready.run, ready.request
     is_here = settings.run.executor == "local"
     try:
@@ -93,7 +92,7 @@ def _carry_out(plan: Plan, progress: Progress, ready: PreparedRun, *, done_befor
                 database=database,
             )
     except BaseException as error:
-        # What is shared waits for the next run; but workers must not go on with what its user has stopped.
+        # A shared plan is kept for the next run, but workers must not continue a run that its user has stopped.
         is_stopped = not is_here and not isinstance(error, Exception)
         if is_stopped or not plan.shared:
             with suppress(TransientError):
@@ -103,16 +102,16 @@ def _carry_out(plan: Plan, progress: Progress, ready: PreparedRun, *, done_befor
 
 
 def _record(ready: PreparedRun, progress: Progress, report: AuditReport) -> dict[str, Any]:
-    """Record how the run ended; gives the columns of its row."""
-    # Jobs that others have asked meanwhile are as those that had ended before; a few may have been asked twice.
+    """Record how the run ended; return the columns of its row."""
+    # Jobs answered by other runs meanwhile count as skipped; a few may have been answered twice.
     columns = progress.columns() | {"jobs_skipped": max(0, ready.jobs.rows - progress.jobs_ended)}
     state = "done" if report.is_reconciled else "failed"
     patiently(partial(close_run, ready.database, ready.run.run_id, state=state, message=str(report), **columns))
     return columns
 
 
-def _show(ready: PreparedRun, report: AuditReport, columns: dict[str, Any]) -> None:
-    """Show how the run ended.
+def _publish(ready: PreparedRun, report: AuditReport, columns: dict[str, Any]) -> None:
+    """Publish how the run ended.
 
     Raises:
         NotReconciledError: Some jobs have no row.
@@ -131,8 +130,8 @@ def _show(ready: PreparedRun, report: AuditReport, columns: dict[str, Any]) -> N
 
 
 @contextmanager
-def _breaking_off_recorded(ready: PreparedRun) -> Iterator[None]:
-    """Record why a run broke off, as far as the database takes it."""
+def _interruption_recorded(ready: PreparedRun) -> Iterator[None]:
+    """Record why a run was interrupted, if the database is available."""
     try:
         yield
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""When a flow run was scheduled, and what its manifest is called that night."""
+"""The scheduled date of a flow run, and names that contain it."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from tasks.manifest.dates import has_dates, render_dates
 
 
 def render_scheduled(text: str, timezone: str) -> str:
-    """Fill in the date for which the present flow run was scheduled."""
+    """Replace date placeholders with the date for which the current flow run was scheduled."""
     if not has_dates(text):
         return text
     return render_dates(text, _first_scheduled(flow_run.id).astimezone(ZoneInfo(timezone)))
 
 
 def name_scheduled() -> str:
-    """Name the present flow run by what it works on."""
+    """Return the name of the current flow run, from its flow and manifest."""
     parameters = flow_run.parameters
     return f"{flow_run.flow_name}-{render_scheduled(parameters['manifest'], parameters.get('timezone') or 'UTC')}"
 
 
 @lru_cache
 def _first_scheduled(flow_run_id: str | None) -> datetime:
-    """Find the instant a flow run was first scheduled for; now where it was started by hand.
+    """Return the time for which a flow run was first scheduled; now if it was started by hand.
 
-    Its expected start is no answer: that moves when a run is started again, maybe past midnight.
+    Its expected start time does not tell: it changes when a run is restarted, possibly after midnight.
     """
     if flow_run_id is None:
         return datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""Which plans a flow of one stage serves, and for how long."""
+"""The plans that an extract or infer flow serves, and for how long."""
 
 from __future__ import annotations
 
@@ -34,36 +34,35 @@ PLANS_KEPT = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """Which plans a flow serves, and for how long.
+    """The plans that a flow serves, and for how long.
 
     Attributes:
-        plan_id: The only one; None serves every open plan.
-        idle_s: Seconds without a shard, after which it ends.
+        plan_id: The only plan; None serves every open plan.
+        idle_timeout_s: Seconds without a shard before the flow ends.
     """
 
     plan_id: UUID | None
-    idle_s: float
+    idle_timeout_s: float
     database: Engine
     _passed_over: set[UUID] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @classmethod
     @contextmanager
-    def opened(cls, settings: Settings, *, plan: str | None, idle_s: float | None) -> Iterator[Serving]:
+    def opened(cls, settings: Settings, *, plan: str | None, idle_timeout_s: float | None) -> Iterator[Serving]:
         """Open the database for a flow.
 
         Raises:
-            ConfigurationError: The plan's id is none; or the database is of another version.
+            ConfigurationError: The plan's id is malformed, or the database has another version.
         """
         try:
             plan_id = UUID(plan) if plan else None
         except ValueError:
-            raise ConfigurationError(f"{plan!r} is no plan's id; leave it empty to serve every open plan.") from None
+            raise ConfigurationError(f"{plan!r} is not a plan id; leave it out to serve every open plan.") from None
         database = connect(settings.database)
         try:
             check_schema(database)
-            yield cls(
-                plan_id=plan_id, idle_s=settings.run.idle_timeout_s if idle_s is None else idle_s, database=database
-            )
+            limit_s = settings.run.idle_timeout_s if idle_timeout_s is None else idle_timeout_s
+            yield cls(plan_id=plan_id, idle_timeout_s=limit_s, database=database)
         finally:
             database.dispose()
 
@@ -75,7 +74,7 @@ class Serving:
         objects: ObjectStore,
         most_waiting: int | None = None,
     ) -> ShardSource:
-        """Make what takes the shards of the plans that are served."""
+        """Return a source of the shards of the served plans."""
         return ShardSource(
             keeper=keeper,
             objects=objects,
@@ -88,19 +87,19 @@ class Serving:
         )
 
     def plans(self) -> list[Plan]:
-        """List the open plans among them, the oldest first; where all are served, those that can be asked here."""
+        """List the open plans to serve, oldest first; skip those whose spec this version cannot read."""
         plans = open_plans(self.database)
         if self.plan_id is None:
             return [plan for plan in plans if self._is_readable(plan)]
         return [plan for plan in plans if plan.plan_id == self.plan_id]
 
     def has_ended(self, idle_s: float) -> bool:
-        """Whether its plan is drained, or there was nothing to do for long enough."""
+        """Whether its plan is drained, or the idle timeout has passed."""
         is_over = self.plan_id is not None and is_drained(self.database, self.plan_id)
-        return is_over or idle_s >= self.idle_s
+        return is_over or idle_s >= self.idle_timeout_s
 
     def spec_of(self, plan: Plan) -> RunSpec:
-        """Read how a plan is asked."""
+        """Return the spec of a plan."""
         return patiently(partial(_read_spec, self.database, plan.spec_id))
 
     def _is_readable(self, plan: Plan) -> bool:
@@ -109,7 +108,7 @@ class Serving:
         except ConfigurationError as error:
             if plan.plan_id not in self._passed_over:
                 self._passed_over.add(plan.plan_id)
-                get_run_logger().warning("Plan %s is left to others: %s", plan.plan_id, error.message)
+                get_run_logger().warning("Skipping plan %s: %s", plan.plan_id, error.message)
             return False
         return True
 

@@ -1,4 +1,4 @@
-"""What one shard came to."""
+"""The report of one shard."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReport:
-    """What one shard came to.
+    """Counts and times of one shard.
 
     Attributes:
         stage_ms: Milliseconds by stage, summed over videos and jobs.
-        prompt_tokens: Of its answers; `cached_tokens` are those of them served by the prefix cache.
-        between_s: When its extraction and its inference began and ended, in seconds of Unix time.
-        verdicts: Videos that were shown by their keyframes (`videos`), and those of them for which these may not be
-            enough, by reason.
+        prompt_tokens: Prompt tokens of its answers; `cached_tokens` of them came from the prefix cache.
+        between_s: Start and end of its extraction and inference, in seconds of Unix time.
+        verdicts: Number of videos answered from keyframes (`videos`), and, by reason, of those that keyframes may
+            not cover.
     """
 
     index: int
@@ -41,19 +41,19 @@ class ShardReport:
     verdicts: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return one line."""
         videos = f"{self.videos_extracted} videos extracted, {self.videos_cached} from the cache"
         seconds = ", ".join(f"{stage} {ms / 1e3:.2f}" for stage, ms in self.stage_ms.items())
         return f"Shard {self.index}: {self.labels} labels, {self.failures} failures; {videos}; seconds: {seconds}."
 
 
 def report_on(extracted: ExtractedShard, endings: Endings, sampling: Sampling) -> ShardReport:
-    """Sum up how a shard's jobs ended, before their rows are written.
+    """Return the report of a shard, before its rows are written.
 
     Args:
-        extracted: The shard as it was extracted.
-        endings: How its jobs ended.
-        sampling: As it was asked for.
+        extracted: The extracted shard.
+        endings: Results of its jobs.
+        sampling: Sampling of its spec.
     """
     videos = endings.videos
     answers = [result.answer for result in endings.results]
@@ -80,6 +80,6 @@ def report_on(extracted: ExtractedShard, endings: Endings, sampling: Sampling) -
 
 
 def _verdicts(results: Iterable[JobResult], sampling: Sampling) -> dict[str, int]:
-    """Count verdicts on what was shown by its keyframes; on each segment once, and not where any frame will do."""
+    """Count verdicts on segments answered from keyframes, except for tasks that keyframes always suit."""
     shown = {View.of(each.job, sampling): each.verdict for each in results if each.sampler == "keyframes"}
     return count_verdicts(verdict for view, verdict in shown.items() if view.shown != "keyframes")

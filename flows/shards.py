@@ -1,4 +1,4 @@
-"""The Prefect tasks of one shard: extraction on the CPUs, inference on the engine."""
+"""The Prefect tasks of one shard: extraction on CPUs, inference on the engine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _RETRIES = len(RETRY_DELAYS_S)
 
 
 def is_transient(_task: Task[..., object], _run: TaskRun, state: State) -> bool:
-    """Let Prefect retry what may work later, and nothing else."""
+    """Tell Prefect to retry transient errors only."""
     error = state.result(raise_on_failure=False)
     return isinstance(error, TransientError) and not error.was_waited_for
 
@@ -62,16 +62,16 @@ def extract_shard(
     open_workers: Callable[[], AbstractContextManager[Executor]],
     arriving: Arriving | None = None,
 ) -> ExtractedShard:
-    """Cache the keyframes of a shard's videos, several at once.
+    """Cache the frames of a shard's videos, several at once.
 
     A bad video fails its own jobs, not the shard. Safe to run again: cached videos are skipped.
 
     Args:
-        index: The shard's.
-        shard: Jobs.
-        find_preparer: Gives what prepares their videos.
-        open_workers: Opens the threads that do so.
-        arriving: Hears of each video as it is ready.
+        index: Index of the shard.
+        shard: The shard.
+        find_preparer: Returns the preparer of its videos.
+        open_workers: Opens the threads to prepare them in.
+        arriving: Receives each view as soon as it is ready.
     """
     with under_way("extract"), open_workers() as workers:
         preparer, arriving = find_preparer(), arriving or Arriving()
@@ -91,12 +91,12 @@ def extract_shard(
     persist_result=False,
 )
 def infer_shard(index: int, shard: Shard, arriving: Arriving, lease: Lease, answering: Answering) -> ShardReport | None:
-    """Ask a shard's questions, and write how each job ended and that the shard did, in one transaction.
+    """Answer a shard, and write the results of its jobs and the end of the shard in one transaction.
 
-    Videos are asked about as they become ready.
+    Views are processed as they become ready.
 
     Returns:
-        What it came to; None where its extraction came to nothing, and nothing was written.
+        The shard's report; None if its extraction failed, in which case nothing was written.
 
     Raises:
         LeaseLostError: Another worker has the shard; nothing was written.
@@ -120,17 +120,19 @@ def infer_shard(index: int, shard: Shard, arriving: Arriving, lease: Lease, answ
             stored = asdict(report) | {"wall_ms": lap_ms, "gpus": answering.gpus}
             write = partial(answering.writer.write, endings.results, endings.failures, lease=lease, report=stored)
             try:
-                persistently(write, partial(require_writes, answering.writer.engine))  # the answers are paid for
+                persistently(
+                    write, partial(require_writes, answering.writer.engine)
+                )  # not to lose answers already computed
             except BaseException:
-                answering.ledger.give_back(lap_ms)  # a try after this one tells it, or the next shard
+                answering.ledger.give_back(lap_ms)  # to be charged to the next attempt or shard
                 raise
     write_ms = (time.perf_counter() - started) * 1e3
-    _tell(endings, answering.writer.run, write_ms=write_ms)
+    _record_results(endings, answering.writer.run, write_ms=write_ms)
     return replace(report, stage_ms=report.stage_ms | {"database": write_ms})
 
 
-def _tell(endings: Endings, run: RunKey, *, write_ms: float) -> None:
-    """Measure and log how a shard's jobs ended, once their rows are written."""
+def _record_results(endings: Endings, run: RunKey, *, write_ms: float) -> None:
+    """Record metrics and log the failures of a shard, once its rows are written."""
     count_endings(
         endings.results,
         endings.failures,

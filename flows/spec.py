@@ -1,4 +1,4 @@
-"""From the settings, and what a run asks for instead, to its spec."""
+"""The spec of a run, from the settings and the run's overrides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from infra.settings import PromptChoice, Settings
     from tasks.model.identity import ModelCard
 
-# Of one frame, where the user names no limit: what Qwen's own video processing aims at, 768 x 28 x 28.
+# Default limit of one frame: the target of Qwen's video processing, 768 x 28 x 28.
 _MOST_PIXELS = 602_112
 _WORDING = ("template", "system_prompt", "examples", "choice_scoring")
 
@@ -32,25 +32,25 @@ def make_spec(
     permutations: int | None = None,
     base: RunSpec | None = None,
 ) -> RunSpec:
-    """Put together everything on the run's side that can change an answer.
+    """Return everything on the run's side that can change an answer.
 
     Args:
         card: The model.
-        settings: What holds unless the run asks for something else.
-        num_frames: What the run asks for; None is as set.
-        choice: The same for the other options of sampling.
-        prompts: The same for what the model is told besides each job's question.
-        permutations: In how many orders the choices are shown; None is as set.
-        base: An earlier way of asking, which holds in the place of the settings.
+        settings: Defaults.
+        num_frames: Override of the number of frames; None keeps the default.
+        choice: Overrides of the other sampling options.
+        prompts: Overrides of the prompt text besides each job's question.
+        permutations: Override of the number of choice orders; None keeps the default.
+        base: Spec of an earlier run, whose values are the defaults instead of the settings.
 
     Raises:
-        ConfigurationError: The sampling options do not go together.
+        ConfigurationError: The sampling options conflict.
     """
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     usual = base.sampling if base else settings.sampling
     shown = usual.num_frames if num_frames is None else num_frames
     is_as_before = base is not None and base.model == identity and base.sampling.num_frames == shown
-    numbers = _chosen(usual, choice) | {
+    numbers = _merged_options(usual, choice) | {
         "num_frames": shown,
         "size_multiple_px": card.size_multiple_px,
         "max_pixels": usual.max_pixels if is_as_before else most_pixels(card, settings, num_frames=shown),
@@ -59,36 +59,36 @@ def make_spec(
         sampling = Sampling(**numbers)
     except ValidationError as error:
         fault = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ConfigurationError(f"The sampling options do not go together: {fault}.") from None
-    told = base or settings.model
-    wording = {name: value for name in _WORDING if (value := getattr(told, name)) is not None}
+        raise ConfigurationError(f"Conflicting sampling options: {fault}.") from None
+    defaults = base or settings.model
+    wording = {name: value for name in _WORDING if (value := getattr(defaults, name)) is not None}
     are_images = settings.model.backend == "openai" and settings.server.frames == "images"
     frames_as: Literal["video", "images"] = "images" if are_images else "video"
     return RunSpec(
         model=identity,
         sampling=sampling,
-        permutations=permutations or told.permutations,
+        permutations=permutations or defaults.permutations,
         frames_as=frames_as,
         **wording | prompts.model_dump(exclude_none=True),
     )
 
 
 def require_same(spec: RunSpec, base: RunSpec, kept: Collection[str]) -> None:
-    """Make sure that a run asks as the earlier one did, but for what it asks for.
+    """Make sure that a run's spec is the earlier one, except for what the run overrides.
 
     Args:
-        spec: How it would ask.
-        base: How the earlier one did.
-        kept: Fields of the spec that it asks no other value for.
+        spec: Spec of the run.
+        base: Spec of the earlier run.
+        kept: Fields of the spec that the run does not override.
 
     Raises:
-        ConfigurationError: The settings, or the model that they name, are other ones by now.
+        ConfigurationError: The settings or their model have changed since.
     """
     changed = [name.replace("_", " ") for name in RunSpec.model_fields if name in kept and _differ(spec, base, name)]
     if changed:
         raise ConfigurationError(
-            f"The run before asked by another {' and another '.join(changed)} than the settings have now (its model "
-            f"was {base.model.name}); set it as it was, or name the model that is to answer by --model."
+            f"The earlier run had another {' and another '.join(changed)} than the settings have now (its model was "
+            f"{base.model.name}); restore the settings, or name the model to use with --model."
         )
 
 
@@ -98,23 +98,23 @@ def _differ(spec: RunSpec, base: RunSpec, name: str) -> bool:
 
 
 def most_pixels(card: ModelCard, settings: Settings, *, num_frames: int) -> int:
-    """Give most pixels of one frame of some: as set, or what the model takes, within reason."""
+    """Return the limit of pixels per frame: the setting, or the model's limit, capped by the default."""
     return settings.sampling.max_pixels or min(card.most_pixels(num_frames) or _MOST_PIXELS, _MOST_PIXELS)
 
 
-def _chosen(usual: Sampling | SamplingSettings, choice: SamplingChoice) -> dict[str, Any]:
-    """Lay a choice over what is usual; options that are set for the usual sampler are not for another one."""
+def _merged_options(usual: Sampling | SamplingSettings, choice: SamplingChoice) -> dict[str, Any]:
+    """Apply overrides to the usual sampling; options of the usual sampler do not carry over to another one."""
     options = usual.model_dump()
     sampler = choice.sampler or usual.sampler
     if sampler != usual.sampler:
         options |= dict.fromkeys(SAMPLER_OPTIONS - ROUTING_OPTIONS)
     escalate_below = usual.escalate_below if choice.escalate_below is None else choice.escalate_below
-    options |= dict.fromkeys(_idle(sampler, escalate_below or None)) | choice.model_dump(exclude_none=True)
+    options |= dict.fromkeys(_unused_options(sampler, escalate_below or None)) | choice.model_dump(exclude_none=True)
     return options | {"escalate_below": options["escalate_below"] or None}
 
 
-def _idle(sampler: str, escalate_below: float | str | None) -> frozenset[str]:
-    """Name what is usual for the choice between samplers, and means nothing to a run that makes no such choice."""
+def _unused_options(sampler: str, escalate_below: float | str | None) -> frozenset[str]:
+    """Return the routing options that have no effect with this sampler."""
     if sampler == "auto":
         return frozenset()
     if sampler == "keyframes" and escalate_below is not None:

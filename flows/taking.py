@@ -1,4 +1,4 @@
-"""Taking the shards of plans, one after another, and settling what becomes of each."""
+"""A queue of shards: lease them one after another, and give failed ones back."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 MOST_ATTEMPTS = 5
-_MOST_IN_VAIN = MOST_ATTEMPTS + 1  # more than one shard alone can come to
+_MAX_FAILURES_IN_ROW = MOST_ATTEMPTS + 1  # more failures than one shard can cause alone
 _POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldShard:
-    """A shard, and the right to work on it."""
+    """A shard and its lease."""
 
     plan: Plan
     lease: Lease
@@ -47,21 +47,21 @@ class HeldShard:
 
 
 def make_keeper(database: Engine, settings: Settings) -> LeaseKeeper:
-    """Make what keeps this process's leases."""
+    """Return the keeper of this process's leases."""
     holder = f"{socket.gethostname()}, process {os.getpid()}"
     return LeaseKeeper(database, holder=holder, lease_s=settings.shard.lease_s)
 
 
 @dataclass(slots=True, kw_only=True)
 class ShardSource:
-    """Shards of some plans, leased as they are asked for.
+    """Shards of some plans, leased on demand.
 
     Attributes:
-        work: What they are taken for.
-        plans: Gives the plans; asked again whenever none of them has a shard to give.
-        has_ended: Whether to stop, given the seconds since a shard was last taken; asked at the same times.
-        most_waiting: Extracted shards of a plan that may wait for an engine before no more are taken; None is any.
-        outlives_plans: Whether to go on with the others where a plan's files are gone.
+        work: The stage to lease them for.
+        plans: Returns the plans; called again whenever none of them has a shard to lease.
+        has_ended: Whether to stop, given the seconds since the last lease; called at the same times.
+        most_waiting: Pause while this many extracted shards of a plan wait for an engine; None never pauses.
+        outlives_plans: Continue with other plans if a plan's files are gone.
     """
 
     keeper: LeaseKeeper
@@ -72,15 +72,15 @@ class ShardSource:
     has_ended: Callable[[float], bool]
     most_waiting: int | None = None
     outlives_plans: bool = False
-    _in_vain: int = 0
+    _failures_in_row: int = 0
     _is_paused: bool = False
 
     def __iter__(self) -> Iterator[HeldShard | None]:
-        """Give shard after shard, and None where there is nothing to take at the moment.
+        """Yield leased shards, and None whenever there is nothing to lease at the moment.
 
         Raises:
-            PlanLostError: A plan's files are gone; the plan is dropped. Not where this outlives it.
-            TransientError: The store or the database is away.
+            PlanLostError: A plan's files are gone; the plan is dropped. Not with `outlives_plans`.
+            TransientError: The store or the database is unavailable.
         """
         plans = patiently(self.plans)
         taken_s = time.monotonic()
@@ -89,7 +89,7 @@ class ShardSource:
             held = next(filter(None, map(self._take, plans)), None)
             if held:
                 yield held
-            if held or self._is_paused:  # who waits for others to catch up is not idle
+            if held or self._is_paused:  # a paused queue is not idle
                 taken_s = time.monotonic()
             if held:
                 continue
@@ -100,10 +100,10 @@ class ShardSource:
             plans = patiently(self.plans)
 
     def attempt(self, held: HeldShard, work: Callable[[], Result]) -> Result | None:
-        """Do some of the work on a shard, or wait for it; None where it came to nothing, and the shard is given back.
+        """Run some work on a shard; if it fails, give the shard back and return None.
 
         Raises:
-            TransientError: Shard after shard came to nothing, or a service stays away.
+            TransientError: Several shards in a row have failed, or a service stays unavailable.
         """
         try:
             result = work()
@@ -114,7 +114,7 @@ class ShardSource:
         except TransientError as error:
             self._give_back(held.lease, error)
             return None
-        self._in_vain = 0
+        self._failures_in_row = 0
         return result
 
     def _take(self, plan: Plan) -> HeldShard | None:
@@ -123,7 +123,7 @@ class ShardSource:
             if waiting >= self.most_waiting:
                 self._is_paused = True
                 return None
-        # A claim whose answer was lost is renewed by nobody, and others take the shard up.
+        # If the response to a claim is lost, nobody renews the lease, and another worker gets the shard.
         while lease := patiently(partial(self.keeper.claim, plan.plan_id, self.work)):
             if lease.attempts >= MOST_ATTEMPTS:
                 self._give_up(lease)
@@ -147,16 +147,16 @@ class ShardSource:
             return None
 
     def _give_back(self, lease: Lease, error: TransientError) -> None:
-        """Give back a shard that came to nothing; raises the error where the next one will fare no better."""
-        self._in_vain += 1
-        if error.was_waited_for or self._in_vain == _MOST_IN_VAIN:
+        """Give back a failed shard; raise the error if the next shard would fail as well."""
+        self._failures_in_row += 1
+        if error.was_waited_for or self._failures_in_row == _MAX_FAILURES_IN_ROW:
             raise error
-        get_run_logger().warning("Shard %s is given back: %s", lease.shard_index, error.message)
+        get_run_logger().warning("Shard %s given back: %s", lease.shard_index, error.message)
         patiently(partial(self.keeper.give_back, lease, message=error.message))
 
     def _give_up(self, lease: Lease) -> None:
         message = f"Given up after {lease.attempts} attempts. {lease.message}"
         get_run_logger().error("Shard %s: %s", lease.shard_index, message)
-        with suppress(LeaseLostError):  # another worker's, or its plan was dropped meanwhile
+        with suppress(LeaseLostError):  # another worker has it, or its plan was dropped
             patiently(partial(finish_alone, self.database, lease, state="failed", message=message))
         self.keeper.forget(lease)

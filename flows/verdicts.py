@@ -1,4 +1,4 @@
-"""What a run says at its end of videos whose keyframes may not have been enough."""
+"""Warnings at the end of a run about videos that keyframes may not cover."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def warn_of_verdicts(verdicts: Mapping[str, int]) -> list[str]:
-    """Warn of them in the run's log; gives the sentences of `verdict_lines`."""
+    """Log a warning for each reason; return the sentences of `verdict_lines`."""
     warnings = verdict_lines(verdicts)
     for warning in warnings:
         get_run_logger().warning("%s; see %s.", warning, READ_MORE)

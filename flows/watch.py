@@ -1,4 +1,4 @@
-"""The flow that starts a run for each new manifest."""
+"""The flow `watch`: start a run for each new manifest."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
     from sqlalchemy import Engine
 
-# A prefix that is full of manifests when it is first looked at keeps no look from ending.
+# Limits the first scan of a prefix that is already full of manifests.
 _MOST_AT_ONCE = 100
 
 
 @flow(
     name="watch",
-    description="Start a run for each manifest that is new, or has another content than before.",
+    description="Start a run for each manifest that is new or has changed.",
     flow_run_name="watch-{manifests}",
 )
 def watch(manifests: Manifest, dataset: Dataset = None) -> State[str]:
-    """Start a run for each manifest that is new, or has another content than before.
+    """Start a run for each manifest that is new or has changed.
 
     Args:
-        manifests: Glob of the manifests to look for: s3://bucket/in/*.parquet, or a path.
-        dataset: Dataset of their jobs; empty is each manifest's file name.
+        manifests: Glob of the manifests: s3://bucket/in/*.parquet, or a path.
+        dataset: Dataset of their jobs; if empty, each manifest's file name.
     """
     settings = load_settings()
     prepare_database(settings.database)
@@ -52,19 +52,19 @@ def watch(manifests: Manifest, dataset: Dataset = None) -> State[str]:
         engine.dispose()
     for flow_run in started:
         get_run_logger().info("Started %s on %s.", flow_run.id, flow_run.parameters["manifest"])
-    return completed(f"{counted(len(started), 'new manifest')} started.")
+    return completed(f"Started runs on {counted(len(started), 'new manifest')}.")
 
 
 def start_arrived(
     client: SyncPrefectClient, engine: Engine, objects: ObjectStore, *, manifests: str, dataset: str | None
 ) -> list[FlowRun]:
-    """Start a run for each manifest whose last one was of another version, or that had none, the oldest first.
+    """Start a run for each manifest without a run on its current version, oldest first.
 
-    Two who look at once start it once: Prefect knows the second one's flow run by its key. The row is
-    for the time when Prefect has forgotten the flow run.
+    Concurrent calls start one run: Prefect recognizes the second by its idempotency key. The row remains when
+    Prefect has forgotten the flow run.
 
     Raises:
-        ConfigurationError: There is no deployment to start.
+        ConfigurationError: The deployment does not exist.
     """
     found = sorted(find_manifests(manifests, objects), key=lambda info: (info.modified is not None, info.modified))
     started = []
@@ -73,11 +73,13 @@ def start_arrived(
         try:
             deployment = client.read_deployment_by_name(ON_DEMAND)
         except ObjectNotFound:
-            raise ConfigurationError(f"There is no deployment {ON_DEMAND}; `reelabel deploy` makes it.") from None
+            raise ConfigurationError(
+                f"Deployment {ON_DEMAND} does not exist; create it with `reelabel deploy`."
+            ) from None
         flow_run = client.create_flow_run_from_deployment(
             deployment.id,
             parameters={"manifest": info.uri, "dataset": dataset},
-            # A version may be back after another one: then the flow run before tells the two starts apart.
+            # A version may return after another one: the flow run in between makes its key distinct.
             idempotency_key=f"arrival {version} after {flow_run_before}" if flow_run_before else f"arrival {version}",
         )
         record_started(engine, info, flow_run.id)

@@ -1,4 +1,4 @@
-"""The work on plans in one process: shards extracted ahead, several of them answered at once."""
+"""The local executor: extract shards ahead, and answer several at once."""
 
 from __future__ import annotations
 
@@ -50,23 +50,22 @@ if TYPE_CHECKING:
     from tasks.results.write import RunKey
     from tasks.video.pool import DecodePool
 
-    # What prepares videos, found where it is used.
+    # Returns the preparer of videos, in the process that uses it.
     FindPreparer = Callable[[], Preparer]
-    # Starts the extraction of a shard, by itself, what prepares its videos, and what hears of them; gives what waits
-    # for its end.
+    # Starts the extraction of a shard with a preparer and a stream; returns a function that waits for its end.
     StartExtraction = Callable[[Shard, FindPreparer, Arriving], Callable[[], ExtractedShard]]
 
-# Threads are made as they are needed: for shards extracted ahead, and for those at the engine.
+# Threads are created on demand, for shards extracted ahead and for those at the engine.
 MOST_TASKS = 96
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extracting:
-    """A shard whose extraction has begun.
+    """A shard whose extraction has started.
 
     Attributes:
-        wait: Waits for its end; gives None where it came to nothing.
-        arriving: What is ready of it, unless it is extracted in another process.
+        wait: Waits for its end; returns None if it failed.
+        arriving: Stream of its ready views; unused if another process extracts it.
     """
 
     held: HeldShard
@@ -84,12 +83,12 @@ def work_here(
     settings: Settings,
     database: Engine,
 ) -> None:
-    """Extract and answer what is left of a plan, until nobody has anything left to do of it.
+    """Extract and answer the shards of a plan until it is drained.
 
-    Others may work on it as well. While the engine is on one shard, the CPUs are on the next.
+    Other processes may work on it as well. The CPUs extract the next shards while the engine answers one.
 
     Raises:
-        TransientError: A service went away for longer than the retries; what was leased is given back.
+        TransientError: A service was unavailable for longer than the retries; leased shards are given back.
     """
     start_metrics(settings.metrics)
     ledger = progress.ledger
@@ -112,7 +111,7 @@ def work_here(
             start = stack.enter_context(extraction_here(progress.processes * (1 + ahead)))
             extracting = extract_ahead(source, lambda _: lambda: preparer, ahead=ahead, start=start)
             begun = list(islice(extracting, 1))
-            if not begun:  # others have ended the plan meanwhile
+            if not begun:  # other workers have finished the plan meanwhile
                 return
             info = engine.wait_ready()
         progress.gpus = info.gpus
@@ -123,7 +122,7 @@ def work_here(
         answering = replace(answering, ledger=ledger)
         at_once = settings.model.max_concurrent_shards * engine.engines
         artifact = ProgressArtifact(total=plan.jobs)
-        # What the engine was set to says how fast it was, never what it answered: of the run, not of its rows.
+        # Engine tuning affects speed but not answers: recorded with the run, not with its rows.
         versions = run.versions | ({"engine settings": info.tuning} if info.tuning else {})
         reports = answer_shards(chain(begun, extracting), source, lambda _: answering, ledger=ledger, at_once=at_once)
         for report in reports:
@@ -143,7 +142,7 @@ def answer_shards(
     ledger: TimeLedger,
     at_once: int,
 ) -> Iterator[ShardReport]:
-    """Answer shards, several at once, so that the engine has the next one while an ended one is written."""
+    """Answer shards, several at once, so that the engine has work while results are written."""
     spent_ms = Counter[Part]()
     under_way: deque[tuple[Extracting, PrefectFuture[ShardReport | None]]] = deque()
 
@@ -165,7 +164,7 @@ def answer_shards(
             held, answering = each.held, answering_of(each.held.plan)
             arguments = (quote(held.shard), quote(each.arriving), quote(held.lease), quote(answering))
             under_way.append((each, infer_shard.submit(held.shard.index, *arguments)))  # type: ignore[call-overload]
-        # Where nothing is to be taken, what is under way here may be all that the plan waits for.
+        # With nothing left to lease, the shards in progress here may be all that the plan waits for.
         if under_way and (each is None or len(under_way) == at_once):
             yield from settle()
     while under_way:
@@ -175,9 +174,9 @@ def answer_shards(
 def extract_ahead(
     source: ShardSource, preparer_of: Callable[[Plan], FindPreparer], *, ahead: int, start: StartExtraction
 ) -> Iterator[Extracting | None]:
-    """Give shards in their order as they are being extracted, with up to `ahead` more on their way.
+    """Yield shards in order while they are being extracted, with up to `ahead` more in progress.
 
-    Where there is nothing to take at the moment, gives what is on its way, and then None.
+    If there is nothing to lease at the moment, yield those in progress, and then None.
     """
     on_its_way: deque[Extracting] = deque()
     for held in source:
@@ -194,10 +193,10 @@ def extract_ahead(
 
 @contextmanager
 def extraction_here(threads: int) -> Iterator[StartExtraction]:
-    """Give what starts extractions in this process; videos are prepared in the order of their shards.
+    """Yield a function that starts extractions in this process, which prepares videos in the order of their shards.
 
     Args:
-        threads: Videos on their way at once.
+        threads: Most videos in progress at once.
     """
     workers = ThreadPoolExecutor(threads)
 
@@ -223,7 +222,7 @@ def make_answering(
     settings: Settings,
     database: Engine,
 ) -> Answering:
-    """Make what inference needs besides its shards, of videos as `preparer` prepares them."""
+    """Return what inference needs besides its shards."""
     return Answering(
         spec=spec,
         cache=preparer.cache,
@@ -238,7 +237,7 @@ def make_answering(
 
 
 def make_preparer(settings: Settings, pool: DecodePool, spec: RunSpec, *, keep_bytes: int) -> Preparer:
-    """Make what prepares videos as a spec wants them; up to `keep_bytes` of frame files wait in memory to be read."""
+    """Return the preparer of videos for a spec, which keeps up to `keep_bytes` of frame files in memory."""
     objects = ObjectStore(settings.store, settings.web)
     assert settings.store.uri is not None
     return Preparer(

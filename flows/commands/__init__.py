@@ -1,1 +1,1 @@
-"""What the commands do; `flows.cli` only names them."""
+"""The commands themselves; `flows.cli` declares their names and options."""

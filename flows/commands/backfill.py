@@ -27,24 +27,23 @@ if TYPE_CHECKING:
     from tasks.results.selection import Selection
 
 _DEPLOYMENT = "backfill/by-ids"
-_WAYS = ("local", "deployment")
-# More of them would make a flow run's parameters unwieldy in Prefect's pages.
+# More would make a flow run's parameters unwieldy in the Prefect UI.
 _MOST_INLINE_IDS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What the user wants asked again, and by whom.
+    """The options of a backfill.
 
     Attributes:
-        ids: Separated by commas.
-        ids_file: One id a line; `-` is standard input.
-        manifest: None is the named run's, or the last run's.
-        dataset: The same.
-        asking: The flow's parameters that say how to ask; None and empty ones are as before.
-        force: Also where a valid label stands.
-        via: `local` or `deployment`.
-        wait: Until a deployment's run has ended.
+        ids: Job ids, comma-separated.
+        ids_file: File with one job id per line; `-` is standard input.
+        manifest: None takes that of the named run, or of the last run.
+        dataset: None takes that of the manifest's last run.
+        asking: Flow parameters that override the earlier run's spec; None and empty ones keep it.
+        force: Also answer jobs that have a valid label.
+        submit: Submit to the deployment instead of running here.
+        wait: Wait until a submitted run has ended.
     """
 
     selection: Selection
@@ -54,42 +53,40 @@ class Wish:
     dataset: str | None
     asking: dict[str, Any] = field(repr=False)
     force: bool
-    via: str
+    submit: bool
     wait: bool
 
 
 def run_backfill(wish: Wish, *, dry_run: bool) -> int:
-    """Ask chosen jobs again, or say what would be asked; gives the exit code.
+    """Answer selected jobs again, or report what would be answered; return the exit code.
 
     Raises:
-        ConfigurationError: Nothing was chosen, or what was cannot be read.
+        ConfigurationError: No job is selected, or the file of ids cannot be read.
     """
-    if wish.via not in _WAYS:
-        raise ConfigurationError(f"--via {wish.via} is unknown; use {' or '.join(_WAYS)}.")
-    named = _read_named(wish)
+    named = _read_ids(wish)
     with opened(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-        manifest, selection = _place(wish, engine)
+        manifest, selection = _resolve_run(wish, engine)
         earlier = find_earlier(settings, manifest=manifest, dataset=wish.dataset, run=selection.run)
         choosing = Choosing(selection=selection, named=named, earlier=earlier, settings=settings)
         if dry_run:
-            from flows.commands.forecast import print_plan  # noqa: PLC0415 - takes Prefect along
+            from flows.commands.forecast import print_plan  # noqa: PLC0415 - imports Prefect
 
-            print_plan(choosing, manifest=manifest, asking=wish.asking, force=wish.force, via=wish.via)
+            print_plan(choosing, manifest=manifest, asking=wish.asking, force=wish.force, submit=wish.submit)
             return 0
         parameters = {
             "manifest": manifest,
             "dataset": earlier.dataset if earlier.spec else wish.dataset,
             "jobs": selection.model_dump(mode="json", exclude_defaults=True),
             "force": wish.force,
-            **_handed(named, settings, via=wish.via),
+            **_id_parameters(named, settings, submit=wish.submit),
             **wish.asking,
         }
-        if wish.via == "local":
-            return run_here("backfill", parameters)
-        return _run_there(parameters, settings, wait=wish.wait)
+        if wish.submit:
+            return _submit(parameters, settings, wait=wish.wait)
+        return run_here("backfill", parameters)
 
 
-def _read_named(wish: Wish) -> list[str]:
+def _read_ids(wish: Wish) -> list[str]:
     lines: list[str] = []
     try:
         if wish.ids_file == "-":
@@ -102,14 +99,14 @@ def _read_named(wish: Wish) -> list[str]:
     named = list(dict.fromkeys(text for text in found if text))
     if not named and wish.selection.is_empty:
         raise ConfigurationError(
-            "Nothing was chosen; give --ids, --ids-file, --failed, --missing, --label, --margin-below, --run, --task, "
-            "--since, --until or --where."
+            "No jobs selected; use --ids, --ids-file, --failed, --code, --missing, --label, --margin-below, --run, "
+            "--task, --since, --until or --where."
         )
     return named
 
 
-def _place(wish: Wish, engine: Engine) -> tuple[str, Selection]:
-    """Name the manifest, and the run in full: what is the last one now may not be when the run starts."""
+def _resolve_run(wish: Wish, engine: Engine) -> tuple[str, Selection]:
+    """Return the manifest, and the selection with the run's full id: `last` may be another run by the start."""
     selection, manifest = wish.selection, wish.manifest
     if selection.run is not None:
         row = find_run(engine, selection.run)
@@ -118,26 +115,26 @@ def _place(wish: Wish, engine: Engine) -> tuple[str, Selection]:
     return absolute_uri(manifest or find_run(engine, "last")["manifest_uri"]), selection
 
 
-def _handed(named: list[str], settings: Settings, *, via: str) -> dict[str, Any]:
-    """Hand ids over as parameters where they are few, else by a file on the store, which every worker can read."""
+def _id_parameters(named: list[str], settings: Settings, *, submit: bool) -> dict[str, Any]:
+    """Pass few ids as a parameter, many in a file on the store, which every worker can read."""
     if len(named) <= _MOST_INLINE_IDS:
         return {"job_ids": named}
     assert settings.store.uri is not None
     uri = store_ids(named, ObjectStore(settings.store, settings.web), settings.store.uri)
-    say(f"{counted(len(named), 'job id')} stand in {uri}." if via == "deployment" else f"{len(named):,} job ids read.")
+    say(f"Wrote {counted(len(named), 'job id')} to {uri}." if submit else f"Read {counted(len(named), 'job id')}.")
     return {"ids_file": uri}
 
 
-def _run_there(parameters: dict[str, Any], settings: Settings, *, wait: bool) -> int:
+def _submit(parameters: dict[str, Any], settings: Settings, *, wait: bool) -> int:
     ours = ServiceName.WORKER in needed(settings, frozenset({ServiceName.WORKER}))
     if ours and not wait and not is_kept(settings.home):
         raise ConfigurationError(
-            "The embedded worker would stop with this command; start it by `reelabel up`, or give --wait."
+            "The embedded worker would stop with this command; start it with `reelabel up`, or add --wait."
         )
     with services(*ServiceName) as started, prefect_ready(started):
         if not wait:
             run_id = submit(_DEPLOYMENT, parameters)
-            say(f"Submitted as flow run {run_id} of {_DEPLOYMENT}; `reelabel results {str(run_id)[:8]}` shows it.")
+            say(f"Submitted flow run {run_id} of {_DEPLOYMENT}. For its results: reelabel results {str(run_id)[:8]}")
             return 0
         run_id = submit_and_watch(_DEPLOYMENT, parameters, started)
         return print_summary(started, run_id)

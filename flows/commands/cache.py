@@ -23,7 +23,7 @@ _UNITS_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 def list_cache(*, as_json: bool) -> None:
-    """Print one line per cached file, then their number and bytes."""
+    """Print one line per cached file, then their count and total size."""
     count = total_bytes = 0
     with services(ServiceName.S3) as settings:
         assert settings.store.uri is not None
@@ -35,13 +35,13 @@ def list_cache(*, as_json: bool) -> None:
 
 
 def collect_cache(*, older_than: str | None, max_bytes: str | None, dry_run: bool) -> None:
-    """Make room in the cache, and say what went.
+    """Remove cached files by age or total size, and report what was removed.
 
     Raises:
-        ConfigurationError: Neither bound is given, or one cannot be read.
+        ConfigurationError: Neither limit is given, or one is malformed.
     """
     if older_than is None and max_bytes is None:
-        raise ConfigurationError("Say what may go: --older-than 30d, --max-bytes 100G, or both.")
+        raise ConfigurationError("No limit given; use --older-than 30d, --max-bytes 100G, or both.")
     before = datetime.now(UTC) - _age(older_than) if older_than else None
     most = _size_bytes(max_bytes) if max_bytes else None
     with services(ServiceName.S3) as settings:
@@ -51,7 +51,7 @@ def collect_cache(*, older_than: str | None, max_bytes: str | None, dry_run: boo
     verb = "Would remove" if dry_run else "Removed"
     print(  # noqa: T201
         f"{verb} {room.removed:,} files of {room.removed_bytes:,} bytes; "
-        f"{room.kept:,} files of {room.kept_bytes:,} bytes stay.",
+        f"{room.kept:,} files of {room.kept_bytes:,} bytes are left.",
     )
 
 
@@ -65,12 +65,14 @@ def _line(info: ObjectInfo, *, as_json: bool) -> str:
 def _age(text: str) -> timedelta:
     found = re.fullmatch(r"(\d+)([mhdw])", text)
     if not found:
-        raise ConfigurationError(f"--older-than {text} is no age; write 12h, 30d or 8w.")
+        raise ConfigurationError(f"--older-than {text} is not an age; use m, h, d or w, such as 12h, 30d or 8w.")
     return timedelta(seconds=int(found[1]) * _UNITS_S[found[2]])
 
 
 def _size_bytes(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)b?", text.lower())
     if not found:
-        raise ConfigurationError(f"--max-bytes {text} is no size; write 500M, 100G or a number of bytes.")
+        raise ConfigurationError(
+            f"--max-bytes {text} is not a size; use a number of bytes, or a suffix as in 500M or 100G."
+        )
     return int(float(found[1]) * _UNITS_BYTES[found[2]])

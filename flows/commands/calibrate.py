@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 def calibrate_spec(manifest: str, *, run: str | None, as_json: bool) -> None:
-    """Fit the temperature of a run's spec on a manifest's known answers, keep it and print it.
+    """Fit the temperature of a run's spec on a manifest's known answers, save it and print it.
 
     Raises:
-        ConfigurationError: There is no such run.
-        ManifestError: The manifest cannot be read, or knows too few answers of labelled jobs.
+        ConfigurationError: No such run.
+        ManifestError: The manifest cannot be read, or too few labelled jobs have a known answer.
     """
     uri = absolute_uri(manifest)
     with opened(ServiceName.POSTGRES, ServiceName.S3, login=Login.WRITER) as (settings, engine):
@@ -49,7 +49,7 @@ def calibrate_spec(manifest: str, *, run: str | None, as_json: bool) -> None:
 
 def _print(run: RowMapping, calibration: Calibration) -> None:
     title = f"{run['dataset']}, spec {run['spec_id']}: {counted(calibration.jobs, 'known answer')}"
-    table = Table("", "raw", "calibrated, held out", title=Text(title))
+    table = Table("", "raw", "calibrated (held out)", title=Text(title))
     for name, before, after in (
         ("accuracy", calibration.accuracy, calibration.accuracy),
         ("mean confidence", calibration.confidence_before, calibration.confidence_after),
@@ -59,8 +59,8 @@ def _print(run: RowMapping, calibration: Calibration) -> None:
         table.add_row(name, f"{before:.4f}", f"{after:.4f}")
     OUT.print(table)
     first, second = calibration.half_temperatures
-    say(f"Temperature {calibration.temperature:.3f}; fitted on each half alone: {first:.3f} and {second:.3f}.")
+    say(f"Temperature {calibration.temperature:.3f}; fitted on each half of the jobs: {first:.3f} and {second:.3f}.")
     if calibration.ece_after >= calibration.ece_before:
-        say("On answers it has not seen, it brings confidence no nearer to accuracy: keep to the raw probabilities.")
+        say("Calibration does not improve held-out answers: use the raw probabilities.")
     else:
-        say(f"Calibrated labels: reelabel results {str(run['run_id'])[:8]} --calibrated")
+        say(f"See calibrated labels: reelabel results {str(run['run_id'])[:8]} --calibrated")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def catch_up(*, since: str, until: str | None, dry_run: bool) -> int:
-    """Start what the schedule missed, one night after the other; gives the exit code."""
+    """Run the missed nightly schedules, one after another; return the exit code."""
     first, last = _day("--since", since), _day("--until", until) if until else None
     with services(*ServiceName) as settings, prefect_ready(settings):
         from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
@@ -43,7 +43,7 @@ def catch_up(*, since: str, until: str | None, dry_run: bool) -> int:
 
 
 def _run(client: Any, night: Night) -> bool:  # noqa: ANN401 - Prefect's, imported late
-    """Run one night by the worker, and wait for it; tells whether it ended well."""
+    """Have a worker run one night, and wait for it; return whether it succeeded."""
     from prefect.flow_runs import wait_for_flow_run  # noqa: PLC0415
 
     from flows.catch_up import start_night  # noqa: PLC0415
@@ -66,4 +66,4 @@ def _day(option: str, text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise ConfigurationError(f"{option} {text} is no day; write it as 2026-11-01.") from None
+        raise ConfigurationError(f"{option} {text} is not a date; write it as 2026-11-01.") from None

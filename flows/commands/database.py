@@ -17,14 +17,14 @@ _POSTGRES = frozenset({ServiceName.POSTGRES})
 
 
 def make_roles() -> None:
-    """Make the roles in the user's own Postgres; the embedded one has them from its start.
+    """Create the roles in the user's own Postgres; the embedded one already has them.
 
     Raises:
-        ConfigurationError: The login may not, or the database is out of reach.
+        ConfigurationError: The login lacks the privilege, or the database is unreachable.
     """
     settings = load_settings()
     if needed(settings, _POSTGRES):
-        say("The embedded Postgres has its roles, and logs in by them.")
+        say("The embedded Postgres already has its roles.")
         return
     administrator = connect(settings.database, Login.OWNER)
     try:
@@ -34,21 +34,21 @@ def make_roles() -> None:
             create_roles(driver)
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigurationError(
-            f"This login may not make roles: {error.diag.message_primary}. For this one command, set "
-            "database.owner_url to a superuser's, or to one that owns the database and may create roles."
+            f"This login cannot create roles: {error.diag.message_primary}. For this command, set "
+            "database.owner_url to the URL of a superuser, or of the database's owner with CREATEROLE."
         ) from None
     finally:
         administrator.dispose()
-    say(f"Roles {', '.join(ROLES)} stand, with their rights. Grant them to logins, such as:")
+    say(f"Roles {', '.join(ROLES)} are ready. Grant them to logins, for example:")
     say(f"  CREATE ROLE nightly LOGIN PASSWORD '...' IN ROLE {ROLES[1]};")
 
 
 def upgrade_database() -> None:
-    """Bring the database to this version's schema.
+    """Upgrade the database to this version's schema.
 
     Raises:
-        ConfigurationError: The login may not, or the database is out of reach, or newer.
+        ConfigurationError: The login lacks the privilege, or the database is unreachable or newer.
     """
     with services(ServiceName.POSTGRES) as settings, at_start():
         prepare_database(settings.database)
-    say("The database has this version's schema.")
+    say("The database is up to date.")

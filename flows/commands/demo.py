@@ -1,4 +1,4 @@
-"""`reelabel demo`: the main job, as production would run it, on clips made here."""
+"""`reelabel demo`: a complete job on generated clips, run as in production."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
 
-_SEED = 30_000  # neither the training's clips nor the evaluation's
+_SEED = 30_000  # distinct from the clips used for training and evaluation
 
 
 def run_demo(*, model: str | None, clips: int, keep: bool, measure: bool) -> int:
-    """Run the whole demo; gives the exit code."""
+    """Run the whole demo; return the exit code."""
     with services(*ServiceName, keep=keep, own=True) as started, prefect_ready(started):
         prepare_database(started.database)
         manifest, jobs = _upload_clips(started, clips, measure=measure)
         from flows.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
 
         say(f"Deployed {', '.join(deploy_flows(started))}.")
-        # Forced: a second demo shows the frame cache and the engine at work again, not "nothing to do".
+        # Forced, so that a second demo has work to do: it shows the frame cache in use.
         parameters = {
             "manifest": manifest,
             "dataset": "measure" if measure else "demo",
@@ -49,18 +49,18 @@ def run_demo(*, model: str | None, clips: int, keep: bool, measure: bool) -> int
         if measure:
             code = max(code, _print_accuracy(started, jobs))
     if not any(service.is_running for service in status(started.home)):
-        say("Stopped what was started; `reelabel up` brings the Prefect pages back.")
+        say("Stopped the services; `reelabel up` starts them again, with the Prefect UI.")
     else:
-        say(f"Prefect's pages ask for a login: it is what stands in {login_path(started.home)}.")
+        say(f"The login for the Prefect UI is in {login_path(started.home)}.")
     return code
 
 
 def _upload_clips(settings: Settings, clips: int, *, measure: bool) -> tuple[str, pl.DataFrame]:
-    """Make clips and their manifest, and put both on the store; gives the manifest's URI and rows."""
+    """Generate clips and their manifest, and upload both; return the manifest's URI and rows."""
     assert settings.store.uri is not None
     objects = ObjectStore(settings.store, settings.web)
     root = settings.store.uri.rstrip("/") + ("/measure" if measure else "/demo")
-    with TemporaryDirectory(prefix="reelabel-") as folder, OUT.status("Making clips"):
+    with TemporaryDirectory(prefix="reelabel-") as folder, OUT.status("Generating clips"):
         if measure:
             jobs = make_evaluation(Path(folder), uri_prefix=root)
         else:
@@ -68,12 +68,12 @@ def _upload_clips(settings: Settings, clips: int, *, measure: bool) -> tuple[str
         for path in sorted(Path(folder).iterdir()):
             objects.replace(f"{root}/{path.name}", path.read_bytes())
     videos = jobs["video_uri"].n_unique()
-    say(f"Made {videos} clips and {len(jobs)} jobs, and put them on {root}.")
+    say(f"Generated {videos} clips and {len(jobs)} jobs in {root}.")
     return f"{root}/manifest.parquet", jobs
 
 
 def _print_accuracy(settings: Settings, jobs: pl.DataFrame) -> int:
-    """Print accuracy beside its two controls; 1 where a score misses its target."""
+    """Print accuracy and its two controls; return 1 if a score misses its target."""
     engine = connect(settings.database)
     try:
         run = find_run(engine, "last")

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def deploy_all(nightly: dict[str, str]) -> None:
-    """Create or update the deployments on the user's Prefect, or on the embedded one.
+    """Create or update the deployments on the user's Prefect server, or on the embedded one.
 
     Args:
-        nightly: Fields of the settings' section of that name, which these replace.
+        nightly: Fields that override those of the settings section `nightly`.
     """
     with services(ServiceName.PREFECT) as started, prefect_ready(started):
         from flows.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
@@ -30,14 +30,14 @@ def deploy_all(nightly: dict[str, str]) -> None:
         for name, pool in deploy_flows(settings).items():
             say(f"Deployed {name} to work pool {pool}.")
     if settings.nightly.manifest is None:
-        say("classify/nightly is paused: give it a --manifest, or set nightly.manifest, then deploy again.")
+        say("classify/nightly is paused: it has no manifest. Use --manifest, or set nightly.manifest and deploy again.")
 
 
 def with_nightly(settings: Settings, nightly: dict[str, str]) -> Settings:
-    """Replace fields of the section `nightly`.
+    """Override fields of the section `nightly`.
 
     Raises:
-        ConfigurationError: A value is out of bounds; its option is named.
+        ConfigurationError: A value is invalid; the message names its option.
     """
     try:
         section = NightlySettings.model_validate(settings.nightly.model_dump() | nightly)

@@ -31,11 +31,11 @@ _PRINTED = "-"
 
 
 def run_evaluate(manifest: str, *, json_to: str | None, **asked: Any) -> int:  # noqa: ANN401 - the flow's own
-    """Compare ways of asking in this process, and print what came out; gives the exit code.
+    """Compare candidates in this process, and print the result; return the exit code.
 
     Args:
-        manifest: Whose answers are known.
-        json_to: Write the evaluation there, too; `-` prints it instead of tables.
+        manifest: Manifest with known answers.
+        json_to: File to write the evaluation to, besides printing tables; `-` prints it instead.
         asked: The flow's other parameters.
     """
     if json_to not in {None, _PRINTED}:
@@ -71,7 +71,7 @@ def _run_flow(parameters: dict[str, Any]) -> None:
 
 
 def print_evaluation(evaluation: Evaluation) -> None:
-    """Print an evaluation: all ways of asking, then by task and subtask."""
+    """Print an evaluation: all candidates, then by task and subtask."""
     title = f"{evaluation.dataset}: {counted(evaluation.known, 'known answer')}, compared with {evaluation.baseline}"
     rows = [spec_cells(spec) for spec in evaluation.specs]
     known = [place for place in range(len(SPEC_COLUMNS)) if any(row[place] for row in rows)]
@@ -83,10 +83,10 @@ def print_evaluation(evaluation: Evaluation) -> None:
         if groups:
             _print_groups(groups)
     for spec in evaluation.specs:
-        _print_ends(evaluation, spec.name)
+        _print_extremes(evaluation, spec.name)
         if spec.cost.videos_cached:
             of = f"{spec.cost.videos_cached:,} of {counted(spec.cost.videos or 0, 'video')}"
-            say(f"{spec.name}: the frames of {of} stood in the cache; decode s leaves them out.")
+            say(f'{spec.name}: the frames of {of} came from the cache; "decode s" excludes them.')
 
 
 def _print_groups(groups: tuple[GroupScore, ...]) -> None:
@@ -103,14 +103,14 @@ def _print_groups(groups: tuple[GroupScore, ...]) -> None:
     OUT.print(table)
 
 
-def _print_ends(evaluation: Evaluation, spec: str) -> None:
-    """Name the group in which a way of asking loses the most, and that in which it wins the most."""
+def _print_extremes(evaluation: Evaluation, spec: str) -> None:
+    """Name the group in which a candidate loses the most, and that in which it gains the most."""
     ordered = evaluation.by_difference(spec)
     if len(ordered) > 1:
         (worst, low), (best, high) = (_end(ordered[0]), _end(ordered[-1]))
-        say(f"{spec}: worst at {worst} ({low} points), best at {best} ({high}).")
+        say(f"{spec}: worst on {worst} ({low} points), best on {best} ({high}).")
 
 
 def _end(group: GroupScore) -> tuple[str, str]:
     assert group.difference is not None
-    return group.title or "jobs without a task", f"{group.difference.value * 100:+.1f}"
+    return group.title or "jobs without task", f"{group.difference.value * 100:+.1f}"

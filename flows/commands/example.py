@@ -1,4 +1,4 @@
-"""The last line of every command's help."""
+"""The example at the end of every command's help."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def example(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Close a command's help with an example."""
+    """End a command's help with an example."""
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         function.__doc__ = f"{function.__doc__}\n\n[dim]Example:[/dim] {text}"

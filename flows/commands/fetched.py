@@ -1,4 +1,4 @@
-"""One video's frames for a command to look at: nothing is written."""
+"""Frames of one video, for commands that show them; writes nothing to the cache."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def fetch_frames(
     every: bool = False,
     segment: Segment = WHOLE,
 ) -> tuple[Fetched, int]:
-    """Extract in a decoding process, at the model's own size; gives the video's bytes, too.
+    """Extract frames in a decoding process, at the model's input size; return them and the video's size in bytes.
 
     Args:
         video: Path or URI.
-        settings: Limits, and how stores are reached.
-        sampling: Which frames, unless `every`.
-        native: Leave them unscaled and unrotated.
+        settings: Limits and store access.
+        sampling: Which frames to take, unless `every`.
+        native: Leave frames unscaled and unrotated.
         every: Take every keyframe.
-        segment: The part of the video to choose from.
+        segment: The part of the video to sample.
 
     Raises:
         VideoError: The video cannot be used.

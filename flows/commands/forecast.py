@@ -1,4 +1,4 @@
-"""What a backfill would ask, and what that may take: `reelabel backfill --dry-run`."""
+"""`reelabel backfill --dry-run`: how many jobs a backfill would answer, and how long it may take."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _MINUTE_S = 60
 _MB = 10**6
 
 
-def print_plan(choosing: Choosing, *, manifest: str, asking: dict[str, Any], force: bool, via: str) -> None:
-    """Say how many jobs would be asked and why, and what past runs let expect.
+def print_plan(choosing: Choosing, *, manifest: str, asking: dict[str, Any], force: bool, submit: bool) -> None:
+    """Print how many jobs would be answered, why they were selected, and an estimate from past runs.
 
     Raises:
         ManifestError: The manifest cannot be used.
-        ConfigurationError: The choice cannot be made, or the options do not go together.
+        ConfigurationError: The selection is invalid, or the options conflict.
     """
     settings = choosing.settings
     os.environ.update(export(settings))
@@ -50,17 +50,17 @@ def print_plan(choosing: Choosing, *, manifest: str, asking: dict[str, Any], for
         wanted = found.jobs if force else _pending(found.jobs, choosing, spec, objects)
         asked = wanted.first(choosing.selection.limit)
         amount = _Amount(jobs=len(asked), videos=asked.count_videos())
-    say(f"Would ask {amount} of {choosing.earlier.dataset}.")
+    say(f"Would answer {amount} of {choosing.earlier.dataset}.")
     _print_counts(found.reasons, standing=len(found.jobs) - len(wanted), over=len(wanted) - len(asked))
     if found.unknown:
         say(f"{name_unknown(found.unknown, settings.home)}.")
     if amount.jobs:
-        say(_expectation(choosing, spec, amount, host=socket.gethostname() if via == "local" else None))
+        say(_expectation(choosing, spec, amount, host=None if submit else socket.gethostname()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Amount:
-    """How much would be asked."""
+    """How many jobs and videos would be processed."""
 
     jobs: int
     videos: int
@@ -87,15 +87,15 @@ def _pending(chosen: JobTable, choosing: Choosing, spec: RunSpec, objects: Objec
 def _print_counts(reasons: dict[str, int], *, standing: int, over: int) -> None:
     if reasons:
         chosen = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
-        say(f"Chosen: {chosen}.")
+        say(f"Selected: {chosen}.")
     if standing:
-        say(f"{standing:,} of the chosen have a valid label and are left alone; --force asks them, too.")
+        say(f"Skipping {counted(standing, 'job')} with a valid label; use --force to include them.")
     if over:
-        say(f"{over:,} more are over the limit.")
+        say(f"Leaving out {counted(over, 'job')} beyond --limit.")
 
 
 def _expectation(choosing: Choosing, spec: RunSpec, amount: _Amount, *, host: str | None) -> str:
-    """Say minutes and bytes, and on how much that rests; by a new spec, on what the earlier one took."""
+    """Estimate minutes and bytes from past runs of the spec; for a new spec, from those of the earlier one."""
     specs = dict.fromkeys(each.spec_id for each in (spec, choosing.earlier.spec) if each)
     where = f"on {host}" if host else "on any host"
     reader = connect(choosing.settings.database, Login.READER)
@@ -105,10 +105,10 @@ def _expectation(choosing: Choosing, spec: RunSpec, amount: _Amount, *, host: st
         reader.dispose()
     spec_id, pace = next(((each, pace) for each, pace in paces.items() if pace.jobs), (spec.spec_id, None))
     if pace is None:
-        return f"Nothing can be expected of its time: no past run of this dataset by this spec {where} says how long."
+        return f"No estimate: there is no past run of this dataset with this spec {where}."
     minutes = pace.duration_s(amount.jobs) / _MINUTE_S
-    manner = "this spec" if spec_id == spec.spec_id else "the earlier spec, where another may take longer,"
-    rest = f"It rests on {counted(pace.jobs, 'job')} of past runs by {manner} {where}."
+    manner = "this spec" if spec_id == spec.spec_id else "the earlier spec (the new one may be slower)"
+    rest = f"Based on {counted(pace.jobs, 'job')} of past runs with {manner} {where}."
     return f"Expected: {minutes:,.1f} minutes{_size(pace, amount)}. {rest}"
 
 
@@ -116,4 +116,4 @@ def _size(pace: Pace, amount: _Amount) -> str:
     if not pace.videos:
         return ""
     megabytes = pace.video_bytes * amount.videos / _MB
-    return f", for videos of {megabytes:,.1f} MB in all by the sizes of {pace.videos:,} past ones"
+    return f", {megabytes:,.1f} MB of videos, extrapolated from {counted(pace.videos, 'video')}"

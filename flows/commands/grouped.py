@@ -1,4 +1,4 @@
-"""Options that come as a group: a command takes one for each field of a model, and is handed the model."""
+"""Option groups: a command gets an option for each field of a model, and receives the model."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def with_group(
     check: Callable[[dict[str, Any]], Choice],
     hints: Mapping[str, str] | None = None,
 ) -> Callable[..., None]:
-    """Replace a command's parameter by an option for each field of its model.
+    """Replace a command's parameter with an option for each field of its model.
 
     Args:
-        command: Has a parameter `group`.
-        group: That parameter's name.
+        command: Function with a parameter `group`.
+        group: Name of that parameter.
         model: Its type; every field is optional, and its description is the option's help.
         panel: Title of the options in the command's help.
-        check: Makes the model of what was given.
-        hints: By field, what its help says besides.
+        check: Builds the model from the given values.
+        hints: Additions to the help, by field.
     """
     fields = model.model_fields
     signature = inspect.signature(command, eval_str=True)
@@ -53,10 +53,10 @@ def with_group(
 
 
 def choose(model: type[Choice], values: dict[str, Any]) -> Choice:
-    """Check what was given on the command line.
+    """Validate the values given on the command line.
 
     Raises:
-        ConfigurationError: A value is out of bounds; its option is named.
+        ConfigurationError: A value is invalid; the message names its option.
     """
     try:
         return model(**values)
@@ -68,10 +68,10 @@ def choose(model: type[Choice], values: dict[str, Any]) -> Choice:
 
 def _option(name: str, field: FieldInfo, panel: str, hint: str | None) -> inspect.Parameter:
     kinds = [kind for kind in get_args(field.annotation) or (field.annotation,) if kind is not type(None)]
-    kind: Any = kinds[0] if len(kinds) == 1 else str  # what may be of several kinds is read by the model
+    kind: Any = kinds[0] if len(kinds) == 1 else str  # a union is parsed by the model
     text = " ".join(filter(None, (field.description, hint)))
     option = typer.Option(_flag(name), help=text, rich_help_panel=panel)
-    # Literals as text: our own sentence names the one that is nearest.
+    # Literals as text: our own message suggests the closest one.
     kind = kind if isinstance(kind, type) else str
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]

@@ -1,4 +1,4 @@
-"""From what a user says of a benchmark's files to the reader that takes them."""
+"""Benchmark layouts of `reelabel manifest import`, and their readers."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def read_layout(
 
     Args:
         layout: One of `LAYOUTS`.
-        path: A file, or a folder of such.
-        videos: Where its videos stand; None is the folder of the file.
-        video_map: JSON file with their places below that.
-        columns: Of `csv`, as `NAME=COLUMN`.
+        path: A file or folder.
+        videos: Folder or prefix of the videos; None is the folder of the file.
+        video_map: JSON file with the videos' paths below that.
+        columns: For `csv`, as `NAME=COLUMN`.
 
     Raises:
-        ConfigurationError: There is no such layout, or a column is not written as it should be.
-        ManifestError: The files are of another layout.
+        ConfigurationError: Unknown layout, or a malformed column.
+        ManifestError: The files do not have this layout.
     """
     if layout not in LAYOUTS:
-        raise ConfigurationError(f"There is no layout {layout}; choose one of {', '.join(LAYOUTS)}.")
+        raise ConfigurationError(f"Unknown layout {layout}; use one of {', '.join(LAYOUTS)}.")
     wrong = [text for text in columns if "=" not in text]
     if wrong:
-        raise ConfigurationError(f"--column {wrong[0]} names no column; write NAME=COLUMN, such as prompt=question.")
+        raise ConfigurationError(f"--column {wrong[0]} is malformed; use NAME=COLUMN, such as prompt=question.")
     folder = videos or str(Path(path) if Path(path).is_dir() else Path(path).parent)
     source = Source(
         path=Path(path),

@@ -1,4 +1,4 @@
-"""The page that a run has left on the store, where a browser opens it."""
+"""The report page that a run wrote to the store, as a local file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def find_page(settings: Settings, run_id: UUID) -> str | None:
-    """Name the page that a run has left, where a browser opens it if we have a folder; None where it has left none."""
+    """Copy a run's report page from the store into the home folder; return its path, or None if there is no page.
+
+    Without a home folder, return the page's URI.
+    """
     assert settings.store.uri is not None
     uri = page_uri(settings.store.uri, run_id)
     try:

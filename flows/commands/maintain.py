@@ -9,7 +9,7 @@ from infra.embedded import ServiceName
 
 
 def maintain(*, dry_run: bool) -> None:
-    """Keep what piles up within bounds, here and now, and say what went."""
+    """Apply the retention settings in this process, and print what was removed."""
     with services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings, prefect_ready(settings):
         from flows.maintain import keep_in_bounds  # noqa: PLC0415 - see prefect_ready
 

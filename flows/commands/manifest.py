@@ -25,39 +25,39 @@ if TYPE_CHECKING:
 
 
 def check(manifest: str) -> None:
-    """Check a manifest.
+    """Validate a manifest.
 
     Raises:
-        ManifestError: Every fault.
+        ManifestError: The manifest is invalid; the message lists every error.
     """
     with services(*([ServiceName.S3] if manifest.startswith("s3://") else [])) as settings:
         objects = ObjectStore(settings.store, settings.web)
         with open_jobs(manifest, objects) as jobs:
             said = f"{counted(len(jobs), 'job')} on {counted(jobs.count_videos(), 'video')}"
-    say(f"{manifest} is good: {said}.")
+    say(f"{manifest} is valid: {said}.")
 
 
 def import_manifest(source: str, target: str, *, layout: str | None, **named: Any) -> None:  # noqa: ANN401
-    """Convert a file and check what came out; nothing is written where it is faulty.
+    """Convert a file to a manifest and validate it; write nothing if it is invalid.
 
     Args:
         source: The file, or a benchmark's folder.
         target: Parquet file to write.
-        layout: A benchmark's, as `read_layout` knows it; None goes by the file's name.
-        named: What else is told of a layout.
+        layout: A benchmark's, as `read_layout` knows it; None goes by the file's suffix.
+        named: Options of the layout.
 
     Raises:
-        ManifestError: The source cannot be read, or is no good manifest.
-        ConfigurationError: There is no folder for the target, or no such layout.
+        ManifestError: The source cannot be read, or makes an invalid manifest.
+        ConfigurationError: The target's folder does not exist, or the layout is unknown.
     """
     if scheme_of(target) is None:
         require_folder(target)
     if layout is None and any(named.values()):
-        raise ConfigurationError("--videos, --video-map and --column tell of a layout; give --layout, too.")
+        raise ConfigurationError("--videos, --video-map and --column require --layout.")
     frame = read_layout(layout, source, **named) if layout else _read_by_name(source)
     faults = check_manifest(frame)
     if faults:
-        raise ManifestError(f"{source} is no good manifest:\n" + "\n".join(f"  - {fault}" for fault in faults))
+        raise ManifestError(f"{source} is not a valid manifest:\n" + "\n".join(f"  - {fault}" for fault in faults))
     with services(*([ServiceName.S3] if target.startswith("s3://") else [])) as settings:
         parquet = BytesIO()
         frame.write_parquet(parquet)
@@ -71,5 +71,5 @@ def _read_by_name(source: str) -> pl.DataFrame:
     frame = import_csv(Path(source))
     dropped = foreign_columns(Path(source))
     if dropped:
-        say(f"Dropped what no manifest has: {', '.join(dropped)}.")
+        say(f"Dropped columns that a manifest does not have: {', '.join(dropped)}.")
     return frame

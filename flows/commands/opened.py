@@ -1,4 +1,4 @@
-"""What a command works on: the services that it needs, started where they are ours, and the database."""
+"""Contexts of commands: running services, and an open database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
 
-# Not standard output: that may be a file of results.
+# Standard output may be redirected to a file of results.
 _CONSOLE = Console(stderr=True)
 _TITLES = {
     ServiceName.POSTGRES: "Postgres",
@@ -32,15 +32,17 @@ _TITLES = {
 
 @contextmanager
 def services(*wanted: ServiceName, keep: bool = False, own: bool = False) -> Iterator[Settings]:
-    """Have services run while a command works; gives the settings with their addresses.
+    """Run the services that a command needs; yield the settings with their addresses.
+
+    Services that the user has configured are not started.
 
     Args:
-        wanted: Those that the command needs.
+        wanted: The services that the command needs.
         keep: Leave them running.
-        own: Take services of our own even where the user has set others.
+        own: Start embedded services even if the user has configured others.
 
     Raises:
-        ConfigurationError: One does not start.
+        ConfigurationError: A service does not start.
     """
     settings = load_settings()
     if own:
@@ -55,10 +57,10 @@ def services(*wanted: ServiceName, keep: bool = False, own: bool = False) -> Ite
 
 @contextmanager
 def at_start() -> Iterator[None]:
-    """What is out of reach before anything was done is a setting to correct, not a run to go on with.
+    """Report an unreachable service at the start as a wrong setting, not as a run to resume.
 
     Raises:
-        ConfigurationError: Instead of a TransientError.
+        ConfigurationError: Replaces a TransientError.
     """
     try:
         yield
@@ -68,10 +70,10 @@ def at_start() -> Iterator[None]:
 
 @contextmanager
 def opened(*wanted: ServiceName, login: Login = Login.READER) -> Iterator[tuple[Settings, Engine]]:
-    """Have services run, and the database open, while a command reads or, by another login, writes.
+    """Run services and open the database; yield the settings and a connected engine.
 
     Raises:
-        ConfigurationError: The database is out of reach, was never prepared, or by another version.
+        ConfigurationError: The database is unreachable, or does not have this version's schema.
     """
     with services(*wanted) as settings, database(settings, login) as engine:
         with at_start():
@@ -81,7 +83,7 @@ def opened(*wanted: ServiceName, login: Login = Login.READER) -> Iterator[tuple[
 
 @contextmanager
 def database(settings: Settings, login: Login = Login.READER) -> Iterator[Engine]:
-    """Have the database's connections closed at the end."""
+    """Connect to the database, and close its connections at the end."""
     engine = connect(settings.database, login)
     try:
         yield engine

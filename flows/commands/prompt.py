@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """How a job would be asked; what is empty is as the settings have it."""
+    """Overrides of the spec; what is None or empty comes from the settings."""
 
     num_frames: int | None
     sampling: SamplingChoice
@@ -49,11 +49,11 @@ class Asking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a job comes to.
+    """A job's prompt.
 
     Attributes:
-        orders: In how many orders its choices are shown; `rendered` is the first.
-        times_s: Seconds that the model is told of each frame.
+        orders: Number of orders in which its choices are shown; `rendered` is the first.
+        times_s: Timestamp of each frame as given to the model, in seconds.
     """
 
     job: Job
@@ -63,7 +63,7 @@ class Shown:
 
 
 def show_prompt(job_id: str, asking: Asking, *, manifest: str | None, as_json: bool) -> int:
-    """Print exactly what the model is sent for a job; gives the exit code: 1 where it would not be answered.
+    """Print the exact prompt of a job; return the exit code, 1 if the prompt would be refused.
 
     Raises:
         ConfigurationError: The manifest has no such job.
@@ -73,7 +73,7 @@ def show_prompt(job_id: str, asking: Asking, *, manifest: str | None, as_json: b
     with services(ServiceName.S3) as settings:
         shown = _render(_find(job_id, manifest, settings), asking, settings)
     if as_json:
-        print(json.dumps(_facts(shown), indent=2))  # noqa: T201 - for programs, not for a terminal's width
+        print(json.dumps(_facts(shown), indent=2))  # noqa: T201 - for programs: not wrapped
     else:
         _print(shown)
     for refusal in shown.rendered.refusals:
@@ -92,13 +92,13 @@ def _find(job_id: str, manifest: str, settings: Settings) -> Job:
         found = [job for part in table.parts() for job in jobs_of(part)]
     if found:
         return found[0]
-    raise ConfigurationError(f"{manifest} has no job {job_id}; correct the id, or name its manifest by --manifest.")
+    raise ConfigurationError(f"{manifest} has no job {job_id}; check the id, or name another manifest with --manifest.")
 
 
 def _render(job: Job, asking: Asking, settings: Settings) -> Shown:
     card = read_card(asking.model, settings)
     if card.identity.served_at:
-        raise ConfigurationError("Of the model only the server's name is known; set model.name to see its prompts.")
+        raise ConfigurationError("The server's model has no local files to render prompts with; set model.name.")
     spec = make_spec(
         card,
         settings,
@@ -151,11 +151,11 @@ def _print(shown: Shown) -> None:
         text_tokens = rendered.tokens - rendered.video_tokens
         say(
             f"{counted(rendered.tokens, 'token')}: {rendered.video_tokens:,} of video, {text_tokens:,} of text; "
-            f"the model takes {rendered.max_model_len:,} with the answer."
+            f"the limit is {rendered.max_model_len:,}, including the answer."
         )
     if shown.orders > 1:
-        say(f"Its choices are shown in {shown.orders} orders, of which this is the first.")
+        say(f"Choices are shown in {shown.orders} orders; this is the first.")
     times = " ".join(f"{time_s:g}" for time_s in shown.times_s)
-    say(f"{counted(len(shown.times_s), 'frame')} of {show_uri(shown.job.video_uri)}, at seconds {times}.")
+    say(f"{counted(len(shown.times_s), 'frame')} of {show_uri(shown.job.video_uri)}, at {times} s.")
     for text, found in zip(shown.job.choices, rendered.choices, strict=False):
         say(f"  {text}: " + ", ".join(f"{token!r} ({number})" for number, token in found.items()))

@@ -1,4 +1,4 @@
-"""`--template`, `--system-prompt` and `--examples`, the same for every command that asks."""
+"""The options `--template`, `--system-prompt` and `--examples`."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 
 
 def with_prompts(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for each field of `PromptChoice`, and hand it the whole as `prompts`."""
+    """Add an option for each field of `PromptChoice` to a command, which receives them as `prompts`."""
     return with_group(command, "prompts", PromptChoice, panel="Prompt", check=partial(choose, PromptChoice))

@@ -16,19 +16,19 @@ from tasks.results.runs import find_run
 
 
 def write_report(run: str, *, out: str | None, job_ids: list[str]) -> None:
-    """Write a run's page into a file, as things stand now.
+    """Write a run's report page, from its current rows.
 
     Raises:
-        ConfigurationError: No such run, or no such job in it, or the file cannot be written.
+        ConfigurationError: No such run, no such job in it, or the file cannot be written.
     """
     if out:
         require_folder(out)
     with opened(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
         row = find_run(engine, run)
         if settings.store.uri is None:
-            raise ConfigurationError("No store is set, so that no frames can be shown; set REELABEL_STORE_URI.")
+            raise ConfigurationError("A report needs the store of the run's frames; set REELABEL_STORE_URI.")
         objects = ObjectStore(settings.store, settings.web)
-        with OUT.status("Making the page"):
+        with OUT.status("Rendering the report"):
             page = render(gather(engine, objects, row, store_uri=settings.store.uri, job_ids=job_ids))
     target = Path(out or f"reelabel-{str(row['run_id'])[:8]}.html")
     target.write_text(page, encoding="utf-8")

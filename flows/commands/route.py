@@ -44,21 +44,21 @@ def fit_margin(
     asking: dict[str, Any],
     as_json: bool,
 ) -> None:
-    """Fit the margin below which jobs are asked again, keep it and print it.
+    """Fit the margin below which jobs are escalated, save it and print it.
 
-    What is missing is asked first: from keyframes (or as `auto` has it), and losslessly. Where all jobs are asked
-    from keyframes, it prints, too, which tasks lose nothing by that.
+    Missing answers are computed first, from keyframes (or with `auto`) and with the dense sampler. If all jobs are
+    answered from keyframes, also print the tasks for which keyframes are always enough.
 
     Args:
-        manifest: Jobs, whose answers are known as far as they count here.
-        target: How good answers must be.
-        sampling: As the cascade is going to sample.
-        dataset: Where job ids are unique; None is the manifest's name.
+        manifest: Manifest with known answers.
+        target: Required accuracy.
+        sampling: Sampling of the runs that will escalate.
+        dataset: Name within which job ids are unique; None takes the manifest's file name.
         asking: `num_frames` and `model`, as of a run.
-        as_json: Print figures for programs.
+        as_json: Print the figures as JSON.
 
     Raises:
-        ManifestError: It knows too few answers, or the target is out of reach.
+        ManifestError: Too few answers are known, or the target cannot be reached.
     """
     uri = absolute_uri(manifest)
     dataset = dataset or dataset_name(uri)
@@ -67,37 +67,37 @@ def fit_margin(
             prepare_database(settings.database)
         choices = _choices(settings, sampling, asking)
         specs = [_spec(settings, choice, asking) for choice in choices]
-        cascade, first, lossless = specs
+        escalating, first, dense = specs
         for choice in choices[1:]:
             parameters = {"manifest": uri, "dataset": dataset, "sampling": choice.model_dump(exclude_none=True)}
             run_flow_here("classify", parameters | asking, settings, is_watched=not as_json)
         engine = connect(settings.database)
         try:
             jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
-            sample = asked_twice(engine, dataset=dataset, first=first, lossless=lossless, jobs=jobs)
+            sample = asked_twice(engine, dataset=dataset, first=first, lossless=dense, jobs=jobs)
             fit = fit_route(sample, target)
-            save_route(engine, fit, specs=(cascade, first, lossless), dataset=dataset, manifest_uri=uri)
+            save_route(engine, fit, specs=(escalating, first, dense), dataset=dataset, manifest_uri=uri)
         finally:
             engine.dispose()
     still = fit_still(sample) if first.sampling.sampler == "keyframes" else None
     if as_json:
-        facts = {"dataset": dataset, "spec_id": cascade.spec_id} | asdict(fit)
+        facts = {"dataset": dataset, "spec_id": escalating.spec_id} | asdict(fit)
         print(json.dumps(facts | {"still": asdict(still) if still else None}, indent=2))  # noqa: T201
         return
     if still and still.needs:
         _print_still(still)
-    _print(fit, title=f"{dataset}, spec {cascade.spec_id}: {counted(fit.jobs, 'known answer')}")
+    _print(fit, title=f"{dataset}, spec {escalating.spec_id}: {counted(fit.jobs, 'known answer')}")
 
 
 def _choices(settings: Settings, sampling: SamplingChoice, asking: dict[str, Any]) -> list[SamplingChoice]:
-    """Say how the cascade samples, and how each of the two ways does between which it decides."""
+    """Return the sampling that escalates, and those of its first and second answers."""
     sampler = sampling.sampler or settings.sampling.sampler
     asked = sampling.model_copy(update={"sampler": sampler if sampler == "auto" else "keyframes"})
-    cascade = asked.model_copy(update={"escalate_below": "fitted"})
-    plain = lossless_pass(_spec(settings, cascade, asking).sampling).model_dump(exclude_none=True)
+    escalating = asked.model_copy(update={"escalate_below": "fitted"})
+    plain = lossless_pass(_spec(settings, escalating, asking).sampling).model_dump(exclude_none=True)
     known = {name: value for name, value in plain.items() if name in SamplingChoice.model_fields}
     first = {"escalate_below": 0.0} | ({} if sampler == "auto" else {"dense_sampler": None})
-    return [cascade, asked.model_copy(update=first), SamplingChoice(**known)]
+    return [escalating, asked.model_copy(update=first), SamplingChoice(**known)]
 
 
 def _spec(settings: Settings, choice: SamplingChoice, asking: dict[str, Any]) -> RunSpec:
@@ -106,8 +106,8 @@ def _spec(settings: Settings, choice: SamplingChoice, asking: dict[str, Any]) ->
 
 
 def _print_still(still: StillFit) -> None:
-    columns = ("task or subtask", "jobs", "keyframes", "lossless", "difference, 95% interval", "any frame will do")
-    table = Table(*columns, title=Text("What keyframes lose"))
+    columns = ("task or subtask", "jobs", "keyframes", "dense", "difference (95% interval)", "keyframes enough")
+    table = Table(*columns, title=Text("Accuracy lost with keyframes"))
     for need in still.needs:
         lost = need.difference
         table.add_row(
@@ -116,26 +116,28 @@ def _print_still(still: StillFit) -> None:
             f"{need.first:.4f}",
             f"{need.lossless:.4f}",
             f"{lost.value:+.4f} ({lost.low:+.4f} to {lost.high:+.4f})",
-            "surely" if need.is_still else "not surely",
+            "yes" if need.is_still else "not proven",
         )
     OUT.print(table)
-    bound = f"surely lose less than {100 * SURELY_WITHIN:g} points by keyframes"
+    bound = f"lose less than {100 * SURELY_WITHIN:g} points of accuracy with keyframes, at 95% confidence"
     if not still.tasks:
-        say(f"No tasks {bound}.")
+        say(f"No task is shown to {bound}.")
         return
     say(f"Tasks that {bound}: --sampler auto --still-tasks {','.join(still.tasks)}")
     if still.held_out:
         lost = still.held_out
-        say(f"Chosen on the other half of the videos, they lose {-100 * lost.value:.2f} points on {lost.jobs:,} jobs.")
+        say(
+            f"Held out: tasks chosen on half of the videos lose {-100 * lost.value:.2f} points on {lost.jobs:,} others."
+        )
 
 
 def _print(fit: RouteFit, *, title: str) -> None:
-    columns = ("", "asked again", "accuracy", "frames decoded", "seconds")
+    columns = ("", "escalated", "accuracy", "frames decoded", "seconds")
     table = Table(*columns, title=Text(title))
     for name, each in (
-        ("lossless", fit.lossless),
-        ("first answers", fit.first),
-        (f"asked again below {fit.below:.4g}, held out", fit.held_out),
+        ("dense sampler only", fit.lossless),
+        ("first answers only", fit.first),
+        (f"escalated below {fit.below:.4g} (held out)", fit.held_out),
     ):
         table.add_row(name, *_cells(each))
     table.add_section()
@@ -144,10 +146,10 @@ def _print(fit: RouteFit, *, title: str) -> None:
     OUT.print(table)
     spared = 1 - fit.held_out.frames_decoded / max(1, fit.lossless.frames_decoded)
     first, second = fit.half_below
-    say(f"Margin {fit.below:.4g}; fitted on each half alone: {first:.4g} and {second:.4g}.")
-    say(f"It decodes {spared:.0%} fewer frames than dense sampling. Use it: --escalate-below fitted")
+    say(f"Margin {fit.below:.4g}; fitted on each half of the videos: {first:.4g} and {second:.4g}.")
+    say(f"Decodes {spared:.0%} fewer frames than the dense sampler alone. To use it: --escalate-below fitted")
     if fit.held_out.accuracy < fit.target:
-        say(f"On jobs it has not seen, it stays below the target of {fit.target:.4f}: fit it on more of them.")
+        say(f"Held-out accuracy is below the target of {fit.target:.4f}: fit on more jobs.")
 
 
 def _cells(each: Point) -> tuple[str, str, str, str]:

@@ -1,4 +1,4 @@
-"""Rows as programs read them: JSON, CSV or Parquet, written a part at a time."""
+"""Rows as JSON, CSV or Parquet, written one part at a time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def write_rows(parts: Iterable[pl.DataFrame], *, form: str, sink: BinaryIO) -> None:
-    """Write rows to a file, in memory for one part of them.
+    """Write rows to a file, holding one part of them in memory.
 
     Args:
-        parts: Of the same columns; the first one may have no rows.
-        form: `json`, an array of objects; `csv`, where a list is its numbers with spaces between; or `parquet`.
-        sink: Where to; stays open.
+        parts: Frames with the same columns; the first may have no rows.
+        form: `json`, an array of objects; `csv`, with lists as space-separated numbers; or `parquet`.
+        sink: Open file; not closed here.
     """
     {"json": _write_json, "csv": _write_csv, "parquet": _write_parquet}[form](parts, sink)
 
@@ -36,13 +36,13 @@ def _write_json(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
 def _write_csv(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
     for number, part in enumerate(parts):
         lists = part.with_columns(pl.col(pl.List(pl.Float64)).cast(pl.List(pl.String)).list.join(" "))
-        sink.write(lists.write_csv(include_header=number == 0).encode())  # Polars' own errors of a pipe have no number
+        sink.write(lists.write_csv(include_header=number == 0).encode())  # Polars raises pipe errors without an errno
 
 
 def _write_parquet(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
     writer = None
     for part in parts:
-        # Strings as every reader of Parquet knows them, not as Polars keeps them.
+        # Plain strings, not Polars' string views, for older readers of Parquet.
         table = part.to_arrow(compat_level=pl.CompatLevel.oldest())
         writer = writer or pq.ParquetWriter(sink, table.schema, compression="zstd")
         if part.height:

@@ -1,4 +1,4 @@
-"""Starting runs: in this process, or through a deployment."""
+"""Start runs, in this process or through a deployment."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _POLL_S = 0.2
 
 
 def run_classify(manifest: str, *, sampling: SamplingChoice, prompts: PromptChoice, **parameters: Any) -> int:  # noqa: ANN401 - the flow's own
-    """Answer a manifest in this process and print the summary; gives the exit code."""
+    """Answer a manifest in this process and print the summary; return the exit code."""
     if not manifest:
-        raise ConfigurationError("The manifest's name is empty; give a Parquet file, or a glob.")
+        raise ConfigurationError("No manifest given; use a Parquet file or a glob.")
     asked = {
         "manifest": absolute_uri(manifest),
         "sampling": sampling.model_dump(exclude_none=True),
@@ -47,7 +47,7 @@ def run_classify(manifest: str, *, sampling: SamplingChoice, prompts: PromptChoi
 
 
 def run_here(kind: str, parameters: dict[str, Any]) -> int:
-    """Run a flow in this process, watched, and print its summary; gives the exit code."""
+    """Run a flow in this process with a progress bar, and print its summary; return the exit code."""
     with services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings, prefect_ready(settings):
         with at_start():
             prepare_database(settings.database)
@@ -57,13 +57,13 @@ def run_here(kind: str, parameters: dict[str, Any]) -> int:
 
 
 def run_flow_here(kind: str, parameters: dict[str, Any], settings: Settings, *, is_watched: bool = True) -> UUID:
-    """Run a flow in this process; gives its id.
+    """Run a flow in this process; return the run's id.
 
     Args:
         kind: `classify` or `backfill`.
-        parameters: The flow's own.
-        settings: Of services that run.
-        is_watched: Show its progress, on standard output.
+        parameters: The flow's parameters.
+        settings: With the addresses of running services.
+        is_watched: Show progress on standard output.
     """
     from prefect.client.orchestration import get_client  # noqa: PLC0415
     from prefect.flow_engine import run_flow  # noqa: PLC0415
@@ -84,10 +84,10 @@ def run_flow_here(kind: str, parameters: dict[str, Any], settings: Settings, *, 
 
 
 def submit(deployment: str, parameters: dict[str, Any]) -> UUID:
-    """Hand a run to a deployment's workers; gives its id.
+    """Submit a run to a deployment; return its id.
 
     Raises:
-        ConfigurationError: There is no such deployment.
+        ConfigurationError: The deployment does not exist.
     """
     from prefect.deployments import run_deployment  # noqa: PLC0415
     from prefect.exceptions import ObjectNotFound  # noqa: PLC0415
@@ -95,17 +95,17 @@ def submit(deployment: str, parameters: dict[str, Any]) -> UUID:
     try:
         flow_run: Any = run_deployment(deployment, parameters=parameters, timeout=0)  # a coroutine only in async code
     except ObjectNotFound:
-        raise ConfigurationError(f"There is no deployment {deployment}; `reelabel deploy` creates it.") from None
+        raise ConfigurationError(f"Deployment {deployment} does not exist; create it with `reelabel deploy`.") from None
     run_id: UUID = flow_run.id
     return run_id
 
 
 def submit_and_watch(deployment: str, parameters: dict[str, Any], settings: Settings) -> UUID:
-    """Run a deployment by the worker, and show its progress; an interrupt cancels it.
+    """Run a deployment on its worker and show progress; an interrupt cancels the run.
 
     Raises:
-        ConfigurationError: There is no such deployment.
-        RunFailedError: The run did not complete; its last state says why.
+        ConfigurationError: The deployment does not exist.
+        RunFailedError: The run did not complete; the message is that of its final state.
     """
     from prefect.flow_runs import wait_for_flow_run  # noqa: PLC0415
 
@@ -120,12 +120,12 @@ def submit_and_watch(deployment: str, parameters: dict[str, Any], settings: Sett
     finally:
         engine.dispose()
     if not ended.state.is_completed():
-        raise RunFailedError(f"The run failed: {ended.state.message} See its logs in Prefect, flow run {run_id}.")
+        raise RunFailedError(f"The run failed: {ended.state.message} See the logs of flow run {run_id} in Prefect.")
     return run_id
 
 
 def _cancel(engine: Engine, run_id: UUID) -> None:
-    """Have the worker stop a run, and close its row should the run not have done so itself."""
+    """Have the worker stop a run, and close its row if the run did not."""
     import httpx  # noqa: PLC0415
     from prefect.client.orchestration import get_client  # noqa: PLC0415
     from prefect.exceptions import PrefectException  # noqa: PLC0415

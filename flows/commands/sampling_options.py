@@ -1,4 +1,4 @@
-"""`--sampler` and its options, the same for every command that samples."""
+"""The options `--num-frames`, `--sampler` and those of each sampler."""
 
 from __future__ import annotations
 
@@ -17,28 +17,26 @@ if TYPE_CHECKING:
 _LISTS = ("motion_tasks", "still_tasks")
 _SAMPLERS: tuple[str, ...] = get_args(SamplerName)
 
-NumFrames = Annotated[
-    int | None, typer.Option(min=1, max=512, help="Frames shown to the model per video.", rich_help_panel="Sampling")
-]
+NumFrames = Annotated[int | None, typer.Option(min=1, max=512, help="Frames per video.", rich_help_panel="Sampling")]
 
 
 def with_sampling(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for each field of `SamplingChoice`, and hand it the whole as `sampling`."""
-    hints = {"sampler": f"One of {', '.join(_SAMPLERS)}."} | dict.fromkeys(_LISTS, "Separated by commas.")
+    """Add an option for each field of `SamplingChoice` to a command, which receives them as `sampling`."""
+    hints = {"sampler": f"One of {', '.join(_SAMPLERS)}."} | dict.fromkeys(_LISTS, "Comma-separated.")
     return with_group(command, "sampling", SamplingChoice, panel="Sampling", check=choose_sampling, hints=hints)
 
 
 def choose_sampling(values: dict[str, Any]) -> SamplingChoice:
-    """Check what was given on the command line.
+    """Validate the values given on the command line.
 
     Raises:
-        ConfigurationError: A sampler is unknown, or a number out of bounds.
+        ConfigurationError: The sampler is unknown, or a number out of bounds.
     """
     sampler = values.get("sampler")
     if sampler is not None and sampler not in _SAMPLERS:
         near = get_close_matches(sampler, _SAMPLERS, n=2, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(_SAMPLERS)}."
-        raise ConfigurationError(f"There is no sampler {sampler}; {hint}")
+        hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(_SAMPLERS)}."
+        raise ConfigurationError(f"Unknown sampler {sampler}; {hint}")
     lists = {name: _names(given) for name in _LISTS if isinstance(given := values.get(name), str)}
     return choose(SamplingChoice, values | lists)
 

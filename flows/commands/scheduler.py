@@ -1,4 +1,4 @@
-"""Prefect, as commands use it: looked at before anything is done, and quiet."""
+"""Prefect's client in commands: checked first, configured, and quiet."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 _DRAIN_TIMEOUT_S = 5
 _AT_ONCE = {"PREFECT_CLIENT_MAX_RETRIES": "0"}
-# Its log lines go to its server and not to the terminal: our bar and summary say it all there.
+# Logs go to the Prefect server; the terminal shows our progress bar and summary instead.
 _QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL": "CRITICAL"}
 
 
 @contextmanager
 def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]:
-    """Have Prefect's client find its server, and explain what it raises.
+    """Configure Prefect's client, and turn what it raises into our errors.
 
-    Prefect reads its environment when it is imported: import it inside, not before.
+    Prefect reads its environment when it is imported: import it inside this context, not before.
 
     Args:
-        settings: Where the server is.
-        patient: Ask it again for about a minute where it is not able to answer; else say so at once.
+        settings: With the server's address.
+        patient: Retry for about a minute if the server is unavailable; otherwise fail at once.
 
     Raises:
-        ConfigurationError: The API does not answer, or refuses.
+        ConfigurationError: The API does not respond, or rejects a request.
     """
     found = check_prefect(settings)
     if not found.ok:
@@ -50,11 +50,13 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
         yield
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
         shown = show_uri(settings.prefect.api_url or "")
-        raise ConfigurationError(f"Prefect at {shown} does not go along: {_first_line(error)}.") from error
+        raise ConfigurationError(f"Prefect request to {shown} failed: {_first_line(error)}.") from error
     except PrefectException as error:
-        raise ConfigurationError(f"Prefect refuses: {' '.join(str(error).split()).rstrip('.')}.") from error
+        raise ConfigurationError(
+            f"Prefect rejected the request: {' '.join(str(error).split()).rstrip('.')}."
+        ) from error
     finally:
-        # The server may be ours, and stop with this command.
+        # An embedded server stops with this command.
         APILogHandler().flush()
         EventsWorker.drain_all(timeout=_DRAIN_TIMEOUT_S)
 

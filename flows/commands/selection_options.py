@@ -1,4 +1,4 @@
-"""`--failed`, `--missing`, `--where` and their like: which jobs a backfill means."""
+"""The options that select the jobs of a backfill: `--failed`, `--missing`, `--where` and others."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 
 
 def with_selection(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for each field of `Selection`, and hand it the whole as `selection`."""
-    return with_group(command, "selection", Selection, panel="Which jobs", check=partial(choose, Selection))
+    """Add an option for each field of `Selection` to a command, which receives them as `selection`."""
+    return with_group(command, "selection", Selection, panel="Job selection", check=partial(choose, Selection))

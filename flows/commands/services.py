@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _WELL, _WARNING, _FAULT = ("ok   ", "green"), ("warn ", "yellow"), ("fault", "red")
-# A slash should be percent-encoded; where it is not, what might be a password goes, but no port before a path.
+# A slash in a password should be percent-encoded; if it is not, mask it all the same, but not a port before a path.
 _PASSWORD = re.compile(r"(://[^/@:]*:)(?:[^@/]*|(?!\d+/).*)@")
 
 
 def start_services() -> None:
-    """Start everything that the user has set no address for, and leave it running."""
+    """Start every service that the user has not configured, and leave it running."""
     with services(*ServiceName, keep=True) as started:
         api_url = started.prefect.api_url or ""
-    say(f"Running. Prefect's pages: {api_url.removesuffix('/api')} . Stop by `reelabel down`.")
+    say(f"Services are running. Prefect UI: {api_url.removesuffix('/api')} . Stop them with `reelabel down`.")
     if load_settings().prefect.api_url is None:
-        say(f"They ask for a login: it is what stands in {login_path(started.home)}.")
+        say(f"The login for the Prefect UI is in {login_path(started.home)}.")
 
 
 def prepare_places() -> None:
-    """Bring the database to this version's schema, and make the bucket or folder of the store."""
+    """Upgrade the database to this version's schema, and create the store's bucket or folder."""
     with services(ServiceName.POSTGRES, ServiceName.S3) as settings, at_start():
         prepare_database(settings.database)
-        say(f"The database has schema {head()}.")
+        say(f"The database is at schema {head()}.")
         assert settings.store.uri is not None
         ObjectStore(settings.store).ensure_root(settings.store.uri)
         say(f"{probe_store(settings.store)}.")
@@ -55,18 +55,18 @@ def stop_services(settings: Settings, *, force: bool) -> None:
     """Stop the embedded services.
 
     Raises:
-        ConfigurationError: Another command is using them, and it was not forced.
+        ConfigurationError: Another command is using them, and `force` is not set.
     """
     if not force and in_use(settings.home):
         raise ConfigurationError(
-            "Another command is using the services; wait for it, stop it by Ctrl-C, or take them away by --force.",
+            "Another command is using the services; wait for it, stop it with Ctrl-C, or use --force.",
         )
     stop(settings.home)
-    say(f"Stopped. Data stay in {settings.home}.")
+    say(f"Services stopped. Their data is kept in {settings.home}.")
 
 
 def print_checks(settings: Settings) -> int:
-    """Print every check; gives the exit code."""
+    """Print every check; return the exit code."""
     faults = 0
     for check in (*examine(attached(settings)), *check_engine(settings), *_engine_settings(settings)):
         faults += not check.ok
@@ -77,7 +77,7 @@ def print_checks(settings: Settings) -> int:
 
 
 def _engine_settings(settings: Settings) -> Iterator[Check]:
-    """Look at what an engine would be set to; nothing where none can be loaded, as a check before said, or needs be."""
+    """Check the engine's tuning; yield nothing if there is no engine, or a check above already failed on it."""
     if settings.model.backend == "openai":
         return
     with suppress(ReelabelError):
@@ -86,7 +86,7 @@ def _engine_settings(settings: Settings) -> Iterator[Check]:
 
 
 def print_settings(settings: Settings) -> None:
-    """Print the effective settings as TOML; fields without a value are comments."""
+    """Print the effective settings as TOML, with unset fields as comments."""
     values = _without_passwords(settings.model_dump(mode="json"))
     sections = {name: value for name, value in values.items() if isinstance(value, dict)}
     print(tomli_w.dumps({"home": str(settings.home)}), end="")  # noqa: T201 - may be saved as a file
@@ -100,7 +100,7 @@ def print_settings(settings: Settings) -> None:
 
 
 def _without_passwords(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Mask what stands between a URL's colon and its @; secrets of their own are masked already."""
+    """Mask passwords in URLs; secret fields are masked already."""
     if isinstance(value, dict):
         return {name: _without_passwords(inner) for name, inner in value.items()}
     return _PASSWORD.sub(r"\1***@", value) if isinstance(value, str) else value

@@ -40,17 +40,17 @@ _SHOWN_COLUMNS = ("job_id", "label", "margin", "confidence", "answer")
 
 
 def print_results(run: str, *, form: str, with_calibrated: bool) -> None:
-    """Print what stands for a run's dataset and spec, in a form of the user's choice.
+    """Print the current labels and failures of a run's dataset and spec.
 
     Raises:
-        ConfigurationError: No such run, no such form, or no calibration of the spec.
+        ConfigurationError: No such run, unknown format, or the spec is not calibrated.
     """
     if form not in {"table", "json", "csv", "parquet"}:
-        raise ConfigurationError(f"--format {form} is unknown; use table, json, csv or parquet.")
+        raise ConfigurationError(f"Unknown --format {form}; use table, json, csv or parquet.")
     with opened(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
-        calibrate = _calibrating(_temperature(engine, row["spec_id"])) if with_calibrated else _as_it_is
+        calibrate = _calibrator(_temperature(engine, row["spec_id"])) if with_calibrated else _unchanged
         if form != "table":
             write_rows(map(calibrate, read_endings(engine, **key)), form=form, sink=sys.stdout.buffer)
             return
@@ -61,14 +61,14 @@ def print_results(run: str, *, form: str, with_calibrated: bool) -> None:
     for name, value in cost_lines(row):
         say(f"{name}: {value}")
     if row["state"] not in {"done", "running"} and row["message"]:
-        say(f"This run {row['state']}: {row['message']}")
+        say(f"This run is {row['state']}: {row['message']}")
 
 
 def print_audit(run: str, *, as_json: bool, listing: str | None) -> int:
-    """Prove that every job of a run's manifest ended exactly once; gives the exit code.
+    """Check that every job of a run's manifest ended exactly once; return the exit code.
 
     Raises:
-        ConfigurationError: No such run, or the list cannot be written as it is named.
+        ConfigurationError: No such run, or the list cannot be written.
     """
     if listing:
         check_listing(Path(listing))
@@ -85,11 +85,11 @@ def print_audit(run: str, *, as_json: bool, listing: str | None) -> int:
     if as_json:
         print(json.dumps(asdict(report) | {"is_reconciled": report.is_reconciled}, indent=2))  # noqa: T201 - for programs
     else:
-        say(str(report) if is_whole else f"Of the jobs that were chosen for it: {report}")
+        say(str(report) if is_whole else f"Selected jobs only: {report}")
         for code, count in report.codes.items():
             say(f"  {count:,} failed with {code}")
         if not report.is_reconciled and row["state"] != "running" and row["message"]:
-            say(f"The run {row['state']}: {row['message']}")
+            say(f"The run is {row['state']}: {row['message']}")
     return 0 if report.is_reconciled else 1
 
 
@@ -97,17 +97,17 @@ def _temperature(engine: Engine, spec_id: str) -> float:
     found = read_calibration(engine, spec_id)
     if found is None:
         raise ConfigurationError(
-            f"Spec {spec_id} has no calibration; `reelabel calibrate MANIFEST` makes one from known answers.",
+            f"Spec {spec_id} is not calibrated; calibrate it on known answers with `reelabel calibrate MANIFEST`.",
         )
     return float(found["temperature"])
 
 
-def _as_it_is(part: pl.DataFrame) -> pl.DataFrame:
+def _unchanged(part: pl.DataFrame) -> pl.DataFrame:
     return part
 
 
-def _calibrating(temperature: float) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """Add what a temperature makes of the probabilities, and of the label's own; failures have neither."""
+def _calibrator(temperature: float) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """Add calibrated probabilities and the label's confidence; they are null for failures."""
 
     def add(part: pl.DataFrame) -> pl.DataFrame:
         is_label = part["probabilities"].is_not_null()
@@ -129,7 +129,7 @@ def _print_table(run: RowMapping, labels: pl.DataFrame, failures: pl.DataFrame, 
         table.add_row(*[Text(_cell(row[name])) for name in shown])
     OUT.print(table)
     if counts[0] > len(labels):
-        say(f"... and {counts[0] - len(labels):,} more; --format csv prints all, with every column.")
+        say(f"... and {counts[0] - len(labels):,} more; use --format csv for all rows and columns.")
     for row in failures.iter_rows(named=True):
         say((row["code"], "red"), f" {row['job_id']}: {row['message']}")
 

@@ -33,29 +33,29 @@ if TYPE_CHECKING:
 
 _EVERY_S = 2.0
 _RUNS = 10
-_GIVE_WAY = {"dataset", "flow run", "waits", "waits for"}
+_WRAPPED = {"dataset", "flow run", "status", "waits for"}
 _WAITING = ("SCHEDULED", "PENDING", "PAUSED")
 
 
 def show_status(settings: Settings, *, watch: bool) -> None:
-    """Print how things stand; with `watch` again and again, until Ctrl-C. Starts no service."""
+    """Print the state of services and runs; with `watch`, refresh until Ctrl-C. Start no service."""
     if not watch:
-        OUT.print(_picture(settings))
+        OUT.print(_overview(settings))
         return
-    with Live(_picture(settings), console=OUT, auto_refresh=False) as live:
+    with Live(_overview(settings), console=OUT, auto_refresh=False) as live:
         while True:
             time.sleep(_EVERY_S)
-            live.update(_picture(settings), refresh=True)
+            live.update(_overview(settings), refresh=True)
 
 
-def _picture(settings: Settings) -> Group:
+def _overview(settings: Settings) -> Group:
     parts: list[RenderableType] = [_services(settings)]
     found = attached(settings)
     if found.database.url is not None:
         try:
             with database(found) as engine:
                 check_schema(engine)
-                parts += _work(engine)
+                parts += _runs_and_plans(engine)
         except ReelabelError as error:
             parts.append(Text(error.message))
     if found.prefect.api_url is not None:
@@ -67,11 +67,11 @@ def _picture(settings: Settings) -> Group:
 
 
 def _table(*names: str) -> Table:
-    """Make a table that fits into 80 columns: what gives way is the dataset's name."""
+    """Return a table that fits into 80 columns by wrapping the columns of free text."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for name in names:
-        gives_way = name in _GIVE_WAY
-        table.add_column(name, no_wrap=not gives_way, overflow="fold" if gives_way else "ellipsis")
+        is_wrapped = name in _WRAPPED
+        table.add_column(name, no_wrap=not is_wrapped, overflow="fold" if is_wrapped else "ellipsis")
     return table
 
 
@@ -84,7 +84,7 @@ def _services(settings: Settings) -> Table:
     return table
 
 
-def _work(engine: Engine) -> Iterator[RenderableType]:
+def _runs_and_plans(engine: Engine) -> Iterator[RenderableType]:
     runs, plans = standing_runs(engine, limit=_RUNS), standing_plans(engine)
     if runs:
         yield _runs(runs)
@@ -93,7 +93,7 @@ def _work(engine: Engine) -> Iterator[RenderableType]:
 
 
 def _runs(runs: Sequence[RunStanding]) -> Table:
-    table = _table("run", "dataset", "state", "jobs", "failed", "shards", "jobs/s", "time", "left")
+    table = _table("run", "dataset", "state", "jobs", "failed", "shards", "jobs/s", "elapsed", "left")
     for run in runs:
         table.add_row(
             str(run.run_id)[:8],
@@ -110,7 +110,7 @@ def _runs(runs: Sequence[RunStanding]) -> Table:
 
 
 def _plans(plans: Sequence[PlanStanding]) -> Table:
-    table = _table("open plan", "dataset", "planned", "extracted", "done", "failed", "extracting", "answering", "waits")
+    table = _table("plan", "dataset", "planned", "extracted", "done", "failed", "extracting", "answering", "status")
     for plan in plans:
         counts = (plan.planned, plan.extracted, plan.done, plan.failed, plan.extracting, plan.answering)
         table.add_row(str(plan.plan_id)[:8], Text(plan.dataset), *(f"{count:,}" for count in counts), plan.waits)
@@ -118,7 +118,7 @@ def _plans(plans: Sequence[PlanStanding]) -> Table:
 
 
 def _queue(settings: Settings) -> RenderableType:
-    """Show the flow runs that wait, and for what."""
+    """Show flow runs that are waiting, and for what."""
     with ExitStack() as stack:
         stack.enter_context(prefect_ready(settings, patient=False))
         from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
@@ -126,7 +126,7 @@ def _queue(settings: Settings) -> RenderableType:
         client = stack.enter_context(get_client(sync_client=True))
         waiting = [run for run in _flow_runs(client) if run.expected_start_time <= datetime.now(UTC)]
     if not waiting:
-        return Text("No flow run waits.")
+        return Text("No flow runs are waiting.")
     table = _table("flow run", "state", "since", "waits for")
     for run in waiting:
         since_s = (datetime.now(UTC) - run.expected_start_time).total_seconds()
@@ -155,12 +155,12 @@ def _flow_runs(client: Any) -> list[Any]:  # noqa: ANN401 - Prefect's, imported 
 
 
 def _reason(run: Any) -> str:  # noqa: ANN401
-    """Say what a flow run waits for, by its state's name."""
+    """Name what a flow run is waiting for, by its state."""
     return {
-        "AwaitingConcurrencySlot": "the run before it, of the same deployment",
-        "AwaitingRetry": f"its next attempt: {run.state.message}",
+        "AwaitingConcurrencySlot": "an earlier run of the same deployment",
+        "AwaitingRetry": f"its retry: {run.state.message}",
         "Pending": "its process to start",
-    }.get(run.state.name, f"a worker of the pool {run.work_pool_name}")
+    }.get(run.state.name, f"a worker of work pool {run.work_pool_name}")
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What a run did, how long it took, and where its results are."""
+"""The summary of a run: what it did, how long it took, and where its results are."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _STAGES = ("engine start", "fetch", "decode", "cache write", "cache read", "prep
 
 
 def print_summary(settings: Settings, run_id: UUID) -> int:
-    """Print a run's summary; gives the exit code.
+    """Print a run's summary; return the exit code.
 
-    A classify has failed where any job of the manifest has; a backfill answers for its own jobs.
+    It is 1 if any job of the manifest failed, or, for a backfill, any of the selected jobs.
     """
     engine = connect(settings.database, Login.READER)
     try:
@@ -53,7 +53,7 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
     say(f"Results: reelabel results {str(run_id)[:8]}")
     page = find_page(settings, run_id)
     if page:
-        say(f"Page: {page}")
+        say(f"Report: {page}")
     if settings.prefect.api_url:
         say("Prefect: " + show_uri(settings.prefect.api_url).removesuffix("/api") + f"/runs/flow-run/{run_id}")
     if row["kind"] == "backfill":
@@ -75,30 +75,30 @@ def _accuracies(summary: Summary) -> Iterator[tuple[str, str]]:
 def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
     asked = row["jobs_labelled"] + row["jobs_failed"]
-    reason = "ended before" if row["kind"] == "classify" else "not chosen, or ended before"
+    reason = "already ended" if row["kind"] == "classify" else "not selected, or already ended"
     skipped = f" ({row['jobs_skipped']:,} {reason})" if row["jobs_skipped"] else ""
     endings = f"{counted(row['jobs_labelled'], 'label')}, {counted(row['jobs_failed'], 'failure')}"
     lines = [
         ("jobs", f"{row['jobs_total']:,}{skipped}"),
-        ("asked in this run", f"{asked:,} ({endings})"),
+        ("answered in this run", f"{asked:,} ({endings})"),
         ("videos", f"{row['videos_extracted']:,} extracted, {row['videos_cached']:,} from the cache"),
     ]
     lines += [(f"accuracy: {name}", said) for name, said in _accuracies(summary)]
     lines += [(f"seconds: {stage}", f"{row['stage_ms'].get(stage, 0.0) / 1e3:.2f}") for stage in _STAGES if asked]
-    lines.append(("seconds in all", f"{seconds:.1f}"))
+    lines.append(("seconds: total", f"{seconds:.1f}"))
     lines += cost_lines(row)
     for group in summary.failures:
-        lines.append((f"failed: {group.code}", f"{group.count:,}, such as {group.job_id}: {group.message}"))
+        lines.append((f"failed: {group.code}", f"{group.count:,}, for example {group.job_id}: {group.message}"))
     if summary.order:
         lines.append(("order of choices", str(summary.order)))
     if summary.cut_short:
         labels = counted(summary.cut_short, "label")
-        lines.append(("cut short", f"{labels} on what is left of a video, such as {summary.cut_short_job_id}"))
+        lines.append(("truncated videos", f"{labels} from incomplete videos, for example {summary.cut_short_job_id}"))
     said = verdict_lines(row["verdicts"])
     lines += [("keyframes", f"{line}.") for line in said]
     if said:
         lines.append(("read more", READ_MORE))
-    lines.append(("audit", str(report) if row["kind"] == "classify" else f"of the jobs asked: {row['message']}"))
+    lines.append(("audit", str(report) if row["kind"] == "classify" else f"selected jobs only: {row['message']}"))
     table = Table(title=Text(f"{row['kind']} of {row['dataset']}"), show_header=False)
     for name, value in lines:
         table.add_row(Text(name), Text(value))

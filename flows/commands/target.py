@@ -1,4 +1,4 @@
-"""Where a command is to write."""
+"""Output files of commands."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from infra.errors import ConfigurationError
 
 
 def require_folder(target: str) -> None:
-    """Make sure, before the work, that a file can be put where the user wants it.
+    """Make sure, before any work, that the folder of an output file exists.
 
     Raises:
-        ConfigurationError: Its folder does not exist.
+        ConfigurationError: The folder does not exist.
     """
     folder = Path(target).absolute().parent
     if not folder.is_dir():
-        raise ConfigurationError(f"There is no folder {folder} to write {target} into; make it first.")
+        raise ConfigurationError(f"Cannot write {target}: folder {folder} does not exist; create it first.")

@@ -1,4 +1,4 @@
-"""A run's progress in the terminal, read from its row."""
+"""A progress bar of a run, read from its row."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine, RowMapping
 
 _POLL_S = 0.5
-_SAID_AGAIN_S = 25.0
+_REPEAT_AFTER_S = 25.0
 _RUN_LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
 
 
 @contextmanager
 def watched(engine: Engine, run_id: UUID) -> Iterator[None]:
-    """Show a run's progress until the work inside is done; nothing before the run has a row."""
+    """Show a run's progress while the body runs, from the moment the run has a row."""
     with _shown(lambda: read_run(engine, run_id)):
         yield
 
 
 @contextmanager
 def watched_in_turn(engine: Engine, manifest: str) -> Iterator[None]:
-    """Show the progress of a manifest's runs, one after the other, until the work inside is done."""
+    """Show the progress of a manifest's runs, one after another, while the body runs."""
     with _shown(lambda: newest_run(engine, manifest_uri=manifest, dataset=None)):
         yield
 
@@ -51,7 +51,7 @@ def _shown(find: Callable[[], RowMapping | None]) -> Iterator[None]:
     watcher = threading.Thread(target=view.follow, daemon=True)
     watcher.start()
     try:
-        with _waits_told(progress.console):
+        with _waits_printed(progress.console):
             yield
     finally:
         view.ended.set()
@@ -62,8 +62,8 @@ def _shown(find: Callable[[], RowMapping | None]) -> Iterator[None]:
 
 
 @contextmanager
-def _waits_told(console: Console) -> Iterator[None]:
-    """Say above the bar what a run in this process waits for: Prefect's own lines are not shown."""
+def _waits_printed(console: Console) -> Iterator[None]:
+    """Print above the bar what a run in this process is waiting for, since Prefect's log lines are hidden."""
     handler = _WaitHandler(console)
     loggers = [logging.getLogger(name) for name in _RUN_LOGGERS]
     for logger in loggers:
@@ -76,23 +76,23 @@ def _waits_told(console: Console) -> Iterator[None]:
 
 
 class _WaitHandler(logging.Handler):
-    """Prints what is waited for; what many shards say at the same time, once."""
+    """Prints what is being waited for; a message repeated by many shards is printed once."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(logging.WARNING)
         self.addFilter(lambda record: hasattr(record, WAITING))
         self._console = console
-        self._told_s: dict[str, float] = {}
+        self._printed_s: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = record.getMessage()
-        if record.created - self._told_s.get(said, 0.0) > _SAID_AGAIN_S:
-            self._told_s[said] = record.created
-            self._console.print(Text(said, style="yellow"), soft_wrap=True)
+        message = record.getMessage()
+        if record.created - self._printed_s.get(message, 0.0) > _REPEAT_AFTER_S:
+            self._printed_s[message] = record.created
+            self._console.print(Text(message, style="yellow"), soft_wrap=True)
 
 
 class _View:
-    """One bar for each run, which appears with the run's row."""
+    """One bar per run, shown once the run has a row."""
 
     def __init__(self, find: Callable[[], RowMapping | None], progress: Progress) -> None:
         self.ended = threading.Event()
@@ -101,13 +101,13 @@ class _View:
         self._bars: dict[UUID, TaskID] = {}
 
     def follow(self) -> None:
-        """Look now and then."""
+        """Update the bars until the run has ended."""
         while not self.ended.wait(_POLL_S):
             self.look()
 
     def look(self) -> None:
-        """Bring the bar up to date."""
-        # Where the database is away for a moment, the run itself will say so.
+        """Update the bar of the current run."""
+        # If the database is briefly unavailable, the run itself reports it.
         with contextlib.suppress(ReelabelError):
             row = self._find()
             if row is not None:
@@ -129,5 +129,5 @@ class _View:
 
 def _stage(row: RowMapping) -> str:
     if row["state"] == "running" and not row["shards_done"]:
-        return f"loading the model; {counted(row['shards_total'], 'shard')} to go"
+        return f"loading the model; {counted(row['shards_total'], 'shard')} to do"
     return f"shard {row['shards_done']:,} of {row['shards_total']:,}"

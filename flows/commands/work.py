@@ -1,4 +1,4 @@
-"""One stage of the work, in this process."""
+"""`reelabel worker`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from infra.embedded import ServiceName
 
 
 def run_stage(stage: str, **parameters: Any) -> None:  # noqa: ANN401 - the flow's own
-    """Run the flow of a stage until its work is done, and print what it came to."""
+    """Run the flow of a stage in this process, and print its result."""
     with services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings, prefect_ready(settings):
         from flows.extract import extract  # noqa: PLC0415 - Prefect takes a second to import
         from flows.infer import infer  # noqa: PLC0415

@@ -33,7 +33,7 @@ def test_a_run_may_not_ask_a_server_for_another_model_than_it_has():
     settings = Settings(**SERVER)
 
     assert read_card(None, settings).identity.name == TINY_MODEL.name
-    with pytest.raises(ConfigurationError, match="has its own model, not Qwen/Qwen2-VL-2B"):
+    with pytest.raises(ConfigurationError, match="Cannot use model Qwen/Qwen2-VL-2B: the server at"):
         read_card("Qwen/Qwen2-VL-2B", settings)
 
 

@@ -72,7 +72,7 @@ def test_trouble_is_told_once_to_the_address_that_was_set(client, told, engine, 
         time.sleep(0.5)
         progress.jobs_failed = 6
         wait_for(posted, "6 of 10 jobs failed (60%)")
-        wait_for(posted, "no job has ended for 1 s; 10 jobs had ended by then")
+        wait_for(posted, "no job has ended for 1 s; 10 jobs had ended before")
     failed = client.create_flow_run(classify, name="my night", parameters={"manifest": "x"}, tags=[TAG])
     client.set_flow_run_state(failed.id, Running(), force=True)
     client.set_flow_run_state(failed.id, Failed(message="No such bucket."), force=True)
@@ -83,8 +83,8 @@ def test_trouble_is_told_once_to_the_address_that_was_set(client, told, engine, 
     names = {automation.name for automation in client.read_automations()}
     assert names == {
         "reelabel: end lost runs",
-        "reelabel: end runs that never began",
-        "reelabel: start lost runs again",
+        "reelabel: end runs that never started",
+        "reelabel: restart lost runs",
     }
     block = client.read_block_document_by_name("reelabel", "custom-webhook", include_secrets=False)
     assert "secret-token" not in str(block.data)
@@ -104,7 +104,7 @@ def test_a_run_that_a_worker_took_and_that_never_began_is_ended(client, monkeypa
         assert time.monotonic() < deadline
         time.sleep(0.5)
 
-    assert state.message == "Taken by a worker, and not begun within 10 seconds: its node was lost."
+    assert state.message == "Claimed by a worker, but not started within 10 seconds: the node was lost."
     time.sleep(5)  # were it ended, too, it would be by now
     assert client.read_flow_run(begun.id).state.is_running()
 
@@ -134,7 +134,7 @@ def test_a_run_that_crashes_is_started_again_once(client, deployment_id, begins,
     while client.read_flow_run(run_id).state.is_crashed() and time.monotonic() < deadline:
         time.sleep(0.1)
     run = client.read_flow_run(run_id)
-    assert (run.state.name, run.state.message) == ("AwaitingRetry", "It crashed; it is started again, once.")
+    assert (run.state.name, run.state.message) == ("AwaitingRetry", "The run crashed and is being restarted, once.")
 
     assert run.run_count == int(begins)
     crash()

@@ -13,14 +13,14 @@ def names(*samplers, **options):
     return [candidate.name for candidate in candidates], baseline
 
 
-def test_the_faithful_sampler_and_sixteen_uniform_frames_stand_beside():
-    # The tiny model was trained with 16 uniform frames: both are one way.
+def test_the_native_sampler_and_sixteen_uniform_frames_are_added_as_references():
+    # The tiny model was trained with 16 uniform frames: both are one candidate.
     assert names("keyframes", "keyframes:4") == (["keyframes:16", "keyframes:4", "uniform:16"], "uniform:16")
 
 
-def test_ways_may_stand_alone_and_are_compared_with_the_first_or_any():
-    assert names("keyframes", "num_frames:8", only=True) == (["keyframes:16", "num_frames:8"], "keyframes:16")
-    assert names("keyframes", only=True, baseline="uniform:8") == (["keyframes:16", "uniform:8"], "uniform:8")
+def test_without_references_the_baseline_is_the_first_sampler_or_any():
+    assert names("keyframes", "num_frames:8", references=False) == (["keyframes:16", "num_frames:8"], "keyframes:16")
+    assert names("keyframes", references=False, baseline="uniform:8") == (["keyframes:16", "uniform:8"], "uniform:8")
 
 
 @pytest.mark.parametrize("way", ["uniform:8,fps=4.0", "qwen3_vl,fps=1.5,max_frames=32", "molmo2:8", "fps,fps=4.0"])
@@ -37,9 +37,9 @@ def test_a_way_is_written_as_it_is_read(way):
 @pytest.mark.parametrize(
     ("way", "message"),
     [
-        ("", "names no sampler"),
-        ("uniform:many", "names no sampler"),
-        ("uniform,4", "names no sampler"),
+        ("", "is not a sampler"),
+        ("uniform:many", "is not a sampler"),
+        ("uniform,4", "is not a sampler"),
         ("keyframe", "sampler keyframe: Input should be 'keyframes'"),
         ("uniform,fps=fast", "fps fast"),
         ("keyframes,fps=4", "takes no fps"),
@@ -52,7 +52,7 @@ def test_what_cannot_be_read_is_explained(way, message):
 
 
 def test_one_way_alone_is_nothing_to_compare():
-    with pytest.raises(ConfigurationError, match="only one way of asking, uniform:16"):
+    with pytest.raises(ConfigurationError, match="Only one configuration to compare, uniform:16"):
         lay_out(["uniform:16"], [], Settings())
 
 

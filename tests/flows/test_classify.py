@@ -141,7 +141,7 @@ def test_a_run_links_to_its_page_where_browsers_find_it(engine, prefect_services
     api = httpx.Client(base_url=f"{prefect.api_url}/artifacts/", headers=login_headers(prefect.auth_string))
 
     assert f"]({link})" in api.get("reelabel-page/latest").json()["data"]
-    assert f"or [open it]({link})" in api.get("reelabel-how-to-read/latest").json()["data"]
+    assert f"or [open it here]({link})" in api.get("reelabel-how-to-read/latest").json()["data"]
     page = ObjectStore(prefect_services.store).read(f"{prefect_services.store.uri}/reports/{run_id}.html")
     assert page.startswith(b"<!doctype html>")
 
@@ -150,14 +150,14 @@ def test_a_run_links_to_its_page_where_browsers_find_it(engine, prefect_services
 def test_probabilities_are_calibrated_on_known_answers_beside_the_raw_ones(environment, manifest):
     refused = reelabel(environment, "results", "last", "--calibrated")
     assert refused.returncode == 2
-    assert "has no calibration; `reelabel calibrate MANIFEST` makes one" in refused.stderr
+    assert "is not calibrated; calibrate it on known answers with `reelabel calibrate MANIFEST`" in refused.stderr
     raw = json.loads(reelabel(environment, "results", "last", "--format", "json").stdout)
 
     fitted = json.loads(reelabel(environment, "calibrate", manifest, "--json").stdout)
     shown = reelabel(environment, "calibrate", manifest, "--run", "last").stdout
 
     assert (fitted["jobs"], fitted["bins"], fitted["dataset"]) == (144, 15, "first")
-    assert f"Temperature {fitted['temperature']:.3f}; fitted on each half alone" in shown
+    assert f"Temperature {fitted['temperature']:.3f}; fitted on each half of the jobs" in shown
     rows = json.loads(reelabel(environment, "results", "last", "--calibrated", "--format", "json").stdout)
     assert [row["probabilities"] for row in rows] == [row["probabilities"] for row in raw]
     labelled = [row for row in rows if row["label"] is not None]
@@ -216,7 +216,7 @@ def test_the_second_time_nothing_is_extracted_and_nothing_asked(environment, man
     nightly = manifest.replace("manifest.parquet", "{scheduled_date:manifest}.parquet")
     again = reelabel(environment, "classify", nightly, "--dataset", "first")
 
-    assert "151 (151 ended before)" in again.stdout, again.stderr
+    assert "151 (151 already ended)" in again.stdout, again.stderr
     assert "0 (0 labels, 0 failures)" in again.stdout
     assert "0 extracted, 0 from the cache" in again.stdout
     assert log.read_bytes() == before  # no engine was started
@@ -225,7 +225,7 @@ def test_the_second_time_nothing_is_extracted_and_nothing_asked(environment, man
     prefect = prefect_services.prefect
     runs = httpx.post(f"{prefect.api_url}/flow_runs/filter", json=query, headers=login_headers(prefect.auth_string))
     newest = runs.json()[0]["state"]
-    assert newest["message"].startswith("Nothing was left to ask. Reconciled: 151 jobs")
+    assert newest["message"].startswith("Nothing to do. Reconciled: 151 jobs")
 
 
 def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, engine, prefect_services):
@@ -308,16 +308,16 @@ class TestBackfill:
         failed = reelabel(environment, "backfill", "--failed", "--limit", "3", *chosen)
         elsewise = reelabel(environment, "backfill", "--task", "colour", "--num-frames", "4", *chosen)
 
-        assert "Would ask 1 job on 1 video of first." in named.stdout, named.stderr
-        assert "Chosen: 1 labelled, 1 video_missing." in named.stdout
-        assert "1 of the chosen have a valid label and are left alone; --force asks them, too." in named.stdout
-        assert "Would ask 2 jobs on 2 videos" in forced.stdout
-        assert "Would ask 3 jobs on 3 videos" in failed.stdout
-        assert "4 more are over the limit." in failed.stdout
-        expected = r"Expected: [\d.]+ minutes, for videos of [\d.]+ MB in all by the sizes of 48 past ones"
-        assert re.search(rf"{expected}. It rests on [\d,]+ jobs of past runs by this spec on \S+\.", failed.stdout)
-        assert "Would ask 55 jobs on 55 videos" in elsewise.stdout
-        assert "by the earlier spec, where another may take longer, on" in elsewise.stdout
+        assert "Would answer 1 job on 1 video of first." in named.stdout, named.stderr
+        assert "Selected: 1 labelled, 1 video_missing." in named.stdout
+        assert "Skipping 1 job with a valid label; use --force to include them." in named.stdout
+        assert "Would answer 2 jobs on 2 videos" in forced.stdout
+        assert "Would answer 3 jobs on 3 videos" in failed.stdout
+        assert "Leaving out 4 jobs beyond --limit." in failed.stdout
+        expected = r"Expected: [\d.]+ minutes, [\d.]+ MB of videos, extrapolated from 48 videos"
+        assert re.search(rf"{expected}. Based on [\d,]+ jobs of past runs with this spec on \S+\.", failed.stdout)
+        assert "Would answer 55 jobs on 55 videos" in elsewise.stdout
+        assert "with the earlier spec (the new one may be slower) on" in elsewise.stdout
 
     def test_what_postgres_holds_against_a_where_is_said_in_a_sentence(self, environment, manifest):
         chosen = ["--manifest", manifest, "--dataset", "first", "--dry-run"]
@@ -338,7 +338,7 @@ class TestBackfill:
         again = reelabel(environment | changed, "backfill", *chosen)
 
         assert "2 (2 labels, 0 failures)" in again.stdout, again.stderr
-        assert "of the jobs asked: Reconciled: 2 jobs = 2 labels + 0 failures." in again.stdout
+        assert "selected jobs only: Reconciled: 2 jobs = 2 labels + 0 failures." in again.stdout
         assert labels(engine, "first") == 144
 
     def test_a_new_way_of_asking_stands_beside_the_old_one(self, environment, manifest, engine):
@@ -350,15 +350,15 @@ class TestBackfill:
         assert "2 (2 labels, 0 failures)" in again.stdout, again.stdout + again.stderr
         assert labels(engine, "first") == 146
         audit = reelabel(environment, "audit", "last")
-        assert "Of the jobs that were chosen for it: Reconciled: 2 jobs = 2 labels + 0 failures." in audit.stdout
+        assert "Selected jobs only: Reconciled: 2 jobs = 2 labels + 0 failures." in audit.stdout
         assert audit.returncode == 0
 
     def test_a_deployment_asks_them_where_the_worker_is(self, environment, manifest):
         assert reelabel(environment, "deploy").returncode == 0
         chosen = ["--ids", "clip-0002-colour", "--force", "--manifest", manifest, "--dataset", "first"]
 
-        there = reelabel(environment, "backfill", *chosen, "--via", "deployment", "--wait")
-        failed = reelabel(environment, "backfill", "--ids", "nobody", "--via", "deployment", "--wait")
+        there = reelabel(environment, "backfill", *chosen, "--submit", "--wait")
+        failed = reelabel(environment, "backfill", "--ids", "nobody", "--submit", "--wait")
 
         assert "1 (1 label, 0 failures)" in there.stdout, there.stderr
         assert failed.returncode == 1
@@ -378,4 +378,4 @@ class TestBackfill:
         assert refused.returncode == 2
         assert "9 job ids are not in the manifest, such as nobody-0, nobody-1" in refused.stderr
         assert (tmp_path / "home/unknown-ids.txt").read_text().split() == unknown.split(",")
-        assert "Would ask 1 job on 1 video of first." in passed.stdout
+        assert "Would answer 1 job on 1 video of first." in passed.stdout

@@ -75,28 +75,28 @@ def test_a_wrong_password(environment, manifest):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["classify", ""], 2, "The manifest's name is empty"),
+        (["classify", ""], 2, "No manifest given"),
         (["classify", "/no/[/red]m.parquet"], 2, "/no/[/red]m.parquet"),
         (["classify", __file__], 2, "manifest_invalid"),
         (["manifest", "check", __file__], 2, "manifest_invalid"),
         (["frames", "/no/[/red]x.mp4"], 1, "video_missing: There is no video at /no/[/red]x.mp4"),
         (["frames", __file__], 1, "video_unreadable"),
         (["frames", "/usr/bin/"], 1, "video_missing: /usr/bin/ is a folder; name a video in it."),
-        (["frames", __file__, "--npz", "/no/folder/x.npz"], 2, "There is no folder /no/folder"),
-        (["frames", __file__, "--sheet", "x.foo"], 2, "ends in no picture format"),
-        (["frames", __file__, "--sampler", "unifrom"], 2, "There is no sampler unifrom; did you mean uniform?"),
-        (["frames", __file__, "--all", "--sampler", "uniform"], 2, "--all takes every keyframe; leave out"),
+        (["frames", __file__, "--npz", "/no/folder/x.npz"], 2, "folder /no/folder does not exist"),
+        (["frames", __file__, "--sheet", "x.foo"], 2, "is not an image file"),
+        (["frames", __file__, "--sampler", "unifrom"], 2, "Unknown sampler unifrom; did you mean uniform?"),
+        (["frames", __file__, "--all", "--sampler", "uniform"], 2, "--all takes every keyframe and cannot be combined"),
         (["frames", __file__, "--fps", "2"], 2, "the sampler keyframes takes no fps; leave it out, or choose"),
         (["classify", "{manifest}", "--fps", "2"], 2, "the sampler keyframes takes no fps"),
         (["backfill", "--failed", "--drop-similar", "2"], 2, "--drop-similar 2.0: Input should be less than 1"),
         (["classify", "{manifest}", "--template", "Say yes."], 2, "--template Say yes.: it must contain"),
-        (["manifest", "import", __file__, "/no/folder/x.parquet"], 2, "There is no folder /no/folder"),
+        (["manifest", "import", __file__, "/no/folder/x.parquet"], 2, "folder /no/folder does not exist"),
         (["classify", __file__, "--dataset", "d" * 201], 2, "dataset: String should have at most 200 characters"),
         (["classify", "{manifest}", "--model", "no/such-model"], 2, "Cannot reach or find model no/such-model"),
         (["calibrate", "{manifest}"], 2, "m.parquet has been started; start one by `reelabel classify`"),
         (["results", "--format", "xml"], 2, "use table, json, csv or parquet"),
-        (["backfill"], 2, "Nothing was chosen"),
-        (["cache", "gc"], 2, "Say what may go"),
+        (["backfill"], 2, "No jobs selected"),
+        (["cache", "gc"], 2, "No limit given"),
         (["down"], 2, "Another command is using the services"),
         (["nothing"], 2, "No such command"),
     ],
@@ -157,8 +157,8 @@ def test_ctrl_c_cancels_the_run_and_says_so(environment, manifest, tmp_path, arg
     _, said = process.communicate(timeout=300)
 
     assert process.returncode == 130
-    assert said.strip() == "Stopped. Run the same command again to go on."
-    assert "This run cancelled: Stopped by the user." in reelabel(environment, "results", "last").stdout
+    assert said.strip() == "Stopped. Run the same command again to continue."
+    assert "This run is cancelled: Stopped by the user." in reelabel(environment, "results", "last").stdout
     assert list(tmp_path.glob("reelabel-*")) == []
 
 

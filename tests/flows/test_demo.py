@@ -56,7 +56,7 @@ def test_its_answers_are_right(run):
 
 
 def test_it_stops_what_it_started(run, home):
-    assert "Stopped what was started" in run.stdout
+    assert "Stopped the services" in run.stdout
     assert processes_of(home) == []
 
 

@@ -76,7 +76,7 @@ def test_a_table_names_the_best_and_the_worst(evaluated):
     run, _ = evaluated
 
     assert "known: 35 known answers, compared with uniform:16" in run.stdout
-    assert "keyframes:16: worst at " in run.stdout
+    assert "keyframes:16: worst on " in run.stdout
     assert run.stdout.count("direction") >= 1
 
 
@@ -113,4 +113,4 @@ def test_a_manifest_without_answers_is_refused(environment, manifest, tmp_path, 
     run = reelabel(environment, "evaluate", str(tmp_path / "unknown.parquet"))
 
     assert run.returncode == 2
-    assert "knows no answer, so nothing can be evaluated" in run.stderr
+    assert "has no known answers to evaluate against" in run.stderr

@@ -33,9 +33,9 @@ def test_a_benchmark_becomes_a_manifest(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("layout", "columns", "message"),
     [
-        ("next", [], "There is no layout next; choose one of nextqa, mvbench, videomme, csv"),
-        ("csv", ["prompt"], "--column prompt names no column; write NAME=COLUMN"),
-        (None, ["prompt=q"], "tell of a layout; give --layout, too"),
+        ("next", [], "Unknown layout next; use one of nextqa, mvbench, videomme, csv"),
+        ("csv", ["prompt"], "--column prompt is malformed; use NAME=COLUMN"),
+        (None, ["prompt=q"], "require --layout"),
     ],
 )
 def test_what_is_said_wrongly_is_explained(tmp_path, layout, columns, message):

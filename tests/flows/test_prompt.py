@@ -95,7 +95,7 @@ def test_it_shows_special_tokens_repeats_and_the_tokens_of_choices(prompt, promp
 
     assert "<|vision_start|><|video_pad|>(x32)<|vision_end|>Which colour is it?\nA. red\nB. green\n" in shown
     assert f"{prompt_tokens('plain', None)} tokens: 32 of video, " in shown
-    assert "Its choices are shown in 2 orders, of which this is the first." in shown
+    assert "Choices are shown in 2 orders; this is the first." in shown
     assert "red: 'A' (" in shown
 
 
@@ -121,4 +121,4 @@ def test_a_job_that_no_manifest_has_is_named(prompt):
     gone = prompt("nobody")
 
     assert gone.returncode == 2
-    assert "has no job nobody; correct the id" in gone.stderr
+    assert "has no job nobody; check the id" in gone.stderr

@@ -98,7 +98,7 @@ def test_a_margin_must_be_fitted_before_a_run_goes_by_it(reelabel, manifests, re
 
 @pytest.mark.usefixtures("plain_run")
 def test_a_margin_is_fitted_on_answers_that_are_asked_for_where_they_are_missing(reelabel, manifests, read):
-    fitted = reelabel("route", "fit", manifests["manifest"], "--within", "5", "--json")
+    fitted = reelabel("route", "fit", manifests["manifest"], "--max-loss", "5", "--json")
 
     assert fitted.returncode == 0, fitted.stderr
     facts = json.loads(fitted.stdout)

@@ -80,7 +80,7 @@ def test_a_schedule_fires_and_a_night_without_a_manifest_ends_well(client, deplo
 @pytest.mark.parametrize(
     ("nightly", "said"),
     [
-        ({"cron": "61 2 * * *"}, "nightly.cron is wrong"),
+        ({"cron": "61 2 * * *"}, "nightly.cron is invalid"),
         ({"cron": "2 * *"}, "--cron: '2 * *' is not a cron schedule"),
         ({"timezone": "Mars"}, "--timezone: 'Mars' is not a time zone"),
         ({"when_running": "wait"}, "--when-running: Input should be 'queue' or 'skip'"),

@@ -65,7 +65,7 @@ def test_a_whole_run_leaves_no_secret_in_logs_rows_artifacts_or_pages(environmen
     said = [run, *(reelabel(environment, *command) for command in commands)]
 
     assert "Reconciled: 7 jobs" in run.stdout, run.stderr
-    assert "<h1" in Path(re.search(r"^Page: (.+)$", run.stdout, re.MULTILINE)[1]).read_text()
+    assert "<h1" in Path(re.search(r"^Report: (.+)$", run.stdout, re.MULTILINE)[1]).read_text()
     assert [ended.stderr for ended in said if "Traceback" in ended.stderr] == []
     ours = _rows(prefect_services.database.reader_url.get_secret_value(), schema="reelabel")
     prefects = _rows(_prefect_url(prefect_services.home), schema="public")

@@ -140,11 +140,11 @@ def test_a_ray_cluster_extracts_what_a_process_elsewhere_answers(start, engine, 
     run = start("classify", manifest, "--dataset", "staged", **elsewhere)
     while not count(engine, "staged", PLAN) and run.poll() is None:
         time.sleep(0.1)
-    stages = [start("work", "extract", "--idle", "8", EXTRACT_RAY_ADDRESS="local")]
+    stages = [start("worker", "extract", "--idle-timeout", "8", EXTRACT_RAY_ADDRESS="local")]
     # One after the other: Ray's own processes must be there in fifteen seconds, or its node gives up.
     while not_extracted(engine, "staged") and stages[0].poll() is None:
         time.sleep(0.5)
-    stages.append(start("work", "infer", "--idle", str(TIMEOUT_S)))
+    stages.append(start("worker", "infer", "--idle-timeout", str(TIMEOUT_S)))
 
     printed = run.communicate(timeout=TIMEOUT_S)[0]
     stages[1].terminate()

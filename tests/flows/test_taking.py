@@ -238,10 +238,10 @@ def test_who_serves_all_plans_leaves_those_of_another_version_to_others(engine, 
     newer, plan = make_plan(spec_id="newer"), make_plan()
 
     with disable_run_logger():
-        assert Serving(plan_id=None, idle_s=0, database=engine).plans() == [plan]
+        assert Serving(plan_id=None, idle_timeout_s=0, database=engine).plans() == [plan]
 
-    named = Serving(plan_id=newer.plan_id, idle_s=0, database=engine)
+    named = Serving(plan_id=newer.plan_id, idle_timeout_s=0, database=engine)
     assert named.plans() == [newer]
     with pytest.raises(ConfigurationError, match="Spec newer was asked by another version of Reelabel"):
         named.spec_of(newer)
-    assert Serving(plan_id=plan.plan_id, idle_s=0, database=engine).spec_of(plan) == SPEC
+    assert Serving(plan_id=plan.plan_id, idle_timeout_s=0, database=engine).spec_of(plan) == SPEC

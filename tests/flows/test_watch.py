@@ -98,7 +98,7 @@ def test_the_deployment_looks_by_itself(deployed, objects, folder):
     looked = run_deployment("watch/manifests", parameters={"manifests": f"{folder}/*.parquet"}, poll_interval=1)
 
     assert "watch/manifests" in deployed
-    assert looked.state.message == "1 new manifest started."
+    assert looked.state.message == "Started runs on 1 new manifest."
 
 
 @pytest.mark.usefixtures("deployed")

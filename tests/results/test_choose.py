@@ -87,7 +87,7 @@ def test_jobs_are_chosen_by_when_they_ended(choose):
 
 @pytest.mark.parametrize("value", ["2026", "1793491200", 1793491200, "yesterday"])
 def test_a_number_is_no_time(value):
-    with pytest.raises(ValidationError, match="it is no time; write 2026-11-01"):
+    with pytest.raises(ValidationError, match="not a time; write 2026-11-01"):
         Selection(since=value)
 
 

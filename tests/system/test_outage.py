@@ -39,4 +39,4 @@ def test_a_run_outlasts_an_outage_of_postgres_and_of_the_store_and_says_what_it_
         said = log_path.read_text()
         assert exit_code == 0, said
         assert f"Reconciled: {len(jobs):,} jobs = {len(jobs):,} labels + 0 failures." in said
-        assert "Trying again in 30 s." in said
+        assert "Retrying in 30 s." in said

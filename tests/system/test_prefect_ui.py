@@ -24,11 +24,11 @@ def page(browser, prefect_url, login):
 def test_the_form_starts_a_run_that_shows_its_results(page, prefect_url, api, reelabel):
     _open_form(page, prefect_url, api, "classify/on-demand")
     for help_text in (
-        "Parquet file of jobs, or a glob of such",
-        "Name under which job ids are unique",
-        "Frames shown to the model per video, 1 to 512",
+        "Parquet file of jobs, or a glob",
+        "Name within which job ids are unique",
+        "Frames per video, 1 to 512",
         "Model folder or hub name",
-        "Ask again even where a valid label stands",
+        "Also answer jobs that have a valid label",
     ):
         expect(page.get_by_text(help_text)).to_be_visible()
     page.locator("textarea").first.fill(MANIFEST)
@@ -41,16 +41,16 @@ def test_the_form_starts_a_run_that_shows_its_results(page, prefect_url, api, re
 def test_the_form_of_backfills_asks_the_named_jobs_again(page, prefect_url, api, reelabel):
     _open_form(page, prefect_url, api, "backfill/by-ids")
     for help_text in (
-        "More of them in a text file, one id a line",
-        "Jobs that ended as a failure",
+        "Text file with more ids, one per line",
+        "Failed jobs.",
         "Only jobs of this",
     ):
         expect(page.get_by_text(help_text)).to_be_visible()
     page.locator("textarea").first.fill(MANIFEST)
     for number, job_id in enumerate(("clip-0000-colour", "clip-0001-shape"), start=1):
-        _field(page, "Jobs to ask again, by id.").get_by_role("button", name="Add item").click()
+        _field(page, "Ids of jobs to answer.").get_by_role("button", name="Add item").click()
         page.locator("textarea").nth(number).fill(job_id)
-    _field(page, "Ask again even where a valid label stands.").locator(".p-toggle__control").click()
+    _field(page, "Also answer jobs that have a valid label.").locator(".p-toggle__control").click()
 
     run_id = _see_it_end(page, prefect_url, api, sentence="Reconciled: 2 jobs = 2 labels + 0 failures.")
 
