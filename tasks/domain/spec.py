@@ -1,4 +1,4 @@
-"""Everything on the run's side that can change an answer."""
+"""The spec: everything on the run's side that can change an answer."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ SamplerName = Literal["keyframes", "auto", LosslessName]
 USUAL_LOSSLESS: LosslessName = "uniform"
 FITTED: Literal["fitted"] = "fitted"
 
-_ENOUGH = frozenset({"min_keyframes", "max_gap_s", "near_s", "min_cover"})
+_COVERAGE_OPTIONS = frozenset({"min_keyframes", "max_gap_s", "near_s", "min_cover"})
 OPTIONS_OF: dict[SamplerName, frozenset[str]] = {
     "keyframes": frozenset({"cascade"}),
-    "auto": frozenset({"cascade", "lossless", "motion_tasks", "still_tasks"}) | _ENOUGH,
+    "auto": frozenset({"cascade", "lossless", "motion_tasks", "still_tasks"}) | _COVERAGE_OPTIONS,
     "uniform": frozenset({"fps"}),
     "dynamic": frozenset({"fps", "max_duration_s"}),
     "qwen2_vl": frozenset({"fps", "min_frames", "max_frames"}),
@@ -60,8 +60,8 @@ def _is_one(value: object) -> bool:
 class Sampling(BaseModel):
     """Which frames of a video the model sees, and at what size.
 
-    An option left empty takes the sampler's own number and is left out of the serialised form, so that
-    a new option changes the identity of no spec that does without it.
+    An option that is None uses the sampler's default, and is omitted from the serialised form, so that adding an
+    option does not change the id of specs that do not use it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -72,21 +72,21 @@ class Sampling(BaseModel):
         Field(
             ge=1,
             le=512,
-            description="Frames shown to the model per video; the most of them for uniform, molmo2 and openpangu; "
-            "without effect on dynamic, fps, glm46v and Qwen's.",
+            description="Frames per video; the maximum for uniform, molmo2 and openpangu; ignored by dynamic, fps, "
+            "glm46v and the Qwen samplers.",
         ),
     ] = 16
     max_pixels: Annotated[
         int,
-        Field(ge=784, le=16_777_216, description="Most pixels of one frame; larger frames are scaled down."),
+        Field(ge=784, le=16_777_216, description="Maximum pixels per frame; larger frames are scaled down."),
     ] = 602_112
     size_multiple_px: Annotated[
         int,
-        Field(ge=1, le=128, description="Width and height are multiples of this (the model's merged patch)."),
+        Field(ge=1, le=128, description="Width and height of frames are multiples of this (the model's merged patch)."),
     ] = 28
     fps: Annotated[
         float | None,
-        Field(gt=0, le=240, exclude_if=_is_unset, description="Frames a second; empty is 2, for uniform no limit."),
+        Field(gt=0, le=240, exclude_if=_is_unset, description="Frames per second; default 2, for uniform no limit."),
     ] = None
     max_duration_s: Annotated[
         float | None,
@@ -94,20 +94,22 @@ class Sampling(BaseModel):
             gt=0,
             le=86_400,
             exclude_if=_is_unset,
-            description="Seconds up to which dynamic samples by fps; empty is 300.",
+            description="Duration in seconds up to which dynamic samples by fps; default 300.",
         ),
     ] = None
     min_frames: Annotated[
         int | None,
-        Field(ge=1, le=768, exclude_if=_is_unset, description="Fewest frames of Qwen's samplers; empty is 4."),
+        Field(ge=1, le=768, exclude_if=_is_unset, description="Minimum frames of the Qwen samplers; default 4."),
     ] = None
     max_frames: Annotated[
         int | None,
-        Field(ge=2, le=768, exclude_if=_is_unset, description="Most frames of fps and Qwen's samplers; empty is 768."),
+        Field(
+            ge=2, le=768, exclude_if=_is_unset, description="Maximum frames of fps and the Qwen samplers; default 768."
+        ),
     ] = None
     frame_sample_mode: Annotated[
         Literal["uniform_last_frame", "fps"] | None,
-        Field(exclude_if=_is_unset, description="How molmo2 samples; empty is uniform_last_frame."),
+        Field(exclude_if=_is_unset, description="How molmo2 samples; default uniform_last_frame."),
     ] = None
     drop_similar: Annotated[
         float | None,
@@ -115,7 +117,7 @@ class Sampling(BaseModel):
             gt=0,
             lt=1,
             exclude_if=_is_unset,
-            description="Drop a frame that is more similar than this to the last one kept, such as 0.95; empty is off.",
+            description="Drop a frame whose similarity to the last one kept exceeds this, such as 0.95; default off.",
         ),
     ] = None
     jpeg_quality: Annotated[
@@ -124,17 +126,17 @@ class Sampling(BaseModel):
             ge=1,
             le=100,
             exclude_if=_is_unset,
-            description="Store frames as JPEG of this quality, such as 90, and show the model those: lossy; "
-            "empty keeps every pixel.",
+            description="Store frames as JPEG of this quality, such as 90, and show the model the result; lossy; "
+            "by default frames are stored losslessly.",
         ),
     ] = None
     lossless: Annotated[
         LosslessName | None,
-        Field(exclude_if=_is_unset, description="What samples where keyframes are not enough; empty is uniform."),
+        Field(exclude_if=_is_unset, description="Dense sampler, used when keyframes are not enough; default uniform."),
     ] = None
     min_keyframes: Annotated[
         int | None,
-        Field(ge=1, le=512, exclude_if=_is_unset, description="Fewest keyframes that are enough; empty is 4."),
+        Field(ge=1, le=512, exclude_if=_is_unset, description="Minimum number of keyframes that is enough; default 4."),
     ] = None
     max_gap_s: Annotated[
         float | None,
@@ -142,7 +144,7 @@ class Sampling(BaseModel):
             gt=0,
             le=86_400,
             exclude_if=_is_unset,
-            description="Longest time without a keyframe, in seconds; empty is 2.5.",
+            description="Longest time without a keyframe that is acceptable, in seconds; default 2.5.",
         ),
     ] = None
     near_s: Annotated[
@@ -151,7 +153,7 @@ class Sampling(BaseModel):
             gt=0,
             le=86_400,
             exclude_if=_is_unset,
-            description="Seconds within which a keyframe stands for what is shown; empty is 0.5.",
+            description="Seconds around a keyframe that count as covered by it; default 0.5.",
         ),
     ] = None
     min_cover: Annotated[
@@ -160,43 +162,47 @@ class Sampling(BaseModel):
             ge=0,
             le=1,
             exclude_if=_is_unset,
-            description="Least share of a video that is as near to a keyframe; empty is 0.4.",
+            description="Minimum fraction of a video that keyframes must cover; default 0.4.",
         ),
     ] = None
     motion_tasks: Annotated[
         tuple[str, ...] | None,
-        Field(exclude_if=_is_unset, description="Tasks or subtasks whose jobs are never shown keyframes alone."),
+        Field(
+            exclude_if=_is_unset,
+            description="Tasks or subtasks that need motion: their jobs always get the dense sampler.",
+        ),
     ] = None
     still_tasks: Annotated[
         tuple[str, ...] | None,
         Field(
             exclude_if=_is_unset,
-            description="Tasks or subtasks that any frame answers: their jobs are shown keyframes, however few.",
+            description="Tasks or subtasks that any frame answers: their jobs always get keyframes, however few.",
         ),
     ] = None
     cascade: Annotated[
         float | Literal["fitted"] | None,
         Field(
             exclude_if=_is_unset,
-            description="Ask again by the lossless sampler where the margin of the first answer is below this, 0 to 1; "
-            "fitted takes what `reelabel route fit` found, 0 asks none again.",
+            description="Ask again with the dense sampler if the margin of the first answer is below this, 0 to 1; "
+            "fitted uses the margin found by `reelabel route fit`; 0 asks no job again.",
         ),
     ] = None
 
     @model_validator(mode="after")
-    def _refuse_what_has_no_effect(self) -> Self:
-        """Keep two specs that mean the same from looking different."""
-        stray = sorted((SAMPLER_OPTIONS - self._options) & self.model_dump().keys())
-        if stray:
-            takers = [name for name, options in OPTIONS_OF.items() if options.issuperset(stray)]
-            hint = f", or choose the sampler {' or '.join(takers)}" if takers else ""
-            raise ValueError(f"the sampler {self.sampler} takes no {' and no '.join(stray)}; leave it out{hint}")
+    def _reject_options_without_effect(self) -> Self:
+        """Reject options without effect, so that equivalent specs have equal ids."""
+        unsupported = sorted((SAMPLER_OPTIONS - self._options) & self.model_dump().keys())
+        if unsupported:
+            supporting = [name for name, options in OPTIONS_OF.items() if options.issuperset(unsupported)]
+            hint = f", or use the sampler {' or '.join(supporting)}" if supporting else ""
+            options = " and ".join(unsupported)
+            raise ValueError(f"the sampler {self.sampler} does not support {options}; leave it out{hint}")
         if self.min_frames and self.max_frames and self.min_frames > self.max_frames:
-            raise ValueError(f"min_frames ({self.min_frames}) is more than max_frames ({self.max_frames})")
+            raise ValueError(f"min_frames ({self.min_frames}) exceeds max_frames ({self.max_frames})")
         if both := sorted({*(self.motion_tasks or ())} & {*(self.still_tasks or ())}):
-            raise ValueError(f"{' and '.join(both)} cannot be in motion_tasks and in still_tasks; leave one out")
+            raise ValueError(f"{' and '.join(both)} cannot be in both motion_tasks and still_tasks; remove it from one")
         if isinstance(self.cascade, float) and not 0 <= self.cascade <= 1:
-            raise ValueError(f"cascade {self.cascade:g} is no margin; give one from 0 to 1, or {FITTED}")
+            raise ValueError(f"cascade must be a margin from 0 to 1, or {FITTED}; got {self.cascade:g}")
         return self
 
     @property
@@ -208,38 +214,38 @@ class Sampling(BaseModel):
 
 
 class ModelIdentity(BaseModel):
-    """Which weights answer."""
+    """Which weights answer the questions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Annotated[str, Field(min_length=1, description="Hub name, or the folder's last name.")]
+    name: Annotated[str, Field(min_length=1, description="Hub name, or the name of the model folder.")]
     revision: Annotated[str | None, Field(description="Hub revision.")] = None
     fingerprint: Annotated[str | None, Field(description="Content hash of a local model folder.")] = None
     dtype: Annotated[str, Field(description="Numeric type of the weights as served.")] = "auto"
     served_at: Annotated[
         str | None,
-        Field(exclude_if=_is_unset, description="The server whose name for it is all that is known of the weights."),
+        Field(exclude_if=_is_unset, description="URL of the server, if the weights are known only by a name on it."),
     ] = None
 
 
 class RunSpec(BaseModel):
-    """One way of asking. Two runs with equal specs share their results."""
+    """How jobs are asked. Runs with equal specs share their results."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: ModelIdentity
     sampling: Sampling = Sampling()
     template: Annotated[
-        str, Field(description="Question layout of every job without its own; {prompt} and {choices} are filled in.")
+        str, Field(description="Prompt template of jobs without their own; {prompt} and {choices} are substituted.")
     ] = DEFAULT_TEMPLATE
-    system_prompt: Annotated[str | None, Field(description="System message of every job without its own.")] = None
+    system_prompt: Annotated[str | None, Field(description="System prompt of jobs without their own.")] = None
     examples: Annotated[
         str | None,
-        Field(exclude_if=_is_unset, description="Solved examples before the question of every job without its own."),
+        Field(exclude_if=_is_unset, description="Solved examples before the question, for jobs without their own."),
     ] = None
     choice_scoring: Annotated[
         Literal["letter", "text"],
-        Field(description="Answer by the choice's letter, or by the first token of its own text."),
+        Field(description="Score each choice by its letter, or by the first token of its text."),
     ] = "letter"
     permutations: Annotated[
         int,
@@ -247,14 +253,17 @@ class RunSpec(BaseModel):
             ge=1,
             le=26,
             exclude_if=_is_one,
-            description="Orders in which a question's choices are shown, at most as many as it has choices; "
-            "their probabilities are averaged.",
+            description="Number of orders in which the choices are shown, at most one per choice; "
+            "probabilities are averaged over them.",
         ),
     ] = 1
 
     frames_as: Annotated[
         Literal["video", "images"],
-        Field(exclude_if=_is_video, description="What the model is told the frames are; images have no times."),
+        Field(
+            exclude_if=_is_video,
+            description="Whether frames are sent as a video or as separate images, which have no times.",
+        ),
     ] = "video"
 
     @cached_property
