@@ -34,13 +34,13 @@ def read_card(name: str | None, settings: Settings) -> ModelCard:
         ConfigurationError: The server is not there, or refuses; or it is to answer by another model than it has.
     """
     model = settings.model
-    if model.engine == "openai" and name not in {None, model.name}:
+    if model.backend == "openai" and name not in {None, model.name}:
         raise ConfigurationError(
             f"The server at {settings.server.url} has its own model, not {name}; leave that out, "
-            "or set model.engine to vllm."
+            "or set model.backend to vllm."
         )
     name = name or model.name
-    if model.engine == "openai" and name is None:
+    if model.backend == "openai" and name is None:
         return ask_for_card(settings.server)
     return read_model_card(name, revision=model.revision)
 
@@ -51,7 +51,7 @@ def check_asker(card: ModelCard, settings: Settings) -> None:
     Raises:
         ConfigurationError: No vLLM is installed; or the server is not there, or refuses.
     """
-    if settings.model.engine == "openai":
+    if settings.model.backend == "openai":
         with make_asker(card, settings) as server:
             server.wait_ready()
     else:
@@ -70,7 +70,7 @@ def make_asker(card: ModelCard, settings: Settings, *, sampling: Sampling | None
         ConfigurationError: There are fewer GPUs than the engines need; or no server is set.
     """
     model = settings.model
-    if model.engine == "openai":
+    if model.backend == "openai":
         return ServerAsker(settings.server, encode=read_encoder(card))
     shares = share_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=model.tensor_parallel_size)
     engines = [

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tasks.results.selection import Selection
 
 _SHOWN_IDS = 5
+_WHERE_TIMEOUT_S = 60  # statement timeout for the SQL of --where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,7 @@ class Choosing:
                 scope=scope,
                 jobs=jobs,
                 named=self.named,
-                timeout_s=database.where_timeout_s,
+                timeout_s=_WHERE_TIMEOUT_S,
             )
         finally:
             reader.dispose()

@@ -9,7 +9,7 @@ import typer
 from flows.commands.example import example
 
 work_app = typer.Typer(
-    help="Do one stage of the work for runs whose run.place is workers.",
+    help="Do one stage of the work for runs whose run.executor is remote.",
     epilog="Example: reelabel work infer",
     no_args_is_help=True,
 )

@@ -55,7 +55,11 @@ def deploy_flows(settings: Settings) -> dict[str, str]:
         (evaluate, "labelled", {}),
         (extract, "cpu", {"work_pool_name": pools.cpu_pool}),
         (infer, "gpu", {"work_pool_name": pools.gpu_pool}),
-        (maintain, "daily", {"schedule": _schedule("keep", settings.keep.cron, "UTC"), "concurrency_limit": 1}),
+        (
+            maintain,
+            "daily",
+            {"schedule": _schedule("retention", settings.retention.cron, "UTC"), "concurrency_limit": 1},
+        ),
     ]
     for pool in (pools.work_pool, pools.cpu_pool, pools.gpu_pool):
         with get_client(sync_client=True) as client, contextlib.suppress(ObjectAlreadyExists):
@@ -81,8 +85,8 @@ def _on_demand(settings: Settings) -> dict[str, Any]:
     """Let no more runs work at once than there are machines: one that works itself takes all of its own."""
     with get_client(sync_client=True) as client:
         is_process = client.read_work_pool(settings.prefect.work_pool).type == "process"  # else it has a pod of its own
-    takes_machine = is_process and settings.run.place == "here"
-    return {"concurrency_limit": _at_once(settings.run.at_once, "queue") if takes_machine else None}
+    takes_machine = is_process and settings.run.executor == "local"
+    return {"concurrency_limit": _at_once(settings.run.max_concurrent_runs, "queue") if takes_machine else None}
 
 
 def _nightly(nightly: NightlySettings) -> dict[str, Any]:

@@ -148,7 +148,7 @@ class _Flows:
             )
         except ObjectNotFound:
             raise ConfigurationError(
-                f"There is no deployment {self.deployment}; `reelabel deploy` makes it, or set run.place to here."
+                f"There is no deployment {self.deployment}; `reelabel deploy` makes it, or set run.executor to local."
             ) from None
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tasks.domain import Sampling
     from tasks.model.identity import ModelCard
 
+# Rendering prompts takes a quarter of the cores, shared by all engines; each gets at most 8 processes.
+_CORES_PER_RENDERER = 4
 _MOST_RENDERERS = 8
 
 
@@ -48,7 +50,7 @@ def engine_config(
         enforce_eager=model.enforce_eager,
         tensor_parallel_size=model.tensor_parallel_size,
         devices=devices,
-        render_processes=model.render_processes or max(1, min(_MOST_RENDERERS, (os.cpu_count() or 1) // 4 // engines)),
+        render_processes=max(1, min(_MOST_RENDERERS, (os.cpu_count() or 1) // _CORES_PER_RENDERER // engines)),
         num_frames=num_frames,
         max_pixels=shown_px,
         size_multiple_px=card.size_multiple_px,

@@ -61,7 +61,7 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_s: float | None
         make_keeper(serving.database, settings) as keeper,
         waits_ended(),
     ):
-        most = settings.extract.waiting_shards
+        most = settings.extract.max_pending_shards
         source = serving.source(Work.EXTRACT, keeper=keeper, objects=objects, most_waiting=most)
         extracting = _on_ray if settings.extract.ray_address else _here
         for each in extracting(settings, source, serving.spec_of):

@@ -101,7 +101,7 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
                 )
                 return replace(made, ledger=ledger, gpus=info.gpus)
 
-            at_once = settings.model.shards_at_once * engine.engines
+            at_once = settings.model.max_concurrent_shards * engine.engines
             count = 0
             for report in answer_shards(
                 _read_ahead(source, ledger), source, answering_of, ledger=ledger, at_once=at_once

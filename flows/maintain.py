@@ -37,10 +37,10 @@ _TEMPORARY_S = 24 * 3600.0
 
 @flow(
     name="maintain",
-    description="Remove what is older than the settings keep.* allow; close the rows of lost runs.",
+    description="Remove what is older than the settings retention.* allow; close the rows of lost runs.",
 )
 def maintain(*, dry_run: bool = False) -> State[str]:
-    """Remove what is older than the settings keep.* allow; close the rows of lost runs.
+    """Remove what is older than the settings retention.* allow; close the rows of lost runs.
 
     Args:
         dry_run: Remove nothing, and say what would go.
@@ -73,20 +73,20 @@ def keep_in_bounds(settings: Settings, *, dry_run: bool) -> Iterator[str]:
     for what, room in _frames(settings, dry_run=dry_run):
         yield f"{verb} {counted(room.removed, 'cached file')} of {room.removed_bytes:,} bytes {what}."
     yield f"{verb} {_leavings(settings, dry_run=dry_run)}."
-    if settings.keep.flow_runs_days:
-        before = datetime.now(UTC) - timedelta(days=settings.keep.flow_runs_days)
+    if settings.retention.flow_runs_days:
+        before = datetime.now(UTC) - timedelta(days=settings.retention.flow_runs_days)
         with get_client(sync_client=True) as client:
             removed = remove_flow_runs(client, ended_before=before, dry_run=dry_run)
         yield f"{verb} {counted(removed, 'flow run')} from Prefect's history."
 
 
 def _results(engine: Engine, settings: Settings, *, dry_run: bool) -> Iterator[tuple[str, int]]:
-    keep = settings.keep
-    if keep.results_days:
-        age = timedelta(days=keep.results_days)
-        yield f"older than {keep.results_days:g} days", remove_old(engine, age, dry_run=dry_run)
-    if keep.specs:
-        yield "of superseded specs", remove_superseded(engine, keep.specs, dry_run=dry_run)
+    retention = settings.retention
+    if retention.results_days:
+        age = timedelta(days=retention.results_days)
+        yield f"older than {retention.results_days:g} days", remove_old(engine, age, dry_run=dry_run)
+    if retention.specs:
+        yield "of superseded specs", remove_superseded(engine, retention.specs, dry_run=dry_run)
 
 
 def _plans(engine: Engine, settings: Settings, *, dry_run: bool) -> str:
@@ -95,20 +95,20 @@ def _plans(engine: Engine, settings: Settings, *, dry_run: bool) -> str:
         engine,
         ObjectStore(settings.store, settings.web),
         root_uri=settings.store.uri,
-        age=timedelta(days=settings.keep.plans_days),
+        age=timedelta(days=settings.retention.plans_days),
         dry_run=dry_run,
     )
     return f"{counted(plans, 'plan')} and {counted(files, 'plan file')}"
 
 
 def _leavings(settings: Settings, *, dry_run: bool) -> str:
-    keep, root_uri = settings.keep, (settings.store.uri or "").rstrip("/")
+    retention, root_uri = settings.retention, (settings.store.uri or "").rstrip("/")
     remove = partial(remove_old_files, ObjectStore(settings.store, settings.web), dry_run=dry_run)
-    selections = remove(f"{root_uri}/selections", SELECTION, age=timedelta(days=keep.plans_days))
+    selections = remove(f"{root_uri}/selections", SELECTION, age=timedelta(days=retention.plans_days))
     pages = 0
-    if keep.reports_days:
+    if retention.reports_days:
         places = (f"{root_uri}/reports", (settings.home.absolute() / "reports").as_uri())
-        pages = sum(remove(place, PAGE, age=timedelta(days=keep.reports_days)) for place in places)
+        pages = sum(remove(place, PAGE, age=timedelta(days=retention.reports_days)) for place in places)
     folders = remove_left_folders(older_than_s=_TEMPORARY_S, dry_run=dry_run)
     shared = remove_left_memory(older_than_s=_TEMPORARY_S, dry_run=dry_run)
     return (
@@ -118,12 +118,12 @@ def _leavings(settings: Settings, *, dry_run: bool) -> str:
 
 
 def _frames(settings: Settings, *, dry_run: bool) -> Iterator[tuple[str, Room]]:
-    keep, root_uri = settings.keep, settings.store.uri
+    retention, root_uri = settings.retention, settings.store.uri
     assert root_uri is not None
     objects = ObjectStore(settings.store, settings.web)
-    if not keep.orphaned_frames:
+    if not retention.orphaned_frames:
         yield "whose video is gone or has changed", remove_orphans(objects, root_uri, dry_run=dry_run)
-    if keep.frames_days or keep.frames_bytes is not None:
-        before = datetime.now(UTC) - timedelta(days=keep.frames_days) if keep.frames_days else None
-        room = make_room(objects, root_uri, written_before=before, max_bytes=keep.frames_bytes, dry_run=dry_run)
+    if retention.frames_days or retention.frames_bytes is not None:
+        before = datetime.now(UTC) - timedelta(days=retention.frames_days) if retention.frames_days else None
+        room = make_room(objects, root_uri, written_before=before, max_bytes=retention.frames_bytes, dry_run=dry_run)
         yield "that were old or too many", room

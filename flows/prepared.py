@@ -76,7 +76,7 @@ def prepared(request: RunRequest, settings: Settings) -> Iterator[PreparedRun]:
     fingerprint = manifest_fingerprint(request.manifest, objects)
     with open_jobs(request.manifest, objects, only=request.only) as jobs:
         card, spec = read_spec_of(request, settings)
-        if settings.run.place == "here":
+        if settings.run.executor == "local":
             check_asker(card, settings)
         run = _run_key(request, spec, model=card.identity.name)
         prepare_database(settings.database)

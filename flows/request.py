@@ -74,7 +74,7 @@ def read_spec_of(request: RunRequest, settings: Settings) -> tuple[ModelCard, Ru
     """
     base = request.base
     # A folder's place is not in the spec: that of another one than the settings' must be named.
-    on_hub = base is not None and base.model.revision is not None and settings.model.engine == "vllm"
+    on_hub = base is not None and base.model.revision is not None and settings.model.backend == "vllm"
     card = read_card(request.model or (base.model.name if base and on_hub else None), settings)
     spec = make_spec(
         card,

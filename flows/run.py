@@ -78,7 +78,7 @@ def _ask(ready: PreparedRun, progress: Progress) -> AuditReport:
 def _carry_out(plan: Plan, progress: Progress, ready: PreparedRun, *, done_before: Sequence[int]) -> None:
     """Have a plan worked on until it is drained, here or elsewhere."""
     settings, database, run, request = ready.settings, ready.database, ready.run, ready.request
-    is_here = settings.run.place == "here"
+    is_here = settings.run.executor == "local"
     try:
         if is_here:
             work_here(plan, progress, run=run, spec=ready.spec, card=ready.card, settings=settings, database=database)

@@ -61,7 +61,9 @@ class Serving:
         database = connect(settings.database)
         try:
             check_schema(database)
-            yield cls(plan_id=plan_id, idle_s=settings.run.idle_s if idle_s is None else idle_s, database=database)
+            yield cls(
+                plan_id=plan_id, idle_s=settings.run.idle_timeout_s if idle_s is None else idle_s, database=database
+            )
         finally:
             database.dispose()
 

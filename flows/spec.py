@@ -62,7 +62,7 @@ def make_spec(
         raise ConfigurationError(f"The sampling options do not go together: {fault}.") from None
     told = base or settings.model
     wording = {name: value for name in _WORDING if (value := getattr(told, name)) is not None}
-    are_images = settings.model.engine == "openai" and settings.server.frames == "images"
+    are_images = settings.model.backend == "openai" and settings.server.frames == "images"
     frames_as: Literal["video", "images"] = "images" if are_images else "video"
     return RunSpec(
         model=identity,
@@ -108,15 +108,15 @@ def _chosen(usual: Sampling | SamplingSettings, choice: SamplingChoice) -> dict[
     sampler = choice.sampler or usual.sampler
     if sampler != usual.sampler:
         options |= dict.fromkeys(SAMPLER_OPTIONS - ROUTING_OPTIONS)
-    cascade = usual.cascade if choice.cascade is None else choice.cascade
-    options |= dict.fromkeys(_idle(sampler, cascade or None)) | choice.model_dump(exclude_none=True)
-    return options | {"cascade": options["cascade"] or None}
+    escalate_below = usual.escalate_below if choice.escalate_below is None else choice.escalate_below
+    options |= dict.fromkeys(_idle(sampler, escalate_below or None)) | choice.model_dump(exclude_none=True)
+    return options | {"escalate_below": options["escalate_below"] or None}
 
 
-def _idle(sampler: str, cascade: float | str | None) -> frozenset[str]:
+def _idle(sampler: str, escalate_below: float | str | None) -> frozenset[str]:
     """Name what is usual for the choice between samplers, and means nothing to a run that makes no such choice."""
     if sampler == "auto":
         return frozenset()
-    if sampler == "keyframes" and cascade is not None:
-        return ROUTING_OPTIONS - {"cascade", "lossless"}
+    if sampler == "keyframes" and escalate_below is not None:
+        return ROUTING_OPTIONS - {"escalate_below", "dense_sampler"}
     return ROUTING_OPTIONS

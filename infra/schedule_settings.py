@@ -1,4 +1,4 @@
-"""Settings of what starts by itself, the sections `[nightly]` and `[watch]`."""
+"""Settings of scheduled runs, the sections `[nightly]` and `[watch]`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ def _known_timezone(timezone: str) -> str:
     try:
         ZoneInfo(timezone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"there is no time zone {timezone!r}; write one such as Europe/Berlin") from None
+        raise ValueError(f"{timezone!r} is not a time zone; use a name such as Europe/Berlin") from None
     return timezone
 
 
 def _with_fields(cron: str) -> str:
     if len(cron.split()) not in _CRON_FIELDS:
-        raise ValueError(f"{cron!r} is no schedule; write minute, hour, day, month and weekday, as in '0 2 * * *'")
+        raise ValueError(
+            f"{cron!r} is not a cron schedule; write minute, hour, day, month and weekday, as in '0 2 * * *'"
+        )
     return cron
 
 
@@ -31,29 +33,27 @@ Cron = Annotated[str, AfterValidator(_with_fields)]
 
 
 class NightlySettings(Section):
-    """The scheduled deployment."""
+    """The nightly run, deployment classify/nightly."""
 
     manifest: Annotated[
         str | None,
         Field(
             description="Manifest of classify/nightly, such as s3://bucket/jobs/dt={scheduled_date}/*.parquet; "
-            "empty leaves it paused."
+            "if empty, the deployment is paused."
         ),
     ] = None
     dataset: Annotated[
         str | None,
-        Field(
-            max_length=200, description="Dataset of its jobs; {scheduled_date} may stand in it. Empty is the file name."
-        ),
+        Field(max_length=200, description="Dataset, which may contain {scheduled_date}; defaults to the file name."),
     ] = None
-    cron: Annotated[Cron, Field(description="When classify/nightly runs.")] = "0 2 * * *"
+    cron: Annotated[Cron, Field(description="Schedule of classify/nightly.")] = "0 2 * * *"
     timezone: Annotated[Timezone, Field(description="Time zone of the schedule, and of {scheduled_date}.")] = "UTC"
     when_running: Annotated[
         Literal["queue", "skip"],
-        Field(description="What a night does while the one before still runs: queue behind it, or skip."),
+        Field(description="What to do if the previous run is still running: wait for it, or skip this one."),
     ] = "queue"
     may_be_empty: Annotated[
-        bool, Field(description="A night without a manifest ends well, and says so; false has it fail.")
+        bool, Field(description="Whether a run without a manifest completes, with a note; if false, it fails.")
     ] = True
 
 
@@ -62,9 +62,9 @@ class WatchSettings(Section):
 
     manifests: Annotated[
         str | None,
-        Field(description="Glob of the manifests to watch for, such as s3://bucket/in/*.parquet; empty leaves it off."),
+        Field(description="Glob of manifests to watch for, such as s3://bucket/in/*.parquet; if empty, none."),
     ] = None
     dataset: Annotated[
-        str | None, Field(max_length=200, description="Dataset of their jobs; empty is each manifest's file name.")
+        str | None, Field(max_length=200, description="Dataset of their jobs; defaults to each manifest's file name.")
     ] = None
-    cron: Annotated[Cron, Field(description="When it looks.")] = "* * * * *"
+    cron: Annotated[Cron, Field(description="When to look for new manifests.")] = "* * * * *"

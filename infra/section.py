@@ -1,4 +1,4 @@
-"""What every section of the settings is."""
+"""Base class of the sections of the settings."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _UNITS = {"s": "seconds", "days": "days", "mib": "MiB", "px": "pixels"}
 
 
 def title_of(name: str, _field: FieldInfo | ComputedFieldInfo) -> str:
-    """Word a field's name as forms show it: `max_gap_s` is "Max gap (seconds)"."""
+    """Return the title of a field in forms: `max_gap_s` becomes "Max gap (seconds)"."""
     *words, last = name.split("_")
     title = " ".join([*words, last] if not words or last not in _UNITS else [*words, f"({_UNITS[last]})"])
     return title[:1].upper() + title[1:]
 
 
 class Section(BaseModel):
-    """Some settings that belong together; unknown ones are refused."""
+    """A section of the settings; unknown fields are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, field_title_generator=title_of)

@@ -1,4 +1,4 @@
-"""Settings of who is told and what is kept, the sections `[notify]` and `[keep]`."""
+"""Settings of notifications and retention, the sections `[notify]` and `[retention]`."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from infra.section import Section
 
 
 class NotifySettings(Section):
-    """Who is told when a run goes wrong."""
+    """Where to report runs that fail or stall."""
 
     webhook_url: Annotated[
         SecretStr | None,
-        Field(description='Address that is sent {"text": ...}, as Slack and others take it; empty tells nobody.'),
+        Field(description='Webhook to which {"text": ...} is posted, as for Slack; if empty, nothing is sent.'),
     ] = None
     failure_rate: Annotated[
-        float, Field(gt=0, le=1, description="Share of a run's jobs that fail, from which on it is told.")
+        float, Field(gt=0, le=1, description="Fraction of failed jobs in a run at which to notify.")
     ] = 0.2
     failure_jobs: Annotated[
-        int, Field(ge=1, description="Jobs that must have ended before their failures are judged.")
+        int, Field(ge=1, description="Jobs that must have ended before the failure rate counts.")
     ] = 100
     stall_s: Annotated[
-        float, Field(ge=1, le=86_400, description="Seconds without a job that ends, from which on a run is stalled.")
+        float, Field(ge=1, le=86_400, description="Seconds without a finished job after which a run counts as stalled.")
     ] = 1800
 
 
-class KeepSettings(Section):
-    """How long what piles up is kept, by the deployment maintain/daily; what is empty is kept for ever."""
+class RetentionSettings(Section):
+    """What the deployment maintain/daily removes; limits left empty remove nothing."""
 
-    cron: Annotated[Cron, Field(description="When maintain/daily runs, in UTC.")] = "30 4 * * *"
+    cron: Annotated[Cron, Field(description="Schedule of maintain/daily, in UTC.")] = "30 4 * * *"
     frames_days: Annotated[
-        float | None, Field(gt=0, description="Days after which cached frames go; made anew where they are needed.")
+        float | None, Field(gt=0, description="Days to keep cached frames; they are extracted again if needed.")
     ] = None
     frames_bytes: Annotated[
-        int | None, Field(ge=0, description="Most bytes of cached frames; the oldest go first.")
+        int | None, Field(ge=0, description="Maximum bytes of cached frames; the oldest are removed first.")
     ] = None
     orphaned_frames: Annotated[
-        bool, Field(description="Keep cached frames of videos that are gone or have changed.")
+        bool, Field(description="Keep cached frames of videos that were deleted or replaced.")
     ] = False
     results_days: Annotated[
-        float | None, Field(gt=0, description="Days after which labels and failures go, counted from their writing.")
+        float | None, Field(gt=0, description="Days to keep labels and failures, from when they were written.")
     ] = None
     specs: Annotated[
         int | None,
-        Field(ge=1, description="Latest specs of a dataset whose labels and failures stay; those of others go."),
+        Field(ge=1, description="Latest specs per dataset whose labels and failures to keep."),
     ] = None
     plans_days: Annotated[
-        float, Field(gt=0, description="Days after which ended plans go, and open ones that nobody works on.")
+        float, Field(gt=0, description="Days to keep plans that have ended, or that no worker works on.")
     ] = 7
     reports_days: Annotated[
         float | None,
-        Field(gt=0, description="Days after which pages of runs go, on the store and at home; made anew when asked."),
+        Field(gt=0, description="Days to keep reports, on the store and in home; `reelabel report` recreates them."),
     ] = 365
     flow_runs_days: Annotated[
-        float | None, Field(gt=0, description="Days after which ended flow runs leave Prefect's history.")
+        float | None, Field(gt=0, description="Days to keep ended flow runs in Prefect's history.")
     ] = 90

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _BACKOFF_S = 0.25
 _LONGEST_WAIT_S = 30
+# Most bytes read to learn the length of an object whose server does not send it.
+_MAX_UNSIZED_BYTES = 1024**3
 _making_connections = Lock()
 _T = TypeVar("_T")
 
@@ -91,7 +93,7 @@ class Web:
             return self._copy(uri, file, fingerprint=fingerprint, max_bytes=max_bytes).size_bytes
 
     def _measure(self, uri: str) -> ObjectInfo:
-        return self._copy(uri, None, fingerprint=None, max_bytes=self._settings.max_unsized_bytes)
+        return self._copy(uri, None, fingerprint=None, max_bytes=_MAX_UNSIZED_BYTES)
 
     def _copy(self, uri: str, sink: BinaryIO | None, *, fingerprint: str | None, max_bytes: int | None) -> ObjectInfo:
         copy = WebCopy(uri, sink, fingerprint=fingerprint, max_bytes=max_bytes)
@@ -134,7 +136,6 @@ class Web:
                 connections.pools,
                 uri,
                 headers={"Range": f"bytes={first}-{'' if last is None else last}"},
-                max_redirects=self._settings.max_redirects,
                 deadline=deadline,
             ) as answer,
         ):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from infra.web_deadline import Deadline
 
 _CHUNK_BYTES = 1 << 18
+_MAX_REDIRECTS = 5  # each one is checked like the first address
 _WORTH_READING_BYTES = 1 << 12
 _WORTH_WAITING_S = 0.25
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
@@ -86,7 +87,6 @@ def answered(
     uri: str,
     *,
     headers: dict[str, str],
-    max_redirects: int,
     deadline: Deadline,
 ) -> Iterator[Answer]:
     """Ask for an object and yield the answer; what is not read of it is not waited for.
@@ -99,7 +99,7 @@ def answered(
         VideoRefusedError: It may not be read, here or there, or the answer cannot be understood.
     """
     target = uri
-    for _ in range(max_redirects + 1):
+    for _ in range(_MAX_REDIRECTS + 1):
         with _response(pools, target, headers, deadline) as response:
             location = response.get_redirect_location()
             if not location:
@@ -107,7 +107,7 @@ def answered(
                 yield _understand(response, show_uri(uri))
                 return
         target = urljoin(target, location)
-    raise VideoRefusedError(f"{show_uri(uri)} redirects more than {max_redirects} times; see web.max_redirects.")
+    raise VideoRefusedError(f"{show_uri(uri)} redirects more than {_MAX_REDIRECTS} times; check the address.")
 
 
 @contextmanager

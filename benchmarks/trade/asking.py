@@ -77,7 +77,7 @@ class Asking:
     def _ask(self, jobs: list[Job], spec: RunSpec, decoders: ThreadPoolExecutor) -> list[dict[str, Any]]:
         sampling = spec.sampling
         rows = self._show(jobs, spec, [shown(sampling, pass_of(sampling, job)) for job in jobs], decoders)
-        below = sampling.cascade if isinstance(sampling.cascade, float) else 0.0
+        below = sampling.escalate_below if isinstance(sampling.escalate_below, float) else 0.0
         unsure = [place for place, row in enumerate(rows) if row["sampler"] == "keyframes" and row["margin"] < below]
         again = self._show([jobs[place] for place in unsure], spec, [lossless_pass(sampling)] * len(unsure), decoders)
         for place, row in zip(unsure, again, strict=True):

@@ -15,11 +15,11 @@ from tasks.video.verdict import USUAL, Thresholds, judge
 if TYPE_CHECKING:
     from benchmarks.trade.asking import Answers
 
-_NONE = Thresholds(min_keyframes=1, max_gap_s=1e6, min_cover=0.0)
+_NONE = Thresholds(min_keyframes=1, max_gap_s=1e6, min_coverage=0.0)
 _ALONE = (
     *(replace(_NONE, min_keyframes=number) for number in (3, 4, 8, 16)),
     *(replace(_NONE, max_gap_s=gap_s) for gap_s in (1.0, 1.5, 2.0, 2.5, 4.0)),
-    *(replace(_NONE, min_cover=cover) for cover in (0.2, 0.4, 0.6, 0.8)),
+    *(replace(_NONE, min_coverage=cover) for cover in (0.2, 0.4, 0.6, 0.8)),
 )
 
 
@@ -53,7 +53,7 @@ def try_thresholds(manifest: pl.DataFrame, first: Answers, lossless: Answers) ->
     moving = manifest.filter(task=MOTION).select("job_id", "answer")
     rows = moving.join(first.rows, on="job_id").join(lossless.rows, on="job_id", suffix="_again")
     ends = [
-        _try(rows, replace(USUAL, near_s=0.0), f"all by {FAITHFUL}"),  # nothing is near a keyframe
+        _try(rows, replace(USUAL, coverage_radius_s=0.0), f"all by {FAITHFUL}"),  # nothing is near a keyframe
         _try(rows, _NONE, "none: clips of one keyframe alone"),
     ]
     alone = [_try(rows, thresholds, _named(thresholds)) for thresholds in _ALONE]

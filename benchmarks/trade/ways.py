@@ -34,14 +34,14 @@ def specs_of(model: ModelIdentity) -> dict[str, RunSpec]:
 def auto_of(model: ModelIdentity, still_tasks: Sequence[str]) -> RunSpec:
     """Choose by each clip's verdict, at the usual thresholds, but for tasks that any frame answers."""
     sampling = Sampling(
-        sampler="auto", lossless="qwen2_vl", still_tasks=tuple(still_tasks) or None, max_pixels=SIDE_PX**2
+        sampler="auto", dense_sampler="qwen2_vl", still_tasks=tuple(still_tasks) or None, max_pixels=SIDE_PX**2
     )
     return RunSpec(model=model, sampling=sampling)
 
 
 def cascade_of(spec: RunSpec, below: float) -> RunSpec:
     """Ask losslessly, too, where the margin of a spec's answer is below a number."""
-    again = {"lossless": "qwen2_vl", "cascade": min(below, 1.0)}
+    again = {"dense_sampler": "qwen2_vl", "escalate_below": min(below, 1.0)}
     return spec.model_copy(update={"sampling": Sampling(**spec.sampling.model_dump() | again)})
 
 

@@ -93,10 +93,10 @@ def _choices(settings: Settings, sampling: SamplingChoice, asking: dict[str, Any
     """Say how the cascade samples, and how each of the two ways does between which it decides."""
     sampler = sampling.sampler or settings.sampling.sampler
     asked = sampling.model_copy(update={"sampler": sampler if sampler == "auto" else "keyframes"})
-    cascade = asked.model_copy(update={"cascade": "fitted"})
+    cascade = asked.model_copy(update={"escalate_below": "fitted"})
     plain = lossless_pass(_spec(settings, cascade, asking).sampling).model_dump(exclude_none=True)
     known = {name: value for name, value in plain.items() if name in SamplingChoice.model_fields}
-    first = {"cascade": 0.0} | ({} if sampler == "auto" else {"lossless": None})
+    first = {"escalate_below": 0.0} | ({} if sampler == "auto" else {"dense_sampler": None})
     return [cascade, asked.model_copy(update=first), SamplingChoice(**known)]
 
 
@@ -145,7 +145,7 @@ def _print(fit: RouteFit, *, title: str) -> None:
     spared = 1 - fit.held_out.frames_decoded / max(1, fit.lossless.frames_decoded)
     first, second = fit.half_below
     say(f"Margin {fit.below:.4g}; fitted on each half alone: {first:.4g} and {second:.4g}.")
-    say(f"It decodes {spared:.0%} fewer frames than lossless sampling. Use it: --cascade fitted")
+    say(f"It decodes {spared:.0%} fewer frames than dense sampling. Use it: --escalate-below fitted")
     if fit.held_out.accuracy < fit.target:
         say(f"On jobs it has not seen, it stays below the target of {fit.target:.4f}: fit it on more of them.")
 

@@ -78,7 +78,7 @@ def print_checks(settings: Settings) -> int:
 
 def _engine_settings(settings: Settings) -> Iterator[Check]:
     """Look at what an engine would be set to; nothing where none can be loaded, as a check before said, or needs be."""
-    if settings.model.engine == "openai":
+    if settings.model.backend == "openai":
         return
     with suppress(ReelabelError):
         card = read_model_card(settings.model.name, revision=settings.model.revision)

@@ -58,7 +58,7 @@ class PrepareVideo:
 
         Args:
             sampling: `{"fps": 3}`, `{"num_frames": 8}`, or options of `tasks.domain.Sampling` with their
-                `sampler`, but for those that go by jobs and answers (`cascade`, `motion_tasks`, `still_tasks`);
+                `sampler`, but for those that go by jobs and answers (`escalate_below`, `motion_tasks`, `still_tasks`);
                 None is 3 frames a second.
             cache_dir: Folder that keeps videos copied to disk; None keeps none.
             cache_mode: Where a remote video stands while it is decoded: `disk`, `memory`, or by `auto`

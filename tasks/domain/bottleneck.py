@@ -49,7 +49,7 @@ def name_bottleneck(cost: RunCost, *, processes: int, cores: int, own_cores: flo
     if part in _INPUT and own_cores >= _WHOLE_CORE:
         advice = (
             "the run's own process, which dispatches the videos, is saturated: "
-            "extract in several flows (run.place, run.extract_flows)"
+            "extract in several flows (run.executor, run.extract_flows)"
         )
     return f"The engine waited {waited:.0%} of the time, {share:.0%} for {what}: {advice}."
 

@@ -39,23 +39,25 @@ def of_videos_alone(sampling: Sampling) -> Sampling:
     Raises:
         ValueError: The sampling depends on the tasks or answers of jobs.
     """
-    by_jobs = [name for name in ("cascade", "motion_tasks", "still_tasks") if getattr(sampling, name) is not None]
+    by_jobs = [
+        name for name in ("escalate_below", "motion_tasks", "still_tasks") if getattr(sampling, name) is not None
+    ]
     if by_jobs:
         names = " and ".join(by_jobs)
-        raise ValueError(f"{names} requires jobs and answers, which there are none of here; leave it out")
+        raise ValueError(f"{names} cannot be used without jobs and answers; leave it out")
     return sampling
 
 
 def first_pass(sampling: Sampling) -> Sampling:
     """Return the sampling of the first pass; `auto` stays, since it depends on the video."""
     if sampling.sampler == "auto":
-        return sampling.model_copy(update={"cascade": None, "motion_tasks": None, "still_tasks": None})
+        return sampling.model_copy(update={"escalate_below": None, "motion_tasks": None, "still_tasks": None})
     return taken(sampling, sampling.sampler)
 
 
 def lossless_pass(sampling: Sampling) -> Sampling:
     """Return the sampling of the dense pass, for when keyframes are not enough."""
-    return taken(sampling, sampling.lossless or USUAL_LOSSLESS)
+    return taken(sampling, sampling.dense_sampler or USUAL_LOSSLESS)
 
 
 def routed(sampling: Sampling, *, is_good: bool) -> Sampling:
@@ -65,5 +67,5 @@ def routed(sampling: Sampling, *, is_good: bool) -> Sampling:
 
 def taken(sampling: Sampling, sampler: SamplerName) -> Sampling:
     """Return a sampling with one sampler only, and only the options that it takes."""
-    excluded = SAMPLER_OPTIONS - OPTIONS_OF[sampler] | {"cascade"}
+    excluded = SAMPLER_OPTIONS - OPTIONS_OF[sampler] | {"escalate_below"}
     return Sampling(**sampling.model_dump(exclude=set(excluded)) | {"sampler": sampler})

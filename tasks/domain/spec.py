@@ -27,10 +27,10 @@ SamplerName = Literal["keyframes", "auto", LosslessName]
 USUAL_LOSSLESS: LosslessName = "uniform"
 FITTED: Literal["fitted"] = "fitted"
 
-_COVERAGE_OPTIONS = frozenset({"min_keyframes", "max_gap_s", "near_s", "min_cover"})
+_COVERAGE_OPTIONS = frozenset({"min_keyframes", "max_gap_s", "coverage_radius_s", "min_coverage"})
 OPTIONS_OF: dict[SamplerName, frozenset[str]] = {
-    "keyframes": frozenset({"cascade"}),
-    "auto": frozenset({"cascade", "lossless", "motion_tasks", "still_tasks"}) | _COVERAGE_OPTIONS,
+    "keyframes": frozenset({"escalate_below"}),
+    "auto": frozenset({"escalate_below", "dense_sampler", "motion_tasks", "still_tasks"}) | _COVERAGE_OPTIONS,
     "uniform": frozenset({"fps"}),
     "dynamic": frozenset({"fps", "max_duration_s"}),
     "qwen2_vl": frozenset({"fps", "min_frames", "max_frames"}),
@@ -72,8 +72,8 @@ class Sampling(BaseModel):
         Field(
             ge=1,
             le=512,
-            description="Frames per video; the maximum for uniform, molmo2 and openpangu; ignored by dynamic, fps, "
-            "glm46v and the Qwen samplers.",
+            description="Frames per video; the maximum for uniform, molmo2 and openpangu; "
+            "ignored by dynamic, fps, glm46v and Qwen's samplers.",
         ),
     ] = 16
     max_pixels: Annotated[
@@ -86,7 +86,12 @@ class Sampling(BaseModel):
     ] = 28
     fps: Annotated[
         float | None,
-        Field(gt=0, le=240, exclude_if=_is_unset, description="Frames per second; default 2, for uniform no limit."),
+        Field(
+            gt=0,
+            le=240,
+            exclude_if=_is_unset,
+            description="Frames per second; defaults to 2, and for uniform to no limit.",
+        ),
     ] = None
     max_duration_s: Annotated[
         float | None,
@@ -94,22 +99,25 @@ class Sampling(BaseModel):
             gt=0,
             le=86_400,
             exclude_if=_is_unset,
-            description="Duration in seconds up to which dynamic samples by fps; default 300.",
+            description="Longest video, in seconds, that dynamic samples at fps; defaults to 300.",
         ),
     ] = None
     min_frames: Annotated[
         int | None,
-        Field(ge=1, le=768, exclude_if=_is_unset, description="Minimum frames of the Qwen samplers; default 4."),
+        Field(ge=1, le=768, exclude_if=_is_unset, description="Minimum frames for Qwen's samplers; defaults to 4."),
     ] = None
     max_frames: Annotated[
         int | None,
         Field(
-            ge=2, le=768, exclude_if=_is_unset, description="Maximum frames of fps and the Qwen samplers; default 768."
+            ge=2,
+            le=768,
+            exclude_if=_is_unset,
+            description="Maximum frames for fps and Qwen's samplers; defaults to 768.",
         ),
     ] = None
     frame_sample_mode: Annotated[
         Literal["uniform_last_frame", "fps"] | None,
-        Field(exclude_if=_is_unset, description="How molmo2 samples; default uniform_last_frame."),
+        Field(exclude_if=_is_unset, description="How molmo2 samples; defaults to uniform_last_frame."),
     ] = None
     drop_similar: Annotated[
         float | None,
@@ -117,7 +125,7 @@ class Sampling(BaseModel):
             gt=0,
             lt=1,
             exclude_if=_is_unset,
-            description="Drop a frame whose similarity to the last one kept exceeds this, such as 0.95; default off.",
+            description="Drop frames more similar than this to the last frame kept, such as 0.95; off by default.",
         ),
     ] = None
     jpeg_quality: Annotated[
@@ -126,17 +134,22 @@ class Sampling(BaseModel):
             ge=1,
             le=100,
             exclude_if=_is_unset,
-            description="Store frames as JPEG of this quality, such as 90, and show the model the result; lossy; "
-            "by default frames are stored losslessly.",
+            description="Store frames, and show them to the model, as JPEG of this quality, such as 90 (lossy); "
+            "by default every pixel is kept.",
         ),
     ] = None
-    lossless: Annotated[
+    dense_sampler: Annotated[
         LosslessName | None,
-        Field(exclude_if=_is_unset, description="Dense sampler, used when keyframes are not enough; default uniform."),
+        Field(exclude_if=_is_unset, description="Sampler to use where keyframes are not enough; defaults to uniform."),
     ] = None
     min_keyframes: Annotated[
         int | None,
-        Field(ge=1, le=512, exclude_if=_is_unset, description="Minimum number of keyframes that is enough; default 4."),
+        Field(
+            ge=1,
+            le=512,
+            exclude_if=_is_unset,
+            description="Minimum keyframes for a video to be answered from them; defaults to 4.",
+        ),
     ] = None
     max_gap_s: Annotated[
         float | None,
@@ -144,47 +157,44 @@ class Sampling(BaseModel):
             gt=0,
             le=86_400,
             exclude_if=_is_unset,
-            description="Longest time without a keyframe that is acceptable, in seconds; default 2.5.",
+            description="Longest time without a keyframe, in seconds; defaults to 2.5.",
         ),
     ] = None
-    near_s: Annotated[
+    coverage_radius_s: Annotated[
         float | None,
         Field(
             gt=0,
             le=86_400,
             exclude_if=_is_unset,
-            description="Seconds around a keyframe that count as covered by it; default 0.5.",
+            description="Seconds before and after a keyframe that it covers; defaults to 0.5.",
         ),
     ] = None
-    min_cover: Annotated[
+    min_coverage: Annotated[
         float | None,
         Field(
             ge=0,
             le=1,
             exclude_if=_is_unset,
-            description="Minimum fraction of a video that keyframes must cover; default 0.4.",
+            description="Smallest fraction of a video that keyframes must cover; defaults to 0.4.",
         ),
     ] = None
     motion_tasks: Annotated[
         tuple[str, ...] | None,
-        Field(
-            exclude_if=_is_unset,
-            description="Tasks or subtasks that need motion: their jobs always get the dense sampler.",
-        ),
+        Field(exclude_if=_is_unset, description="Tasks or subtasks whose jobs always use the dense sampler."),
     ] = None
     still_tasks: Annotated[
         tuple[str, ...] | None,
         Field(
             exclude_if=_is_unset,
-            description="Tasks or subtasks that any frame answers: their jobs always get keyframes, however few.",
+            description="Tasks or subtasks whose jobs always use keyframes, however few.",
         ),
     ] = None
-    cascade: Annotated[
+    escalate_below: Annotated[
         float | Literal["fitted"] | None,
         Field(
             exclude_if=_is_unset,
             description="Ask again with the dense sampler if the margin of the first answer is below this, 0 to 1; "
-            "fitted uses the margin found by `reelabel route fit`; 0 asks no job again.",
+            "fitted uses the margin found by `reelabel route fit`, 0 turns this off.",
         ),
     ] = None
 
@@ -194,22 +204,23 @@ class Sampling(BaseModel):
         unsupported = sorted((SAMPLER_OPTIONS - self._options) & self.model_dump().keys())
         if unsupported:
             supporting = [name for name, options in OPTIONS_OF.items() if options.issuperset(unsupported)]
-            hint = f", or use the sampler {' or '.join(supporting)}" if supporting else ""
-            options = " and ".join(unsupported)
-            raise ValueError(f"the sampler {self.sampler} does not support {options}; leave it out{hint}")
+            hint = f", or choose the sampler {' or '.join(supporting)}" if supporting else ""
+            raise ValueError(f"the sampler {self.sampler} takes no {' and no '.join(unsupported)}; leave it out{hint}")
         if self.min_frames and self.max_frames and self.min_frames > self.max_frames:
             raise ValueError(f"min_frames ({self.min_frames}) exceeds max_frames ({self.max_frames})")
         if both := sorted({*(self.motion_tasks or ())} & {*(self.still_tasks or ())}):
             raise ValueError(f"{' and '.join(both)} cannot be in both motion_tasks and still_tasks; remove it from one")
-        if isinstance(self.cascade, float) and not 0 <= self.cascade <= 1:
-            raise ValueError(f"cascade must be a margin from 0 to 1, or {FITTED}; got {self.cascade:g}")
+        if isinstance(self.escalate_below, float) and not 0 <= self.escalate_below <= 1:
+            raise ValueError(
+                f"escalate_below {self.escalate_below:g} is not a margin; use a number from 0 to 1, or {FITTED}"
+            )
         return self
 
     @property
     def _options(self) -> frozenset[str]:
         options = OPTIONS_OF[self.sampler]
-        if self.sampler == "auto" or (self.cascade is not None and "cascade" in options):
-            return options | {"lossless"} | OPTIONS_OF[self.lossless or USUAL_LOSSLESS]
+        if self.sampler == "auto" or (self.escalate_below is not None and "escalate_below" in options):
+            return options | {"dense_sampler"} | OPTIONS_OF[self.dense_sampler or USUAL_LOSSLESS]
         return options
 
 

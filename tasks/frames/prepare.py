@@ -270,7 +270,7 @@ def look_at_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ..
     except ObjectMissingError:
         raise VideoMissingError(f"There is no video at {show_uri(uri)}; check the path or URI.") from None
     except ObjectTooLargeError as error:
-        raise VideoTooLargeError(f"{error.message} See web.max_unsized_bytes.") from None
+        raise VideoTooLargeError(f"{error.message} Its server sends no length, so it was read to measure it.") from None
     except (ConfigurationError, ValueError) as error:
         # One row's fault: the store of frame files was tried before the run began.
         raise VideoRefusedError(f"{show_uri(uri)} cannot be read: {error}") from None

@@ -54,7 +54,7 @@ def check_tuning(config: EngineConfig) -> Iterator[Check]:
 
 def check_engine(settings: Settings) -> Iterator[Check]:
     """Check the engine and its model, or the server that replaces them; importing vLLM takes some seconds."""
-    if settings.model.engine == "openai":
+    if settings.model.backend == "openai":
         yield check_server(settings)
         return
     try:

@@ -157,9 +157,7 @@ def _explained(where: str) -> Iterator[None]:
     try:
         yield
     except psycopg.errors.QueryCanceled:
-        raise ConfigurationError(
-            "Choosing the jobs took too long; simplify --where, or raise database.where_timeout_s."
-        ) from None
+        raise ConfigurationError("Selecting jobs by --where timed out; simplify the condition.") from None
     except psycopg.OperationalError as error:
         raise DatabaseUnavailableError(f"Postgres failed: {' '.join(str(error).split())} Try again.") from error
     except psycopg.Error as error:

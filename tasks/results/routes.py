@@ -37,7 +37,7 @@ def ask_again_below(engine: Engine, spec: RunSpec) -> float | None:
         ConfigurationError: It is to be a fitted one, and was never fitted.
         DatabaseUnavailableError: Postgres did not answer.
     """
-    cascade = spec.sampling.cascade
+    cascade = spec.sampling.escalate_below
     if cascade != FITTED:
         return cascade
     with database_errors(), engine.connect() as connection:
@@ -46,7 +46,7 @@ def ask_again_below(engine: Engine, spec: RunSpec) -> float | None:
     if below is None:
         raise ConfigurationError(
             "No margin was fitted for this way of asking; fit one by `reelabel route fit MANIFEST` with the same "
-            "options, or name it, such as --cascade 0.5."
+            "options, or name it, such as --escalate-below 0.5."
         )
     return below
 

@@ -40,14 +40,14 @@ class Thresholds:
     Attributes:
         min_keyframes: Fewest of them.
         max_gap_s: Longest time without one.
-        near_s: Seconds within which a keyframe stands for what is shown.
-        min_cover: Least share of the video for which one does, 0 to 1.
+        coverage_radius_s: Seconds within which a keyframe stands for what is shown.
+        min_coverage: Least share of the video for which one does, 0 to 1.
     """
 
     min_keyframes: int = 4
     max_gap_s: float = 2.5
-    near_s: float = 0.5
-    min_cover: float = 0.4
+    coverage_radius_s: float = 0.5
+    min_coverage: float = 0.4
 
     @classmethod
     def of(cls, options: object) -> Self:
@@ -66,7 +66,7 @@ class Verdict:
     Attributes:
         keyframes: How many there are.
         longest_gap_s: Longest time without one, up to the video's end; None where unknown.
-        cover: Share of the video within `near_s` of one, 0 to 1; None where unknown.
+        cover: Share of the video within `coverage_radius_s` of one, 0 to 1; None where unknown.
         reasons: Why they may not be enough; none where they are.
     """
 
@@ -109,16 +109,16 @@ def judge(
     keyframes = len(times_s)
     gaps_s = np.diff(times_s, prepend=0.0, append=max(length_s, times_s[-1]))
     # Between two keyframes, both stand for what is near them; before the first and after the last, one alone does.
-    near_s = np.minimum(gaps_s, 2 * thresholds.near_s)
-    near_s[[0, -1]] = np.minimum(gaps_s[[0, -1]], thresholds.near_s)
-    gap_s, cover = float(gaps_s.max()), float(near_s.sum() / gaps_s.sum())
+    covered_s = np.minimum(gaps_s, 2 * thresholds.coverage_radius_s)
+    covered_s[[0, -1]] = np.minimum(gaps_s[[0, -1]], thresholds.coverage_radius_s)
+    gap_s, cover = float(gaps_s.max()), float(covered_s.sum() / gaps_s.sum())
     reasons = []
     if cover < 1.0:
         found = {
             Reason.ONE_KEYFRAME: keyframes == 1,
             Reason.FEW_KEYFRAMES: 1 < keyframes < thresholds.min_keyframes,
             Reason.LONG_GAP: gap_s > thresholds.max_gap_s,
-            Reason.THIN_COVER: cover < thresholds.min_cover,
+            Reason.THIN_COVER: cover < thresholds.min_coverage,
         }
         reasons = [reason for reason, holds in found.items() if holds]
     return Verdict(keyframes=keyframes, longest_gap_s=gap_s, cover=cover, reasons=tuple(reasons))

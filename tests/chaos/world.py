@@ -84,7 +84,7 @@ class World:
         gated["shard"] = started.shard.model_copy(update={"target_jobs": _SHARD_JOBS})
         gated["model"] = started.model.model_copy(update={"dtype": "float32"})
         if model_url:
-            gated["model"] = gated["model"].model_copy(update={"engine": "openai"})
+            gated["model"] = gated["model"].model_copy(update={"backend": "openai"})
             gated["server"] = started.server.model_copy(update={"url": model_url, "api_key": SecretStr(KEY)})
         return started.model_copy(update=gated)
 

@@ -53,7 +53,7 @@ def test_a_run_with_idle_cores_is_told_to_decode_on_them():
 def test_a_run_whose_own_process_is_busy_is_not_told_of_more_cores(part):
     got = name_bottleneck(cost({"answer": 40, part: 60}), processes=8, cores=16, own_cores=1.02)
 
-    assert "have several extract (run.place, run.extract_flows)." in got
+    assert "have several extract (run.executor, run.extract_flows)." in got
     assert "extract.processes" not in got
 
 

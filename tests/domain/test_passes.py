@@ -20,13 +20,13 @@ def job(name, uri="a.mp4", **tags):
 def test_each_pass_of_a_choice_is_the_sampler_alone():
     auto = Sampling(
         sampler="auto",
-        lossless="fps",
+        dense_sampler="fps",
         fps=3,
         num_frames=8,
         max_gap_s=4,
         motion_tasks=("a",),
         still_tasks=("b",),
-        cascade=0.5,
+        escalate_below=0.5,
     )
 
     by_fps = Sampling(sampler="fps", fps=3, num_frames=8).model_dump()
@@ -40,19 +40,19 @@ def test_each_pass_of_a_choice_is_the_sampler_alone():
 
 
 def test_a_cascade_shows_keyframes_first_and_sixteen_uniform_frames_then():
-    cascade = Sampling(cascade=0.5)
+    cascade = Sampling(escalate_below=0.5)
 
     assert first_pass(cascade).model_dump() == Sampling().model_dump()
     assert lossless_pass(cascade).model_dump() == Sampling(sampler="uniform").model_dump()
 
 
 def test_both_passes_drop_similar_frames():
-    cascade = Sampling(cascade=0.5, drop_similar=0.9)
+    cascade = Sampling(escalate_below=0.5, drop_similar=0.9)
 
     assert first_pass(cascade).drop_similar == lossless_pass(cascade).drop_similar == 0.9
 
 
-@pytest.mark.parametrize("options", [{"cascade": 0.5}, {"sampler": "auto", "still_tasks": ("colour",)}])
+@pytest.mark.parametrize("options", [{"escalate_below": 0.5}, {"sampler": "auto", "still_tasks": ("colour",)}])
 def test_what_goes_by_jobs_is_refused_where_there_are_none(options):
     with pytest.raises(ValueError, match=f"{[*options][-1]} cannot be used here, where videos come without jobs"):
         of_videos_alone(Sampling(**options))
@@ -61,13 +61,13 @@ def test_what_goes_by_jobs_is_refused_where_there_are_none(options):
 def test_what_decides_between_samplers_changes_the_identity_of_a_spec():
     ways = [
         {},
-        {"cascade": 0.5},
-        {"cascade": "fitted"},
+        {"escalate_below": 0.5},
+        {"escalate_below": "fitted"},
         {"sampler": "auto"},
         {"sampler": "auto", "max_gap_s": 4},
         {"sampler": "auto", "motion_tasks": ("direction",)},
         {"sampler": "auto", "still_tasks": ("direction",)},
-        {"sampler": "auto", "lossless": "fps"},
+        {"sampler": "auto", "dense_sampler": "fps"},
     ]
 
     assert len({spec_id(**way) for way in ways}) == len(ways)
@@ -77,16 +77,16 @@ def test_what_decides_between_samplers_changes_the_identity_of_a_spec():
     ("options", "message"),
     [
         ({"max_gap_s": 4}, "the sampler keyframes takes no max_gap_s; leave it out, or choose the sampler auto"),
-        ({"lossless": "fps"}, "the sampler keyframes takes no lossless"),
-        ({"sampler": "uniform", "cascade": 0.5}, "the sampler uniform takes no cascade"),
-        ({"sampler": "auto", "lossless": "glm46v", "fps": 2}, "the sampler auto takes no fps"),
-        ({"cascade": 1.5}, "cascade 1.5 is no margin; give one from 0 to 1, or fitted"),
+        ({"dense_sampler": "fps"}, "the sampler keyframes takes no dense_sampler"),
+        ({"sampler": "uniform", "escalate_below": 0.5}, "the sampler uniform takes no escalate_below"),
+        ({"sampler": "auto", "dense_sampler": "glm46v", "fps": 2}, "the sampler auto takes no fps"),
+        ({"escalate_below": 1.5}, "escalate_below 1.5 is not a margin; use a number from 0 to 1, or fitted"),
         ({"still_tasks": ("a",)}, "the sampler keyframes takes no still_tasks"),
         (
             {"sampler": "auto", "motion_tasks": ("a", "b"), "still_tasks": ("b",)},
             "b cannot be in motion_tasks and in still_tasks; leave one out",
         ),
-        ({"sampler": "auto", "lossless": "keyframes"}, "Input should be 'uniform'"),
+        ({"sampler": "auto", "dense_sampler": "keyframes"}, "Input should be 'uniform'"),
     ],
 )
 def test_what_has_no_effect_is_refused(options, message):

@@ -10,7 +10,7 @@ from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.recovery import RecoveringEngine
 from tasks.model.server.asker import ServerAsker
 
-SERVER = {"model": {"engine": "openai", "name": str(TINY_MODEL)}, "server": {"url": "http://127.0.0.1:9/v1"}}
+SERVER = {"model": {"backend": "openai", "name": str(TINY_MODEL)}, "server": {"url": "http://127.0.0.1:9/v1"}}
 
 
 @pytest.mark.parametrize(

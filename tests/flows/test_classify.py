@@ -191,7 +191,7 @@ def test_a_server_gives_the_labels_of_an_engine_of_our_own(
 ):
     few = pl.read_parquet(ObjectStore(prefect_services.store).read(manifest)).head(9)
     few.write_parquet(tmp_path / "few.parquet")
-    server = {"MODEL_ENGINE": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": vllm_server, "SERVER_API_KEY": KEY}
+    server = {"MODEL_BACKEND": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": vllm_server, "SERVER_API_KEY": KEY}
     served = environment | {f"REELABEL_{name}": str(value) for name, value in server.items()}
 
     run = reelabel(served, "classify", str(tmp_path / "few.parquet"), "--dataset", "served")

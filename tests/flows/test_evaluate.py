@@ -20,7 +20,7 @@ from tests.vllm_server import KEY
 @pytest.fixture(scope="module")
 def environment(prefect_services, vllm_server):
     """One server answers all ways, so that no engine is started."""
-    server = {"MODEL_ENGINE": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": vllm_server, "SERVER_API_KEY": KEY}
+    server = {"MODEL_BACKEND": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": vllm_server, "SERVER_API_KEY": KEY}
     named = {f"REELABEL_{name}": str(value) for name, value in server.items()}
     return os.environ | export(prefect_services) | named | {"COLUMNS": "220", "REELABEL_MODEL_DTYPE": "float32"}
 

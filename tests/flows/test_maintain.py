@@ -10,7 +10,7 @@ from flows.deploy import deploy_flows
 from flows.maintain import keep_in_bounds
 from flows.names import TAG
 from infra.embedded import export
-from infra.upkeep_settings import KeepSettings
+from infra.upkeep_settings import RetentionSettings
 from tests.flows.test_classify import reelabel
 
 
@@ -25,8 +25,8 @@ def test_it_says_what_would_go_and_takes_it(client, prefect_services):
         client.create_flow_run(classify, parameters={"manifest": "x"}, tags=tags, state=Completed())
         for tags in ([TAG], ["other"])
     )
-    everything = KeepSettings(frames_days=1e-9, results_days=1e-9, specs=1, flow_runs_days=1e-9, plans_days=1e-9)
-    settings = prefect_services.model_copy(update={"keep": everything})
+    everything = RetentionSettings(frames_days=1e-9, results_days=1e-9, specs=1, flow_runs_days=1e-9, plans_days=1e-9)
+    settings = prefect_services.model_copy(update={"retention": everything})
 
     would = list(keep_in_bounds(settings, dry_run=True))
     assert client.read_flow_run(ours.id)

@@ -81,7 +81,7 @@ def test_wording_of_a_run_wins_over_the_settings_and_is_part_of_the_spec(card):
 
 def test_what_a_server_changes_of_the_answers_is_part_of_the_spec(card):
     def served(frames, card):
-        return make_spec(card, Settings(model={"engine": "openai"}, server={"frames": frames}))
+        return make_spec(card, Settings(model={"backend": "openai"}, server={"frames": frames}))
 
     ours = make_spec(card, Settings())
     only_named = replace(card, identity=ModelIdentity(name="reelabel-tiny", served_at="http://gpu-1/v1"))
@@ -92,19 +92,23 @@ def test_what_a_server_changes_of_the_answers_is_part_of_the_spec(card):
 
 
 def test_what_a_choice_between_samplers_goes_by_is_set_once_and_idle_where_none_is_made(card):
-    settings = Settings(sampling={"max_gap_s": 4, "lossless": "fps", "motion_tasks": ["order"], "cascade": 0.5})
+    settings = Settings(
+        sampling={"max_gap_s": 4, "dense_sampler": "fps", "motion_tasks": ["order"], "escalate_below": 0.5}
+    )
 
     auto = make_spec(card, settings, choice=SamplingChoice(sampler="auto")).sampling
     cascade = make_spec(card, settings).sampling
     plain = [
         make_spec(card, settings, choice=choice).sampling
-        for choice in (SamplingChoice(cascade=0), SamplingChoice(sampler="uniform"))
+        for choice in (SamplingChoice(escalate_below=0), SamplingChoice(sampler="uniform"))
     ]
 
-    assert (auto.max_gap_s, auto.lossless, auto.motion_tasks, auto.cascade) == (4, "fps", ("order",), 0.5)
-    assert cascade == make_spec(card, Settings()).sampling.model_copy(update={"cascade": 0.5, "lossless": "fps"})
+    assert (auto.max_gap_s, auto.dense_sampler, auto.motion_tasks, auto.escalate_below) == (4, "fps", ("order",), 0.5)
+    assert cascade == make_spec(card, Settings()).sampling.model_copy(
+        update={"escalate_below": 0.5, "dense_sampler": "fps"}
+    )
     assert plain[0] == make_spec(card, Settings()).sampling
-    assert (plain[1].sampler, plain[1].cascade, plain[1].lossless) == ("uniform", None, None)
+    assert (plain[1].sampler, plain[1].escalate_below, plain[1].dense_sampler) == ("uniform", None, None)
 
 
 def test_tasks_are_named_by_commas():

@@ -37,7 +37,7 @@ CREATE TRIGGER lose_once AFTER UPDATE ON reelabel.plan FOR EACH STATEMENT EXECUT
 @pytest.fixture
 def settings(services, database, store_settings):
     model = services.model.model_copy(update={"name": str(TINY_MODEL)})
-    run = services.run.model_copy(update={"place": "workers", "extract_flows": 0, "infer_flows": 0})
+    run = services.run.model_copy(update={"executor": "remote", "extract_flows": 0, "infer_flows": 0})
     parts = {"database": database, "store": store_settings, "model": model, "run": run}
     return services.model_copy(update=parts)
 

@@ -45,7 +45,7 @@ def manifests(tmp_path_factory, prefect_services):
 
 @pytest.fixture(scope="module")
 def reelabel(prefect_services, vllm_server):
-    settings = {"MODEL_ENGINE": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": vllm_server, "SERVER_API_KEY": KEY}
+    settings = {"MODEL_BACKEND": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": vllm_server, "SERVER_API_KEY": KEY}
     named = {f"REELABEL_{name}": str(value) for name, value in settings.items()}
     environment = os.environ | export(prefect_services) | named | {"COLUMNS": "200"}
 
@@ -89,7 +89,7 @@ def test_a_run_warns_of_clips_whose_answers_may_be_guesses(plain_run, read, pref
 
 @pytest.mark.usefixtures("plain_run")
 def test_a_margin_must_be_fitted_before_a_run_goes_by_it(reelabel, manifests, read):
-    refused = reelabel("classify", manifests["few"], "--cascade", "fitted")
+    refused = reelabel("classify", manifests["few"], "--escalate-below", "fitted")
 
     assert refused.returncode == 2
     assert "No margin was fitted for this way of asking" in refused.stderr
@@ -115,7 +115,7 @@ def test_a_margin_is_fitted_on_answers_that_are_asked_for_where_they_are_missing
 @pytest.mark.usefixtures("plain_run")
 def test_jobs_go_their_ways_by_tag_by_video_and_by_margin(reelabel, manifests, read):
     tags = ["--motion-tasks", "direction", "--still-tasks", "colour"]
-    options = ["--sampler", "auto", *tags, "--cascade", "1", "--lossless", "num_frames"]
+    options = ["--sampler", "auto", *tags, "--escalate-below", "1", "--dense-sampler", "num_frames"]
 
     run = reelabel("classify", manifests["few"], *options)
 

@@ -81,8 +81,8 @@ def test_a_schedule_fires_and_a_night_without_a_manifest_ends_well(client, deplo
     ("nightly", "said"),
     [
         ({"cron": "61 2 * * *"}, "nightly.cron is wrong"),
-        ({"cron": "2 * *"}, "--cron: '2 * *' is no schedule"),
-        ({"timezone": "Mars"}, "--timezone: there is no time zone 'Mars'"),
+        ({"cron": "2 * *"}, "--cron: '2 * *' is not a cron schedule"),
+        ({"timezone": "Mars"}, "--timezone: 'Mars' is not a time zone"),
         ({"when_running": "wait"}, "--when-running: Input should be 'queue' or 'skip'"),
         ({"manifest": "s3://b/{date}.parquet"}, "{date} in s3://b/{date}.parquet is no date"),
     ],

@@ -44,8 +44,8 @@ def environment(prefect_services, vllm_server):
         "SHARD_TARGET_JOBS": 50,
         "SHARD_LEASE_S": 3,
         "EXTRACT_LOOKAHEAD_SHARDS": 1,
-        "MODEL_SHARDS_AT_ONCE": 1,
-        "MODEL_ENGINE": "openai",
+        "MODEL_MAX_CONCURRENT_SHARDS": 1,
+        "MODEL_BACKEND": "openai",
         "MODEL_NAME": TINY_MODEL,
         "SERVER_URL": vllm_server,
         "SERVER_API_KEY": KEY,
@@ -136,7 +136,7 @@ def test_a_run_killed_and_started_again_asks_only_what_had_not_ended(start, engi
 
 
 def test_a_ray_cluster_extracts_what_a_process_elsewhere_answers(start, engine, manifest, prefect_services):
-    elsewhere = {"RUN_PLACE": "workers", "RUN_EXTRACT_FLOWS": 0, "RUN_INFER_FLOWS": 0}
+    elsewhere = {"RUN_EXECUTOR": "remote", "RUN_EXTRACT_FLOWS": 0, "RUN_INFER_FLOWS": 0}
     run = start("classify", manifest, "--dataset", "staged", **elsewhere)
     while not count(engine, "staged", PLAN) and run.poll() is None:
         time.sleep(0.1)
@@ -166,7 +166,7 @@ def test_a_run_starts_the_flows_of_both_pools_and_workers_elsewhere_do_them(star
         home.mkdir()
         start("worker", "start", "--pool", pool, "--type", "process", module="prefect", cwd=home, HOME=home)
 
-    run = start("classify", manifest, "--dataset", "pools", RUN_PLACE="workers", RUN_EXTRACT_FLOWS=2)
+    run = start("classify", manifest, "--dataset", "pools", RUN_EXECUTOR="remote", RUN_EXTRACT_FLOWS=2)
     printed = run.communicate(timeout=TIMEOUT_S)[0]
 
     assert run.returncode == 0, printed
@@ -184,7 +184,7 @@ def test_a_run_starts_the_flows_of_both_pools_and_workers_elsewhere_do_them(star
     assert "jobs per second" in printed
 
     chosen = ("--ids", "clip-0000-colour,clip-0001-shape", "--force", "--manifest", manifest, "--dataset", "pools")
-    again = start("backfill", *chosen, RUN_PLACE="workers")
+    again = start("backfill", *chosen, RUN_EXECUTOR="remote")
     printed = again.communicate(timeout=TIMEOUT_S)[0]
 
     assert again.returncode == 0, printed

@@ -135,6 +135,6 @@ def test_as_many_runs_work_here_at_once_as_are_set_and_any_number_elsewhere_or_i
         return found and found.limit
 
     assert limit() == 1
-    assert limit(place="workers") is None
-    assert limit(at_once=3) == 3
+    assert limit(executor="remote") is None
+    assert limit(max_concurrent_runs=3) == 3
     assert limit(pool=pods) is None

@@ -6,6 +6,7 @@ from tempfile import gettempdir
 
 import pytest
 
+from infra import web
 from infra.errors import (
     DiskUnavailableError,
     TransientError,
@@ -58,7 +59,7 @@ def test_the_second_time_nothing_is_extracted(preparer, make_clip):
 
 def test_a_verdict_goes_by_the_thresholds_and_not_by_the_cache(preparer, make_clip):
     uri = str(make_clip())
-    strict = replace(preparer, thresholds=Thresholds(min_keyframes=5, near_s=0.2))
+    strict = replace(preparer, thresholds=Thresholds(min_keyframes=5, coverage_radius_s=0.2))
 
     good, bad = preparer.prepare(uri), strict.prepare(uri)
 
@@ -228,11 +229,12 @@ def test_a_disk_without_room_for_a_copy_is_no_fault_of_the_video_and_may_have_ro
     assert isinstance(caught.value, TransientError)
 
 
-def test_a_video_that_grows_past_the_limit_while_it_is_read_is_too_large(preparer, server):
+def test_a_video_that_grows_past_the_limit_while_it_is_read_is_too_large(preparer, server, monkeypatch):
+    monkeypatch.setattr(web, "_MAX_UNSIZED_BYTES", 40_000)
     uri = server.add("/clip.mp4", body=bytes(50_000), sized=False, ranges=False)
 
-    with pytest.raises(VideoTooLargeError, match=r"web\.max_unsized_bytes"):
-        from_the_web(preparer, allow_private=True, max_unsized_bytes=40_000).prepare(uri)
+    with pytest.raises(VideoTooLargeError, match="no length"):
+        from_the_web(preparer, allow_private=True).prepare(uri)
 
 
 def test_local_videos_lie_within_the_allowed_folders_wherever_links_lead(preparer, make_clip, tmp_path):
@@ -266,7 +268,9 @@ def test_keys_depend_on_what_decides_on_pixels():
 
 
 class TestAuto:
-    AUTO = Sampling(sampler="auto", num_frames=4, motion_tasks=("direction",), still_tasks=("colour",), cascade=0.5)
+    AUTO = Sampling(
+        sampler="auto", num_frames=4, motion_tasks=("direction",), still_tasks=("colour",), escalate_below=0.5
+    )
 
     @pytest.mark.parametrize(("gop", "sampler"), [(12, "keyframes"), (48, "uniform")])
     def test_its_frame_file_is_that_of_the_sampler_it_takes(self, preparer, make_clip, gop, sampler):

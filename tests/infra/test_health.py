@@ -1,3 +1,4 @@
+import av
 import pytest
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
@@ -18,8 +19,9 @@ def test_all_is_well_where_the_services_run(services):
 
     assert [check for check in checks.values() if not check.ok] == []
     assert checks["database"].detail.startswith("Postgres ")
+    assert f"{av.ffmpeg_version_info} in PyAV {av.__version__} (" in checks["ffmpeg"].detail
     assert "libavcodec" in checks["ffmpeg"].detail
-    assert "runs as process" in checks["embedded postgres"].detail
+    assert "running as process" in checks["embedded postgres"].detail
 
 
 def test_each_login_of_the_database_is_tried(services, database):
@@ -126,7 +128,7 @@ def test_services_that_run_are_checked_at_their_addresses(services):
     found = attached(unset)
 
     assert (found.database, found.store) == (services.database, services.store)
-    assert check_store(found).detail == "s3://frames/cache can be written and read"
+    assert check_store(found).detail == "s3://frames/cache is readable and writable"
 
 
 def test_no_password_is_in_what_is_said_of_prefect():

@@ -33,7 +33,7 @@ def test_every_secret_has_such_a_variable_and_nothing_else_has(monkeypatch, tmp_
     assert load_settings().server.api_key.get_secret_value() == "s"
 
     monkeypatch.setenv("REELABEL_STORE_URI_FILE", str(tmp_path / "secret"))
-    with pytest.raises(ConfigurationError, match="REELABEL_STORE_URI_FILE is no setting"):
+    with pytest.raises(ConfigurationError, match="REELABEL_STORE_URI_FILE is not a setting"):
         load_settings()
 
 

@@ -5,8 +5,8 @@ from infra.section import Section
 def test_forms_show_names_as_words_and_units_as_such():
     fields = SamplingChoice.model_json_schema()["properties"]
 
-    titles = [fields[name]["title"] for name in ("max_gap_s", "near_s", "drop_similar", "fps", "sampler")]
-    assert titles == ["Max gap (seconds)", "Near (seconds)", "Drop similar", "Fps", "Sampler"]
+    titles = [fields[name]["title"] for name in ("max_gap_s", "coverage_radius_s", "drop_similar", "fps", "sampler")]
+    assert titles == ["Max gap (seconds)", "Coverage radius (seconds)", "Drop similar", "Fps", "Sampler"]
 
 
 def test_a_unit_alone_is_a_name():

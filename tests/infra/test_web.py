@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from infra import web
 from infra.embedded.processes import free_port
 from infra.errors import (
     ConfigurationError,
@@ -106,11 +107,12 @@ def test_what_a_server_does_not_tell_is_learnt_from_the_content(server, store, b
         store.read(uri, fingerprint=info.fingerprint)
 
 
-def test_learning_a_length_ends_at_its_limit(server):
+def test_learning_a_length_ends_at_its_limit(server, monkeypatch):
+    monkeypatch.setattr(web, "_MAX_UNSIZED_BYTES", 1_000_000)
     uri = server.add("/endless", body=BODY, sized=False, ranges=False, endless=True)
 
     with pytest.raises(ObjectTooLargeError, match="1,000,000 bytes"):
-        store_with(max_unsized_bytes=1_000_000).stat(uri)
+        store_with().stat(uri)
 
 
 def test_a_broken_transfer_goes_on_where_it_broke_off(server, store, tmp_path):

@@ -85,7 +85,10 @@ def test_a_number_of_processes_that_is_none_is_named(make_clip, monkeypatch):
         ({"num_frames": -1}, "num_frames: Input should be greater than or equal to 1"),
         ({"num_frame": 8}, "num_frame: Extra inputs are not permitted"),
         ({"fps": 2}, "the sampler keyframes takes no fps"),
-        ({"cascade": 0.5}, "cascade cannot be used here, where videos come without jobs and answers; leave it out"),
+        (
+            {"escalate_below": 0.5},
+            "escalate_below cannot be used here, where videos come without jobs and answers; leave it out",
+        ),
     ],
 )
 def test_an_option_that_cannot_be_is_named(make_clip, options, words):

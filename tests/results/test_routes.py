@@ -15,7 +15,7 @@ from tasks.routing.fit import Target, fit_route
 from tests.results.rows import SPEC, job, result
 
 LOSSLESS = RunSpec(model=SPEC.model, sampling=Sampling(sampler="uniform"))
-CASCADE = RunSpec(model=SPEC.model, sampling=Sampling(cascade="fitted"))
+CASCADE = RunSpec(model=SPEC.model, sampling=Sampling(escalate_below="fitted"))
 JOBS = [job(f"j{number:03}", answer="no", video_uri=f"{number // 2}.mp4") for number in range(120)]
 
 
@@ -79,7 +79,7 @@ def test_a_margin_that_was_never_fitted_keeps_a_run_from_starting(engine):
 
 
 def test_a_margin_that_is_named_needs_no_fit(engine):
-    named = RunSpec(model=SPEC.model, sampling=Sampling(cascade=0.5))
+    named = RunSpec(model=SPEC.model, sampling=Sampling(escalate_below=0.5))
 
     assert (ask_again_below(engine, named), ask_again_below(engine, SPEC)) == (0.5, None)
 

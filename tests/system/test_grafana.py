@@ -53,7 +53,7 @@ def test_every_query_of_the_dashboard_finds_something(prometheus, metrics_port, 
         str(manifest),
         REELABEL_METRICS_PORT=str(metrics_port),
         REELABEL_SHARD_TARGET_JOBS="50",
-        REELABEL_MODEL_SHARDS_AT_ONCE="1",
+        REELABEL_MODEL_MAX_CONCURRENT_SHARDS="1",
     )
     assert run.returncode == 1, run.stdout + run.stderr  # some of its jobs have no video
 

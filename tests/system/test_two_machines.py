@@ -110,7 +110,7 @@ def test_a_machine_that_decodes_and_one_with_the_model_share_a_run(machines, pre
     objects = ObjectStore(prefect_services.store)
     for path in (tmp_path / "clips").iterdir():
         objects.replace(f"{root}/{path.name}", path.read_bytes())
-    shared = {"REELABEL_RUN_PLACE": "workers", "REELABEL_SHARD_TARGET_JOBS": "50", "REELABEL_MODEL_DTYPE": "float32"}
+    shared = {"REELABEL_RUN_EXECUTOR": "remote", "REELABEL_SHARD_TARGET_JOBS": "50", "REELABEL_MODEL_DTYPE": "float32"}
     here = os.environ | export(prefect_services) | shared | {"COLUMNS": "160", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-P", "-m", "flows.cli"]
     subprocess.run([*command, "deploy"], env=here, check=True, capture_output=True)

@@ -14,7 +14,7 @@ from tasks.video.limits import Limits
 from tasks.video.verdict import Thresholds, count_verdicts, judge
 from tests.clips import cut_start
 
-THRESHOLDS = Thresholds(min_keyframes=3, max_gap_s=4, near_s=1, min_cover=0.5)
+THRESHOLDS = Thresholds(min_keyframes=3, max_gap_s=4, coverage_radius_s=1, min_coverage=0.5)
 
 
 def judged(times_s, duration_s=12.0, segment=WHOLE):
@@ -149,7 +149,7 @@ def test_what_came_out_of_the_decoder_is_counted(make_clip, name, sampling, deco
     assert got.frames_decoded == decoded
 
 
-AUTO = Sampling(sampler="auto", num_frames=3, lossless="num_frames")
+AUTO = Sampling(sampler="auto", num_frames=3, dense_sampler="num_frames")
 
 
 @pytest.mark.parametrize(("gop", "sampler", "decoded"), [(12, "keyframes", 3), (48, "num_frames", 48)])
@@ -164,7 +164,7 @@ def test_auto_takes_keyframes_where_they_are_enough_and_decodes_none_where_not(m
 
 
 def test_auto_goes_by_the_thresholds_that_it_is_given(make_clip):
-    strict = AUTO.model_copy(update={"min_keyframes": 5, "near_s": 0.25})
+    strict = AUTO.model_copy(update={"min_keyframes": 5, "coverage_radius_s": 0.25})
 
     assert extract_keyframes(make_clip(), sampling=strict, limits=Limits()).sampler == "num_frames"
 

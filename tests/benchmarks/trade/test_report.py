@@ -111,8 +111,8 @@ def test_ways_go_by_what_was_learnt(trade):
     specs = trade.fitted.specs_of(ModelIdentity(name="m"))
 
     assert specs[AUTO].sampling.still_tasks == (SCENE,)
-    assert specs[f"{KEYFRAMES}, cascade"].sampling.cascade == trade.fitted.routes[KEYFRAMES].below
-    assert specs[f"{AUTO}, cascade"].sampling.cascade == trade.fitted.routes[AUTO].below
+    assert specs[f"{KEYFRAMES}, cascade"].sampling.escalate_below == trade.fitted.routes[KEYFRAMES].below
+    assert specs[f"{AUTO}, cascade"].sampling.escalate_below == trade.fitted.routes[AUTO].below
 
 
 def test_each_threshold_is_tried_on_questions_about_motion(trade):
@@ -134,7 +134,7 @@ def test_a_fitted_margin_makes_a_spec_that_can_be_run():
 
     sampling = cascade_of(spec, float(np.nextafter(1.0, 2))).sampling
 
-    assert (sampling.sampler, sampling.cascade, sampling.lossless) == (KEYFRAMES, 1.0, "qwen2_vl")
+    assert (sampling.sampler, sampling.escalate_below, sampling.dense_sampler) == (KEYFRAMES, 1.0, "qwen2_vl")
 
 
 def test_the_tables_name_every_subtask_way_and_threshold(trade):

@@ -229,7 +229,7 @@ def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_
 
 def test_doctor_asks_the_server_as_a_run_would(vllm_server):
     def look(**server):
-        return next(check_engine(Settings(model={"engine": "openai"}, server={"api_key": KEY} | server)))
+        return next(check_engine(Settings(model={"backend": "openai"}, server={"api_key": KEY} | server)))
 
     well = look(url=vllm_server)
     gone = look(url="http://127.0.0.1:9/v1", max_attempts=1)
