@@ -126,8 +126,8 @@ def _hub_card(name: str, revision: str | None, dtype: str) -> ModelCard:
         path = Path(hf_hub_download(name, "config.json", revision=revision))
     except Exception as error:  # noqa: BLE001 - the hub client raises whatever its HTTP library does
         raise ModelError(
-            f"Cannot find model {name} on the hub, or cannot reach the hub ({type(error).__name__}); check the name "
-            "and the network, or give a model folder.",
+            f"Cannot reach or find model {name} on the hub ({type(error).__name__}); check the name and the network, "
+            "or give a model folder.",
         ) from None
     # The cache names the folder after the commit. Pin it: a branch may move.
     commit = path.parent.name
