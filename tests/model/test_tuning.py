@@ -107,7 +107,7 @@ def test_the_doctor_says_what_is_chosen_and_why():
 
     assert settings.ok
     assert "5 prompts per step" in settings.detail
-    assert "bytes a token" in reason.detail
+    assert "bytes per token" in reason.detail
 
 
 def test_the_doctor_names_what_cannot_be():
