@@ -1,1 +1,1 @@
-"""Probabilities that are as sure as they are right: one temperature, fitted on known answers."""
+"""Calibration: fit a temperature on known answers, so that confidence matches accuracy."""

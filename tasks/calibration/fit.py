@@ -1,4 +1,4 @@
-"""What a temperature does for known answers, measured on jobs that it was not fitted on."""
+"""Fit a temperature, and measure its effect on held-out jobs."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ BINS = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """A temperature, and what it is worth.
+    """A fitted temperature and its effect.
 
-    Everything "after" is cross-fitted: each half of the jobs under the temperature of the other half.
+    All `*_after` values are cross-fitted: each half of the jobs is scaled by the temperature of the other half.
 
     Attributes:
         temperature: Fitted on all jobs.
-        half_temperatures: Fitted on each half; far apart, they say that the jobs are too few.
+        half_temperatures: Fitted on each half; if they are far apart, there are too few jobs.
         jobs: Jobs with a label and a known answer.
-        accuracy: Share of them that was answered right; no temperature changes it.
+        accuracy: Fraction of correct labels; temperature does not change it.
         confidence_before: Mean probability of the labels.
-        confidence_after: The same after.
+        confidence_after: The same, calibrated.
         ece_before: Expected calibration error over BINS bins.
-        ece_after: The same after.
+        ece_after: The same, calibrated.
         nll_before: Mean negative log-likelihood of the known answers, in nats.
-        nll_after: The same after.
+        nll_after: The same, calibrated.
     """
 
     temperature: float
@@ -49,7 +49,7 @@ class Calibration:
 
 
 def calibrate(known: KnownAnswers) -> Calibration:
-    """Fit a temperature on all jobs, and measure on each half what the other half's is worth.
+    """Fit a temperature on all jobs, and measure its effect by two-fold cross-fitting.
 
     Args:
         known: Jobs on at least two videos.
@@ -75,17 +75,17 @@ def calibrate(known: KnownAnswers) -> Calibration:
 
 
 def expected_calibration_error(confidences: npt.NDArray[np.float64], is_right: npt.NDArray[np.bool_]) -> float:
-    """Average how far confidence and accuracy are apart, over bins of like confidence.
+    """Average the gap between confidence and accuracy over bins of similar confidence.
 
     Equation 3 of Guo et al. 2017 (arXiv:1706.04599), after Naeini et al., AAAI 2015: BINS bins of equal
     width over (0, 1], each weighted by its share of the jobs.
 
     Args:
         confidences: Probability of each job's label; shape (J,).
-        is_right: Whether the label is the known answer; shape (J,).
+        is_right: Whether each label is the known answer; shape (J,).
     """
     bins = np.clip(np.ceil(confidences * BINS).astype(np.int64) - 1, 0, BINS - 1)
-    # A bin's share times its gap is the sum of its jobs' differences, over all jobs.
+    # A bin's weight times its gap is the sum of its jobs' differences, divided by the number of all jobs.
     gaps = np.bincount(bins, weights=confidences - is_right)
     return float(np.abs(gaps).sum() / len(confidences))
 

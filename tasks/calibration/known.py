@@ -1,4 +1,4 @@
-"""Jobs whose right answer is known, beside what the model said."""
+"""Labelled jobs with known answers: the data that a temperature is fitted on."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KnownAnswers:
-    """Labelled jobs whose answer is known.
+    """Labelled jobs with known answers.
 
     Attributes:
         logs: Logarithms of the model's probabilities; shape (J, C), minus infinity past a job's last choice.
-        truths: Index of the right choice; shape (J,).
-        videos: A hash of what each job is about, by whose order jobs are cut in halves; shape (J,).
+        truths: Index of the correct choice; shape (J,).
+        videos: Hash of each job's video, by whose order the jobs are split in halves; shape (J,).
     """
 
     logs: npt.NDArray[np.float64]
@@ -31,22 +31,24 @@ class KnownAnswers:
     videos: npt.NDArray[np.uint64]
 
     def __post_init__(self) -> None:
-        """Check that all three speak of the same jobs."""
+        """Check that the shapes agree."""
         if not (self.logs.ndim == 2 and len(self.logs) == len(self.truths) == len(self.videos)):  # noqa: PLR2004
-            raise ValueError(f"logs {self.logs.shape}, truths {self.truths.shape}, videos {self.videos.shape}")
+            raise ValueError(
+                f"shapes disagree: logs {self.logs.shape}, truths {self.truths.shape}, videos {self.videos.shape}"
+            )
 
     @classmethod
     def of(cls, rows: Sequence[tuple[Sequence[float], int, str]]) -> Self:
-        """Take each job's probabilities, the index of its right choice, and its video."""
+        """Build from each job's probabilities, the index of its correct choice, and its video."""
         return cls(
             logs=log_table([probabilities for probabilities, _, _ in rows]),
             truths=np.array([truth for _, truth, _ in rows], dtype=np.int64),
-            # A video may be given as a data: URI of any length.
+            # Hash: a video may be a data: URI of any length.
             videos=np.array([hash_of(video) for _, _, video in rows], dtype=np.uint64),
         )
 
     def halves(self) -> tuple[Self, Self]:
-        """Cut the jobs in two, by a hash of their videos: no video is in both, whatever the jobs' order."""
+        """Split the jobs in two by a hash of their videos: no video is in both, whatever the order of jobs."""
         is_first = np.isin(self.videos, np.unique(self.videos)[::2])
         return self._take(is_first), self._take(~is_first)
 

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from tasks.calibration.known import KnownAnswers
 
 LEAST, MOST = 0.05, 20.0
-_HALVINGS = 60
+_BISECTIONS = 60
 # Zero has no logarithm, and one job must not outweigh all the others.
 _LEAST_PROBABILITY = 1e-12
 
 
 def log_table(rows: Sequence[Sequence[float]]) -> npt.NDArray[np.float64]:
-    """Lay out probabilities of jobs with different numbers of choices.
+    """Build a table of the log-probabilities of jobs with different numbers of choices.
 
     Returns:
         Natural logarithms; shape (J, C), minus infinity past a job's last choice.
@@ -32,12 +32,12 @@ def log_table(rows: Sequence[Sequence[float]]) -> npt.NDArray[np.float64]:
 
 
 def temper(logs: npt.NDArray[np.float64], temperature: float) -> npt.NDArray[np.float64]:
-    """Divide logarithms by a temperature and make them probabilities again.
+    """Divide log-probabilities by a temperature, and normalise to probabilities.
 
-    Above 1 makes every job less sure, below 1 surer; the most probable choice stays what it is.
+    A temperature above 1 lowers confidence, one below 1 raises it; the most probable choice does not change.
 
     Args:
-        logs: As `log_table` gives them; shape (J, C).
+        logs: Log-probabilities from `log_table`; shape (J, C).
         temperature: Above 0.
 
     Returns:
@@ -50,24 +50,23 @@ def temper(logs: npt.NDArray[np.float64], temperature: float) -> npt.NDArray[np.
 
 
 def calibrated(rows: Sequence[Sequence[float]], temperature: float) -> list[list[float]]:
-    """Calibrate the probabilities of jobs, each with its own number of choices."""
+    """Calibrate the probabilities of jobs with different numbers of choices."""
     tempered = temper(log_table(rows), temperature).tolist()
     return [line[: len(row)] for line, row in zip(tempered, rows, strict=True)]
 
 
 def fit_temperature(known: KnownAnswers) -> float:
-    """Find the temperature at which the known answers have the least negative log-likelihood.
+    """Find the temperature that minimises the negative log-likelihood of the known answers.
 
-    That is convex in the inverse temperature, so that halving between the bounds by its slope finds the
-    minimum, without an optimiser.
+    It is convex in the inverse temperature, so bisection on its slope finds the minimum.
 
     Returns:
-        LEAST to MOST; LEAST where every answer is right, for then no sureness is too much.
+        From LEAST to MOST; LEAST if every answer is correct, since no confidence is then too high.
     """
     finite = np.where(np.isfinite(known.logs), known.logs, 0.0)
     at_truth = known.logs[np.arange(len(known.truths)), known.truths]
     low, high = 1 / MOST, 1 / LEAST
-    for _ in range(_HALVINGS):
+    for _ in range(_BISECTIONS):
         middle = (low * high) ** 0.5
         slope = ((temper(known.logs, 1 / middle) * finite).sum(axis=1) - at_truth).mean()
         low, high = (middle, high) if slope < 0 else (low, middle)

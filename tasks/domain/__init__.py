@@ -1,4 +1,4 @@
-"""Shared types. Imports nothing else of ours."""
+"""Shared types. Imports no other package of Reelabel."""
 
 from tasks.domain.cost import RunCost
 from tasks.domain.job import Job, Shard

@@ -1,4 +1,4 @@
-"""What held a run up, and which setting to change."""
+"""Name the bottleneck of a run, and the setting to change."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ if TYPE_CHECKING:
     from tasks.domain.cost import RunCost
 
 _LONG_LOAD = 0.5
-_MUCH_WAITING = 0.1  # what an engine wins that never waits at all
-_WHOLE_CORE = 0.9  # Python runs in one thread of a process at a time, so that it uses little more than this
+_MUCH_WAITING = 0.1  # the most that an engine could gain by never waiting
+_WHOLE_CORE = 0.9  # with the GIL, a process uses hardly more than one core
 _INPUT = {Part.FETCH, Part.DECODE, Part.CACHE_WRITE, Part.CACHE_READ}
 
 _ADVICE = {
-    Part.FETCH: ("fetching", "raise extract.processes, for fetching needs no core, or bring the videos nearer"),
-    Part.CACHE_WRITE: ("writing frame files", "choose a cheaper store.encoding, or bring the store nearer"),
-    Part.CACHE_READ: ("reading frame files", "bring the store nearer, or choose another store.encoding"),
+    Part.FETCH: ("fetching", "raise extract.processes (fetching needs little CPU), or move the videos closer"),
+    Part.CACHE_WRITE: ("writing frame files", "choose a cheaper store.encoding, or move the store closer"),
+    Part.CACHE_READ: ("reading frame files", "move the store closer, or choose another store.encoding"),
     Part.PREPROCESS: ("preprocessing", "lower sampling.num_frames or sampling.max_pixels"),
-    Part.DATABASE: ("the database", "bring it nearer, or raise shard.target_jobs"),
+    Part.DATABASE: ("the database", "move it closer, or raise shard.target_jobs"),
     Part.SCHEDULE: ("the work between shards", "raise shard.target_jobs"),
-    Part.RESTART: ("its own restarts", "its log says what it died of"),
+    Part.RESTART: ("its own restarts", "check its log for the cause"),
 }
 
 
 def name_bottleneck(cost: RunCost, *, processes: int, cores: int, own_cores: float = 0.0) -> str:
-    """Say in one sentence what to change first; nothing where no engine was held.
+    """Say in one sentence what to change first; empty if the run held no engine.
 
     Args:
         cost: Where the time went.
         processes: Decoding processes of the run.
-        cores: Processors that the run may use.
-        own_cores: Those that its own process has used at a time, on average; not its decoders' and the engine's.
+        cores: CPU cores that the run may use.
+        own_cores: Average number of cores used by the run's own process, without its decoders and the engine.
     """
     if not cost.loaded_ms:
         return ""
     load = cost.wall_ms.get(Part.LOAD, 0.0) / cost.held_ms
     if load > _LONG_LOAD:
-        return f"Loading the model took {load:.0%} of the time the engine was held: give one run more jobs."
+        return f"Loading the model took {load:.0%} of the time the engine was held: put more jobs into one run."
     waited = 1.0 - cost.busy
     if waited < _MUCH_WAITING:
         device = "a larger or faster GPU" if cost.gpus else "a GPU"
@@ -48,8 +48,8 @@ def name_bottleneck(cost: RunCost, *, processes: int, cores: int, own_cores: flo
     what, advice = ("decoding", _more_decoding(processes, cores)) if part is Part.DECODE else _ADVICE[part]
     if part in _INPUT and own_cores >= _WHOLE_CORE:
         advice = (
-            "the run's own process, which hands videos out, is busy all the time: "
-            "have several extract (run.executor, run.extract_flows)"
+            "the run's own process, which dispatches the videos, is saturated: "
+            "extract in several flows (run.executor, run.extract_flows)"
         )
     return f"The engine waited {waited:.0%} of the time, {share:.0%} for {what}: {advice}."
 

@@ -1,4 +1,4 @@
-"""One row of a job that may be asked twice: by its keyframes, and again losslessly where that answer is not sure."""
+"""Merge the answers of a job that may be asked twice: on keyframes, then on a dense sampler if the margin is low."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _COUNTS = ("prompt_tokens", "cached_tokens", "preprocess_ms", "inference_ms")
 
 
 def is_unsure(result: JobResult, *, below: float) -> bool:
-    """Whether a job is to be asked again: what was shown losslessly already is not."""
+    """Check whether to ask a job again; never if a dense sampler was used already."""
     return result.sampler == "keyframes" and result.answer.margin < below
 
 
 def settle(first: JobResult, second: JobResult | Failure | None, *, below: float) -> JobResult:
-    """Make one row of a job: its second answer, where there is one about the same video, else the first.
+    """Merge both outcomes into one row: the second answer if it is about the same video, else the first.
 
     Args:
-        first: The answer by keyframes.
-        second: How the job ended when it was asked again; None where it was not.
+        first: The answer on keyframes.
+        second: The outcome when the job was asked again; None if it was not.
         below: Margin below which jobs are asked again.
     """
     if second is None:
@@ -33,7 +33,7 @@ def settle(first: JobResult, second: JobResult | Failure | None, *, below: float
 
 
 def _asked_twice(first: JobResult, second: JobResult, *, below: float) -> JobResult:
-    """Make one row of two answers: the second one's label, and what both took."""
+    """Merge two answers: the label of the second, and the cost of both."""
     answer = replace(
         second.answer,
         **{name: getattr(first.answer, name) + getattr(second.answer, name) for name in _COUNTS},

@@ -1,4 +1,4 @@
-"""What a run cost, and what it gave for that."""
+"""What a run cost, and its throughput."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class RunCost:
 
     Attributes:
         jobs: Jobs that ended.
-        wall_ms: Milliseconds by `Part`; together the run's wall time.
-        engines: Engines in processes of their own; `wall_ms` is the mean of them.
+        wall_ms: Milliseconds by `Part`; their sum is the run's wall time.
+        engines: Number of engine processes; `wall_ms` is their mean.
         gpus: GPUs that the engines held; 0 on CPUs.
-        prompt_tokens: Tokens of all prompts, videos included.
-        cached_tokens: Those of them served by the prefix cache.
+        prompt_tokens: Tokens of all prompts, including videos.
+        cached_tokens: Those of them served from the prefix cache.
     """
 
     jobs: int
@@ -33,32 +33,32 @@ class RunCost:
 
     @property
     def loaded_ms(self) -> float:
-        """Milliseconds in which the engine answered, or could have."""
-        return fsum(self.wall_ms.get(part, 0.0) for part in _LOADED)  # a set has another order in each process
+        """Milliseconds for which the engine was loaded, whether it answered or waited."""
+        return fsum(self.wall_ms.get(part, 0.0) for part in _LOADED)  # exact in any order: that of a set varies
 
     @property
     def held_ms(self) -> float:
-        """Milliseconds from the engine's start to its end."""
+        """Milliseconds for which the engine was held, from its start to its end."""
         return fsum(self.wall_ms.get(part, 0.0) for part in _HELD)
 
     @property
     def jobs_per_s(self) -> float:
-        """Jobs per second of the loaded engine: its start takes the same for one job and for a million."""
+        """Jobs per second of the loaded engine; its start is excluded, as it does not depend on the number of jobs."""
         return self.jobs * 1e3 / self.loaded_ms if self.loaded_ms else 0.0
 
     @property
     def jobs_per_hour_held(self) -> float:
-        """Jobs per hour for which a GPU, or an engine without one, was held."""
+        """Jobs per GPU-hour held, or per engine-hour on CPUs."""
         return self.jobs * 3.6e6 / (self.held_ms * max(self.engines, self.gpus)) if self.held_ms else 0.0
 
     @property
     def busy(self) -> float:
-        """Share of the loaded engine's time in which it answered, 0 to 1."""
+        """Fraction of the loaded time in which the engine answered, 0 to 1."""
         return self._share(Part.ANSWER)
 
     @property
     def waits(self) -> list[tuple[Part, float]]:
-        """Shares of the loaded engine's time by what it waited for, the longest first."""
+        """Fractions of the loaded time by what the engine waited for, the longest first."""
         shares = [(part, self._share(part)) for part in Part if part in _LOADED and part is not Part.ANSWER]
         return sorted((wait for wait in shares if wait[1]), key=lambda wait: -wait[1])
 

@@ -16,5 +16,5 @@ def digest_of(value: Any) -> str:  # noqa: ANN401 - any JSON value
 
 
 def hash_of(text: str) -> int:
-    """Hash a text to a number of 64 bits, the same one on any machine; 8 bytes of BLAKE2b."""
+    """Hash a text to a 64-bit number, the same on every machine; 8 bytes of BLAKE2b."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())

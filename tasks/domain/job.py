@@ -1,4 +1,4 @@
-"""What is asked: jobs and the shards they travel in."""
+"""Jobs, and the shards that group them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tasks.domain.digest import digest_of
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One video, one multiple-choice question.
+    """One multiple-choice question about one video.
 
     Attributes:
         job_id: The user's identifier, unique within a dataset.
         video_uri: `s3://`, `file://`, `https://`, `http://`, `data:` or a path.
         prompt: The question, without its choices.
         choices: At least two different answers, in the order shown to the model.
-        start_s: First instant of the segment in seconds; None is the video's start.
-        end_s: Last instant of the segment in seconds; None is the video's end.
-        messages: OpenAI chat messages as JSON text, where the manifest gives them for `video_uri` and `prompt`.
+        start_s: Start of the segment in seconds; None is the video's start.
+        end_s: End of the segment in seconds; None is the video's end.
+        messages: OpenAI chat messages as JSON text, if the manifest has them instead of `video_uri` and `prompt`.
         system_prompt: Replaces the spec's system prompt.
-        template: Replaces the spec's question layout.
+        template: Replaces the spec's prompt template.
         examples: Replaces the spec's solved examples.
         answer: The known answer, one of `choices`; never shown to the model.
         task: The user's grouping for evaluation.
@@ -48,9 +48,9 @@ class Job:
     def digest(self) -> str:
         """Hash of everything in the job that can change its answer.
 
-        What was added later is left out where it is empty, so that labels given before stay valid.
+        Fields that were added later are omitted if empty, so that existing labels stay valid.
         """
-        later = {"template": self.template, "examples": self.examples}
+        added_later = {"template": self.template, "examples": self.examples}
         return digest_of(
             {
                 "video_uri": self.video_uri,
@@ -60,18 +60,18 @@ class Job:
                 "end_s": self.end_s,
                 "messages": _canonical(self.messages),
                 "system_prompt": self.system_prompt,
-                **{name: text for name, text in later.items() if text is not None},
+                **{name: text for name, text in added_later.items() if text is not None},
             },
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Jobs that are extracted, asked and retried together; all jobs of a video are in one shard.
+    """Jobs that are extracted, asked and retried together; all jobs on a video are in one shard.
 
     Attributes:
-        index: Position in the run's plan, from 0.
-        jobs: Ordered so that the jobs of one video stand side by side.
+        index: Position in the plan, from 0.
+        jobs: Jobs on one video are adjacent.
     """
 
     index: int

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Part(StrEnum):
-    """What a moment of a run was spent on, as its engine sees it.
+    """What the wall time of a run is spent on, from the engine's point of view.
 
-    The engine is held from `LOAD` to `UNLOAD`; in between it answers, or waits for one of the others. None is held
-    while others do the work (`ELSEWHERE`).
+    The engine is held from `LOAD` to `UNLOAD`; in between it answers, or waits for one of the others. While remote
+    workers do the work (`ELSEWHERE`), the run holds no engine.
     """
 
     SETUP = "setup"
@@ -36,8 +36,8 @@ class Part(StrEnum):
     AUDIT = "audit"
 
 
-# Several may go on at once: time is charged to the first of these, the nearest to the engine.
-_NEAREST_FIRST = (
+# When several are active at once, time is charged to the first of these, the closest to the engine.
+_BY_PRIORITY = (
     Part.SETUP,
     Part.ELSEWHERE,
     Part.LOAD,
@@ -51,54 +51,54 @@ _NEAREST_FIRST = (
 
 
 class TimeLedger:
-    """Charges every moment since its making to one part, so that the parts add up to the whole.
+    """Charges each moment since its creation to exactly one part, so that the parts sum to the wall time.
 
-    Safe to use from many threads.
+    Thread-safe.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.perf_counter) -> None:
-        """Begin now.
+        """Start the clock.
 
         Args:
-            clock_s: Gives seconds, never fewer than before.
+            clock_s: Monotonic clock in seconds.
         """
         self._clock_s = clock_s
         self._lock = threading.Lock()
         self._charged_until_s = clock_s()
-        self._going_on: Counter[Part] = Counter()
+        self._active: Counter[Part] = Counter()
         self._charged_ms: defaultdict[Part, float] = defaultdict(float)
-        self._made_of: dict[Part, dict[Part, float]] = {}
+        self._components: dict[Part, dict[Part, float]] = {}
         self._lap_ms: dict[str, float] = {}
 
     @contextmanager
     def doing(self, part: Part) -> Iterator[None]:
-        """Say what goes on meanwhile; where nothing does, time is charged to `Part.SCHEDULE`."""
-        self._note(part, 1)
+        """Mark a part as active during the `with` block; with no active part, time is charged to `Part.SCHEDULE`."""
+        self._change(part, 1)
         try:
             yield
         finally:
-            self._note(part, -1)
+            self._change(part, -1)
 
     def split(self, part: Part, made_of_ms: Mapping[Part, float]) -> None:
-        """Say what a part was made of so far; its time is shared out in proportion.
+        """Replace a part's time by that of its components, in proportion.
 
         Args:
-            part: One that was gone through as a whole.
-            made_of_ms: Milliseconds of the work in it, side by side or not.
+            part: A part that was charged as a whole.
+            made_of_ms: Milliseconds of work per component so far, parallel or not.
         """
         with self._lock:
-            self._made_of[part] = dict(made_of_ms)
+            self._components[part] = dict(made_of_ms)
 
     @property
     def spent_ms(self) -> dict[str, float]:
-        """Milliseconds by part, up to now."""
+        """Milliseconds by part, until now."""
         with self._lock:
             return self._spent_ms()
 
     def lap(self) -> dict[str, float]:
-        """Milliseconds by part since the last lap, or since the beginning; all laps add up to what was spent.
+        """Return milliseconds by part since the last lap; all laps sum to `spent_ms`.
 
-        One alone may be negative in a part of which others now have more: see `split`.
+        A value may be negative where `split` has moved time from one component to another.
         """
         with self._lock:
             before_ms, self._lap_ms = self._lap_ms, self._spent_ms()
@@ -106,7 +106,7 @@ class TimeLedger:
             return {name: self._lap_ms.get(name, 0.0) - before_ms.get(name, 0.0) for name in names}
 
     def give_back(self, lap_ms: Mapping[str, float]) -> None:
-        """Make a lap that could not be told part of the next one."""
+        """Add a lap that could not be reported to the next one."""
         with self._lock:
             names = self._lap_ms.keys() | lap_ms.keys()
             self._lap_ms = {name: self._lap_ms.get(name, 0.0) - lap_ms.get(name, 0.0) for name in names}
@@ -115,20 +115,20 @@ class TimeLedger:
         self._charge()
         spent_ms: defaultdict[str, float] = defaultdict(float)
         for part, ms in self._charged_ms.items():
-            made_of_ms = self._made_of.get(part, {})
-            total_ms = sum(made_of_ms.values())
-            shares = made_of_ms if total_ms else {part: 1.0}
-            for name, share in shares.items():
-                spent_ms[name.value] += ms * share / (total_ms or 1.0)
+            components_ms = self._components.get(part, {})
+            total_ms = sum(components_ms.values())
+            shares = components_ms if total_ms else {part: 1.0}
+            for component, share in shares.items():
+                spent_ms[component.value] += ms * share / (total_ms or 1.0)
         return {name: ms for name, ms in spent_ms.items() if ms}
 
-    def _note(self, part: Part, change: int) -> None:
+    def _change(self, part: Part, change: int) -> None:
         with self._lock:
             self._charge()
-            self._going_on[part] += change
+            self._active[part] += change
 
     def _charge(self) -> None:
         now_s = self._clock_s()
-        part = next((part for part in _NEAREST_FIRST if self._going_on[part]), Part.SCHEDULE)
+        part = next((part for part in _BY_PRIORITY if self._active[part]), Part.SCHEDULE)
         self._charged_ms[part] += (now_s - self._charged_until_s) * 1e3
         self._charged_until_s = now_s

@@ -23,13 +23,13 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderBias:
-    """How much it mattered in which order one job's choices were shown.
+    """How much the order of one job's choices influenced its answer.
 
     Attributes:
-        permutations: Orders asked, at least two.
-        agreement: Share of the orders whose own label is that of their average, 0 to 1.
-        spread: Largest difference that another order made to one choice's probability, 0 to 1.
-        same_position: Whether every order chose the same position, whatever stood there.
+        permutations: Number of orders asked, at least two.
+        agreement: Fraction of the orders whose own label equals that of the average, 0 to 1.
+        spread: Largest difference between orders in the probability of a choice, 0 to 1.
+        same_position: Whether every order chose the same position, whatever choice was there.
     """
 
     permutations: int
@@ -40,16 +40,16 @@ class OrderBias:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the model said about one job; sums over its orders, where it was asked in several.
+    """The model's answer to one job; counts and times are summed over its choice orders.
 
     Attributes:
-        choice_index: Position of the most probable choice.
-        probabilities: One per choice, summing to one; the average of its orders.
-        prompt_tokens: Tokens of the rendered prompt, video included.
-        cached_tokens: Those of them served by the prefix cache.
-        preprocess_ms: Milliseconds of the model's own processor for this job.
-        inference_ms: This job's share of its batch's engine milliseconds.
-        order: None where the choices were shown in one order only.
+        choice_index: Index of the most probable choice.
+        probabilities: One per choice, summing to one; averaged over the orders.
+        prompt_tokens: Tokens of the rendered prompt, including the video.
+        cached_tokens: Those of them served from the prefix cache.
+        preprocess_ms: Milliseconds of the model's processor for this job.
+        inference_ms: This job's share of the engine's milliseconds.
+        order: None if the choices were shown in one order only.
     """
 
     choice_index: int
@@ -63,9 +63,9 @@ class Answer:
     def __post_init__(self) -> None:
         """Check that the probabilities are a distribution over the choices."""
         if not 0 <= self.choice_index < len(self.probabilities):
-            raise ValueError(f"choice_index {self.choice_index} outside {len(self.probabilities)} choices")
+            raise ValueError(f"choice_index {self.choice_index} is out of range for {len(self.probabilities)} choices")
         if not math.isclose(sum(self.probabilities), 1.0, abs_tol=1e-3):
-            raise ValueError(f"probabilities sum to {sum(self.probabilities)}, not 1")
+            raise ValueError(f"probabilities must sum to 1, got {sum(self.probabilities)}")
 
     @property
     def margin(self) -> float:
@@ -75,19 +75,19 @@ class Answer:
 
     @property
     def entropy_nats(self) -> float:
-        """Shannon's entropy of the probabilities: 0 where one choice has all, ln(n) where n are equally likely."""
-        # Rounding may lift a probability above one, and its term below zero.
+        """Shannon entropy of the probabilities: 0 if one choice has all, ln(n) if n are equally likely."""
+        # Rounding may yield a probability above 1, whose term is negative.
         return max(0.0, -math.fsum(share * math.log(share) for share in self.probabilities if share > 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstAnswer:
-    """What was answered before it was decided whether to ask again.
+    """The first answer of a job that is asked again if the margin is low.
 
     Attributes:
         label: The answer's text.
         margin: Difference between its two highest probabilities.
-        below: The margin below which jobs were asked again.
+        below: Margin below which jobs were asked again.
     """
 
     label: str
@@ -97,20 +97,20 @@ class FirstAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """One labelled job, as it lands in the results table. Durations are milliseconds.
+    """One labelled job, as stored in the results table. Durations are in milliseconds.
 
     Attributes:
         decode_method: How its frames were reached; see `tasks.video.keyframes`.
-        decode_note: Why not by the shortest way, or what is wrong with the file; empty where all is well.
-        sampler: What chose its frames.
-        frames_decoded: Frames that came out of a decoder for them, now or when they were cached.
-        bytes_fetched: Bytes of the video that were read for them; 0 where they were cached.
-        longest_gap_s: Longest time of the video without a keyframe; None where unknown.
-        keyframe_cover: Share of the video that is near a keyframe; None where unknown.
-        verdict: Codes of why keyframes may not be enough for the video, by commas; empty where they are.
+        decode_note: Why a slower method was used, or what is wrong with the file; empty if nothing is.
+        sampler: The sampler that chose its frames.
+        frames_decoded: Frames decoded for it, now or when they were cached.
+        bytes_fetched: Bytes of the video read for it; 0 if its frames were cached.
+        longest_gap_s: Longest time of the video without a keyframe; None if unknown.
+        keyframe_cover: Fraction of the video that is near a keyframe; None if unknown.
+        verdict: Codes of why keyframes may not cover the video, separated by commas; empty if they do.
         routed_by: What decided against keyframes: the job's `task`, the video's `verdict`, or the first answer's
-            `margin`; empty where nothing did.
-        first: The first answer of a cascade; None elsewhere.
+            `margin`; empty if nothing did.
+        first: The first answer, if jobs with a low margin are asked again; None otherwise.
     """
 
     job: Job
@@ -136,7 +136,7 @@ class JobResult:
 
     @property
     def label(self) -> str:
-        """The chosen answer's text."""
+        """Text of the chosen answer."""
         return self.job.choices[self.answer.choice_index]
 
 
@@ -145,9 +145,9 @@ class Failure:
     """One job that cannot be labelled.
 
     Attributes:
-        source_fingerprint: None where the source could not even be looked at.
+        source_fingerprint: Fingerprint of the video; None if its source could not be reached.
         code: Stable code of the error (see `infra.errors`).
-        message: A sentence that says what is wrong and what to do.
+        message: What is wrong and what to do, in one sentence.
     """
 
     job: Job

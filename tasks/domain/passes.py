@@ -1,7 +1,7 @@
-"""The samplers that one way of sampling may take, each as a sampling of its own.
+"""Resolve a sampling that combines several samplers into samplings with one sampler each.
 
-`auto` takes keyframes or a lossless sampler, by the video and by the job; a cascade takes a lossless one after them.
-What each of them takes is the same as where it alone was asked for, so that their frame files are shared.
+`auto` chooses keyframes or a dense sampler, by the video and by the job; escalation asks again with a dense sampler.
+The resolved samplings equal those of a run that uses the sampler alone, so that frame files are shared.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from tasks.domain.job import Job
     from tasks.domain.spec import SamplerName
 
-# What a job is shown: what its video's keyframes decide, these whatever they are good for, or the lossless sampler's.
+# What a job is shown: what the video's coverage decides, its keyframes in any case, or the dense sampler's frames.
 Pass = Literal["first", "keyframes", "lossless"]
 
 
 def pass_of(sampling: Sampling, job: Job) -> Pass:
-    """Say what a job is shown at first, by its tags; one that needs motion does so whatever else it is."""
+    """Decide by a job's tags what it is shown first; tags that need motion take precedence."""
     tags = {job.task, job.subtask}
     if not tags.isdisjoint(sampling.motion_tasks or ()):
         return "lossless"
@@ -27,45 +27,45 @@ def pass_of(sampling: Sampling, job: Job) -> Pass:
 
 
 def shown(sampling: Sampling, name: Pass) -> Sampling:
-    """Give the sampling of one pass."""
+    """Return the sampling of one pass."""
     if name == "keyframes":
         return taken(sampling, "keyframes")
     return lossless_pass(sampling) if name == "lossless" else first_pass(sampling)
 
 
 def of_videos_alone(sampling: Sampling) -> Sampling:
-    """Let a sampling through that goes by videos alone, as where no jobs are asked.
+    """Validate a sampling for use without jobs: it may depend on the videos only.
 
     Raises:
-        ValueError: It goes by jobs' tasks or answers, too.
+        ValueError: The sampling depends on the tasks or answers of jobs.
     """
     by_jobs = [
         name for name in ("escalate_below", "motion_tasks", "still_tasks") if getattr(sampling, name) is not None
     ]
     if by_jobs:
         names = " and ".join(by_jobs)
-        raise ValueError(f"{names} cannot be used here, where videos come without jobs and answers; leave it out")
+        raise ValueError(f"{names} cannot be used without jobs and answers; leave it out")
     return sampling
 
 
 def first_pass(sampling: Sampling) -> Sampling:
-    """Give what a job is shown first: `auto` still has to look at the video."""
+    """Return the sampling of the first pass; `auto` stays, since it depends on the video."""
     if sampling.sampler == "auto":
         return sampling.model_copy(update={"escalate_below": None, "motion_tasks": None, "still_tasks": None})
     return taken(sampling, sampling.sampler)
 
 
 def lossless_pass(sampling: Sampling) -> Sampling:
-    """Give what a job is shown where keyframes are not enough."""
+    """Return the sampling of the dense pass, for when keyframes are not enough."""
     return taken(sampling, sampling.dense_sampler or USUAL_LOSSLESS)
 
 
 def routed(sampling: Sampling, *, is_good: bool) -> Sampling:
-    """Give what `auto` takes of a video whose keyframes are good, or not."""
+    """Resolve `auto` for a video, by whether its keyframes cover it."""
     return taken(sampling, "keyframes") if is_good else lossless_pass(sampling)
 
 
 def taken(sampling: Sampling, sampler: SamplerName) -> Sampling:
-    """Give one sampler alone, with those options that it takes."""
-    strange = SAMPLER_OPTIONS - OPTIONS_OF[sampler] | {"escalate_below"}
-    return Sampling(**sampling.model_dump(exclude=set(strange)) | {"sampler": sampler})
+    """Return a sampling with one sampler only, and only the options that it takes."""
+    excluded = SAMPLER_OPTIONS - OPTIONS_OF[sampler] | {"escalate_below"}
+    return Sampling(**sampling.model_dump(exclude=set(excluded)) | {"sampler": sampler})

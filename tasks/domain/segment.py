@@ -1,4 +1,4 @@
-"""The part of a video that a job is about."""
+"""The segment of a video that a job is about."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 
 class Segment(NamedTuple):
-    """A part of a video, both ends included, in seconds since its first frame.
+    """A segment of a video, with both ends inclusive, in seconds since its first frame.
 
     Attributes:
-        start_s: First instant; None is the video's start.
-        end_s: Last instant; None is the video's end.
+        start_s: Start; None is the video's start.
+        end_s: End; None is the video's end.
     """
 
     start_s: float | None = None
@@ -18,7 +18,7 @@ class Segment(NamedTuple):
 
     @classmethod
     def of(cls, start_s: float | None, end_s: float | None) -> Segment:
-        """Give the segment between two instants; the same one for no start and for one at 0."""
+        """Build a segment; a start at 0 equals no start."""
         return cls(start_s or None, end_s)
 
     @property
@@ -27,7 +27,7 @@ class Segment(NamedTuple):
         return self == WHOLE
 
     def __str__(self) -> str:
-        """Write it exactly, as a media fragment (W3C, Media Fragments URI 1.0): `t=1.5,9`, `t=,9`, `t=1.5`."""
+        """Format it exactly as a media fragment (W3C, Media Fragments URI 1.0): `t=1.5,9`, `t=,9`, `t=1.5`."""
         start, end = ("" if each is None else repr(float(each)).removesuffix(".0") for each in self)
         return f"t={start},{end}".removesuffix(",")
 

@@ -1,4 +1,4 @@
-"""Everything on the run's side that can change an answer."""
+"""The spec: everything on the run's side that can change an answer."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ SamplerName = Literal["keyframes", "auto", LosslessName]
 USUAL_LOSSLESS: LosslessName = "uniform"
 FITTED: Literal["fitted"] = "fitted"
 
-_ENOUGH = frozenset({"min_keyframes", "max_gap_s", "coverage_radius_s", "min_coverage"})
+_COVERAGE_OPTIONS = frozenset({"min_keyframes", "max_gap_s", "coverage_radius_s", "min_coverage"})
 OPTIONS_OF: dict[SamplerName, frozenset[str]] = {
     "keyframes": frozenset({"escalate_below"}),
-    "auto": frozenset({"escalate_below", "dense_sampler", "motion_tasks", "still_tasks"}) | _ENOUGH,
+    "auto": frozenset({"escalate_below", "dense_sampler", "motion_tasks", "still_tasks"}) | _COVERAGE_OPTIONS,
     "uniform": frozenset({"fps"}),
     "dynamic": frozenset({"fps", "max_duration_s"}),
     "qwen2_vl": frozenset({"fps", "min_frames", "max_frames"}),
@@ -60,8 +60,8 @@ def _is_one(value: object) -> bool:
 class Sampling(BaseModel):
     """Which frames of a video the model sees, and at what size.
 
-    An option left empty takes the sampler's own number and is left out of the serialised form, so that
-    a new option changes the identity of no spec that does without it.
+    An option that is None uses the sampler's default, and is omitted from the serialised form, so that adding an
+    option does not change the id of specs that do not use it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -78,11 +78,11 @@ class Sampling(BaseModel):
     ] = 16
     max_pixels: Annotated[
         int,
-        Field(ge=784, le=16_777_216, description="Most pixels of one frame; larger frames are scaled down."),
+        Field(ge=784, le=16_777_216, description="Maximum pixels per frame; larger frames are scaled down."),
     ] = 602_112
     size_multiple_px: Annotated[
         int,
-        Field(ge=1, le=128, description="Width and height are multiples of this (the model's merged patch)."),
+        Field(ge=1, le=128, description="Width and height of frames are multiples of this (the model's merged patch)."),
     ] = 28
     fps: Annotated[
         float | None,
@@ -199,17 +199,17 @@ class Sampling(BaseModel):
     ] = None
 
     @model_validator(mode="after")
-    def _refuse_what_has_no_effect(self) -> Self:
-        """Keep two specs that mean the same from looking different."""
-        stray = sorted((SAMPLER_OPTIONS - self._options) & self.model_dump().keys())
-        if stray:
-            takers = [name for name, options in OPTIONS_OF.items() if options.issuperset(stray)]
-            hint = f", or choose the sampler {' or '.join(takers)}" if takers else ""
-            raise ValueError(f"the sampler {self.sampler} takes no {' and no '.join(stray)}; leave it out{hint}")
+    def _reject_options_without_effect(self) -> Self:
+        """Reject options without effect, so that equivalent specs have equal ids."""
+        unsupported = sorted((SAMPLER_OPTIONS - self._options) & self.model_dump().keys())
+        if unsupported:
+            supporting = [name for name, options in OPTIONS_OF.items() if options.issuperset(unsupported)]
+            hint = f", or choose the sampler {' or '.join(supporting)}" if supporting else ""
+            raise ValueError(f"the sampler {self.sampler} takes no {' and no '.join(unsupported)}; leave it out{hint}")
         if self.min_frames and self.max_frames and self.min_frames > self.max_frames:
-            raise ValueError(f"min_frames ({self.min_frames}) is more than max_frames ({self.max_frames})")
+            raise ValueError(f"min_frames ({self.min_frames}) exceeds max_frames ({self.max_frames})")
         if both := sorted({*(self.motion_tasks or ())} & {*(self.still_tasks or ())}):
-            raise ValueError(f"{' and '.join(both)} cannot be in motion_tasks and in still_tasks; leave one out")
+            raise ValueError(f"{' and '.join(both)} cannot be in both motion_tasks and still_tasks; remove it from one")
         if isinstance(self.escalate_below, float) and not 0 <= self.escalate_below <= 1:
             raise ValueError(
                 f"escalate_below {self.escalate_below:g} is not a margin; use a number from 0 to 1, or {FITTED}"
@@ -225,38 +225,38 @@ class Sampling(BaseModel):
 
 
 class ModelIdentity(BaseModel):
-    """Which weights answer."""
+    """Which weights answer the questions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Annotated[str, Field(min_length=1, description="Hub name, or the folder's last name.")]
+    name: Annotated[str, Field(min_length=1, description="Hub name, or the name of the model folder.")]
     revision: Annotated[str | None, Field(description="Hub revision.")] = None
     fingerprint: Annotated[str | None, Field(description="Content hash of a local model folder.")] = None
     dtype: Annotated[str, Field(description="Numeric type of the weights as served.")] = "auto"
     served_at: Annotated[
         str | None,
-        Field(exclude_if=_is_unset, description="The server whose name for it is all that is known of the weights."),
+        Field(exclude_if=_is_unset, description="URL of the server, if the weights are known only by a name on it."),
     ] = None
 
 
 class RunSpec(BaseModel):
-    """One way of asking. Two runs with equal specs share their results."""
+    """How jobs are asked. Runs with equal specs share their results."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: ModelIdentity
     sampling: Sampling = Sampling()
     template: Annotated[
-        str, Field(description="Question layout of every job without its own; {prompt} and {choices} are filled in.")
+        str, Field(description="Prompt template of jobs without their own; {prompt} and {choices} are substituted.")
     ] = DEFAULT_TEMPLATE
-    system_prompt: Annotated[str | None, Field(description="System message of every job without its own.")] = None
+    system_prompt: Annotated[str | None, Field(description="System prompt of jobs without their own.")] = None
     examples: Annotated[
         str | None,
-        Field(exclude_if=_is_unset, description="Solved examples before the question of every job without its own."),
+        Field(exclude_if=_is_unset, description="Solved examples before the question, for jobs without their own."),
     ] = None
     choice_scoring: Annotated[
         Literal["letter", "text"],
-        Field(description="Answer by the choice's letter, or by the first token of its own text."),
+        Field(description="Score each choice by its letter, or by the first token of its text."),
     ] = "letter"
     permutations: Annotated[
         int,
@@ -264,14 +264,17 @@ class RunSpec(BaseModel):
             ge=1,
             le=26,
             exclude_if=_is_one,
-            description="Orders in which a question's choices are shown, at most as many as it has choices; "
-            "their probabilities are averaged.",
+            description="Number of orders in which the choices are shown, at most one per choice; "
+            "probabilities are averaged over them.",
         ),
     ] = 1
 
     frames_as: Annotated[
         Literal["video", "images"],
-        Field(exclude_if=_is_video, description="What the model is told the frames are; images have no times."),
+        Field(
+            exclude_if=_is_video,
+            description="Whether frames are sent as a video or as separate images, which have no times.",
+        ),
     ] = "video"
 
     @cached_property

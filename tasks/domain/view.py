@@ -1,4 +1,4 @@
-"""What several jobs may share: the frames that they are shown."""
+"""Views: the frames that several jobs share."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class View(NamedTuple):
-    """One video as some jobs are shown it: prepared once, in one frame file.
+    """The frames of one video that some jobs share: extracted once, into one frame file.
 
     Attributes:
         video_uri: The video.
         shown: Which of its frames.
-        segment: The part of it that is shown.
+        segment: The segment that they are from.
     """
 
     video_uri: str
@@ -30,18 +30,18 @@ class View(NamedTuple):
 
     @classmethod
     def of(cls, job: Job, sampling: Sampling) -> View:
-        """Say what a job is shown at first."""
+        """Return the view that a job is shown first."""
         return cls(job.video_uri, pass_of(sampling, job), Segment.of(job.start_s, job.end_s))
 
     @property
     def name(self) -> str:
-        """A text of its own, by which a batch's questions name it."""
+        """Unique name, used as the video id of a batch's questions."""
         segment = "" if self.segment.is_whole else f"\n{self.segment}"
         return f"{self.video_uri}{segment}" if self.shown == "first" else f"{self.video_uri}{segment}\n{self.shown}"
 
 
 def jobs_by_view(jobs: Iterable[Job], sampling: Sampling) -> dict[View, list[Job]]:
-    """Group jobs by what they are shown at first, in order of first appearance."""
+    """Group jobs by the view that they are shown first, in order of first appearance."""
     groups: dict[View, list[Job]] = {}
     for job in jobs:
         groups.setdefault(View.of(job, sampling), []).append(job)

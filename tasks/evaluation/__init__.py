@@ -1,1 +1,1 @@
-"""What ways of asking are worth: how right, how sure, at what cost, and how far that is chance."""
+"""Evaluation: compare candidates by accuracy, calibration and cost, with confidence intervals and tests."""

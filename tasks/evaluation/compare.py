@@ -1,4 +1,4 @@
-"""From every spec's labels to an evaluation, without a database."""
+"""Compute an evaluation from the labels of several specs, without a database."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _TASK, _SUBTASK = ["task"], ["task", "subtask"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecResults:
-    """What one way of asking said.
+    """The results of one candidate.
 
     Attributes:
-        name: What to call it; unique among those that are compared.
-        spec_id: What its results are filed under; empty where they are not.
+        name: Display name; unique among the candidates.
+        spec_id: Spec of its results in the database; empty if they are not stored.
         model: The model's name.
-        sampling: As `Sampling.model_dump(mode="json")` gives it.
+        sampling: The sampling, as returned by `Sampling.model_dump(mode="json")`.
         labels: A row per label: `job_id`, `label`, and `probabilities` (a list, one per choice).
         failed: Ids of the jobs that failed.
-        cost: What it took.
+        cost: What the labels cost.
     """
 
     name: str
@@ -52,17 +52,17 @@ def compare(
     manifest_uri: str = "",
     dataset: str = "",
 ) -> Evaluation:
-    """Score ways of asking by known answers, each beside the baseline.
+    """Score candidates on known answers, and compare each with the baseline.
 
     Args:
-        jobs: A row per job: `job_id`, `answer`, `task`, `subtask`; those without an answer are left out.
-        results: What each way of asking said; labels of other jobs are left out.
-        baseline: Name of one of them.
-        manifest_uri: Where the jobs come from.
-        dataset: What the results are filed under.
+        jobs: A row per job: `job_id`, `answer`, `task`, `subtask`; jobs without an answer are ignored.
+        results: The results of each candidate; labels of other jobs are ignored.
+        baseline: Name of one of the candidates.
+        manifest_uri: Manifest that the jobs come from.
+        dataset: Dataset of the results in the database.
 
     Raises:
-        KeyError: No result has the baseline's name.
+        KeyError: No candidate has the baseline's name.
     """
     known = jobs.filter(pl.col("answer").is_not_null())
     judged = {each.name: _judge(known, each.labels) for each in results}
@@ -83,7 +83,7 @@ def compare(
 
 
 def _judge(known: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    """Give each labelled job's task, subtask, whether it is right, and the probability of its label."""
+    """Return each labelled job's task, subtask, whether it is correct, and the probability of its label."""
     return known.join(labels, on="job_id", maintain_order="left").select(
         "job_id",
         *_SUBTASK,
@@ -115,7 +115,7 @@ def _score(results: SpecResults, known: pl.DataFrame, judged: pl.DataFrame, agai
 
 
 def _difference(judged: pl.DataFrame, against: pl.DataFrame | None) -> Difference | None:
-    """Compare on the jobs that both have labelled."""
+    """Compare on the jobs that have both labels."""
     if against is None:
         return None
     pairs = judged.join(against, on="job_id", suffix="_baseline")
@@ -146,7 +146,7 @@ def _groups(judged: dict[str, pl.DataFrame], name: str, baseline: str, keys: lis
 
 
 def _adjusted(scores: list[_Score]) -> tuple[_Score, ...]:
-    """Adjust the tests of one family."""
+    """Adjust the p-values of one family of tests."""
     differences = [score.difference for score in scores if score.difference]
     adjusted = iter(adjust_by_holm([difference.p_value for difference in differences]))
     return tuple(

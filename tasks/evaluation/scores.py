@@ -1,8 +1,7 @@
-"""An evaluation: several ways of asking on one labelled manifest, each beside a baseline.
+"""An evaluation: several candidates on one labelled manifest, each compared with a baseline.
 
-Every accuracy is a share of the jobs that have both a label and a known answer, and so says nothing of
-failures, which are counted beside it. Every difference is paired: over the jobs that both ways of asking
-have labelled, the way's accuracy minus the baseline's.
+Every accuracy is over the jobs that have both a label and a known answer; failures are counted separately. Every
+difference is paired: the candidate's accuracy minus the baseline's, over the jobs that both have labelled.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pydantic import TypeAdapter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A share of jobs with its 95% confidence interval (Wilson's score); all from 0 to 1."""
+    """A proportion of jobs with its 95% confidence interval (Wilson score); all from 0 to 1."""
 
     value: float
     low: float
@@ -24,18 +23,18 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How much more accurate than the baseline, on the same jobs.
+    """Difference in accuracy to the baseline, on the same jobs.
 
     Attributes:
         jobs: Jobs that both have labelled.
-        gained: Those of them that only this way answers right.
-        lost: Those that only the baseline answers right.
+        gained: Those of them that only this candidate answers correctly.
+        lost: Those of them that only the baseline answers correctly.
         value: Accuracy minus the baseline's, -1 to 1.
-        low: Lower end of its 95% confidence interval (Newcombe's for paired shares).
-        high: Its upper end.
+        low: Lower end of its 95% confidence interval (Newcombe's for paired proportions).
+        high: Upper end of the interval.
         p_value: McNemar's exact test, two-sided.
-        p_holm: The same, adjusted by Holm's method: for subtasks over all subtasks of one spec, for tasks
-            over its tasks, and over all jobs over the specs.
+        p_holm: The same, adjusted by Holm's method: for subtasks over all subtasks of a candidate, for tasks over
+            its tasks, and for all jobs over the candidates.
     """
 
     jobs: int
@@ -50,17 +49,17 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a spec's labels took, by its rows and the runs that wrote them; None where nothing tells.
+    """What a candidate's labels cost, from its rows and the runs that wrote them; None if unknown.
 
     Attributes:
-        wall_s: Seconds of those runs in which the engine was loaded; its start takes the same for one job as for many.
-        jobs_per_s: Jobs that these runs asked, by those seconds.
-        videos: Videos (or segments of such) that the jobs are about.
-        videos_cached: Those of them whose frames stood in the cache before, so that they cost no decoding.
-        frames_decoded: Frames that the decoder gave for the others.
+        wall_s: Seconds for which these runs had the engine loaded; its start is excluded.
+        jobs_per_s: Jobs asked by these runs, divided by `wall_s`.
+        videos: Videos, or segments of videos, that the jobs are about.
+        videos_cached: Those of them whose frames were cached already, and cost no decoding.
+        frames_decoded: Frames decoded for the others.
         decode_s: Seconds of decoding, summed over processes.
         bytes_read: Bytes of videos that were fetched.
-        engine_s: The engine's seconds, each job's share of its batch.
+        engine_s: Seconds of the engine, summed over jobs.
     """
 
     wall_s: float | None = None
@@ -75,21 +74,21 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecScore:
-    """One way of asking, over all jobs.
+    """Scores of one candidate over all jobs.
 
     Attributes:
-        name: As the evaluation calls it, such as `keyframes:16`; unique in it.
-        spec_id: What its results are filed under.
+        name: Display name in the evaluation, such as `keyframes:16`; unique.
+        spec_id: Spec of its results in the database.
         model: The model's name.
         sampling: The spec's sampling, as JSON values: `sampler`, `num_frames` and the others.
         jobs: Jobs with a known answer.
         labels: Those of them with a label.
         failures: Those of them that failed.
-        correct: Labels that are the known answer.
-        accuracy: Share of the labels; None without one.
-        calibration_error: Expected gap between confidence and accuracy, 0 to 1 (`tasks.calibration.fit`).
-        difference: To the baseline; None for the baseline itself, and where no job is labelled by both.
-        cost: What it took.
+        correct: Labels that equal the known answer.
+        accuracy: Proportion of correct labels; None without labels.
+        calibration_error: Expected calibration error, 0 to 1 (`tasks.calibration.fit`).
+        difference: Difference to the baseline; None for the baseline itself, and if no job is labelled by both.
+        cost: What the labels cost.
     """
 
     name: str
@@ -107,26 +106,27 @@ class SpecScore:
 
     @property
     def sampler(self) -> str:
-        """How frames were chosen."""
+        """Name of the sampler."""
         return str(self.sampling["sampler"])
 
     @property
     def num_frames(self) -> int:
-        """How many were asked for; some samplers go by other numbers of `sampling`."""
+        """Number of frames that was configured; some samplers use other options of `sampling`."""
         return int(self.sampling["num_frames"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupScore:
-    """One way of asking, on the jobs of one task or subtask.
+    """Scores of one candidate on the jobs of one task or subtask.
 
     Attributes:
-        spec: Name of the way of asking.
-        task: The manifest's; None holds the jobs without one.
-        subtask: The same; in `Evaluation.tasks` always None.
+        spec: Name of the candidate.
+        task: Task in the manifest; None for jobs without one.
+        subtask: Subtask in the manifest; always None in `Evaluation.tasks`.
         jobs: Jobs with a label and a known answer, at least one.
-        correct: Those whose label is that answer.
-        difference: To the baseline; None for the baseline itself, and where no job is labelled by both.
+        correct: Those of them whose label is that answer.
+        accuracy: Proportion of correct labels.
+        difference: Difference to the baseline; None for the baseline itself, and if no job is labelled by both.
     """
 
     spec: str
@@ -139,24 +139,24 @@ class GroupScore:
 
     @property
     def title(self) -> str:
-        """Task and subtask as one text; empty for jobs without either."""
+        """Task and subtask in one string; empty for jobs with neither."""
         return " / ".join(filter(None, (self.task, self.subtask)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Several ways of asking on one labelled manifest.
+    """Several candidates compared on one labelled manifest.
 
     Attributes:
         manifest_uri: The manifest.
-        dataset: What its results are filed under.
-        created_at: When, in ISO 8601 and UTC.
+        dataset: Dataset of the results in the database.
+        created_at: Creation time, ISO 8601 in UTC.
         jobs: Rows of the manifest.
-        known: Those of them whose answer is known; only they are evaluated.
-        baseline: Name of the way of asking that the others are compared with.
-        specs: All ways of asking, in the order in which they were asked for.
-        tasks: Scores by task: all specs of the first task, then of the next; empty where no job has a task.
-        subtasks: The same by task and subtask; empty where no job has a subtask.
+        known: Those of them with a known answer; only they are evaluated.
+        baseline: Name of the candidate that the others are compared with.
+        specs: All candidates, in the order in which they were requested.
+        tasks: Scores by task: all candidates for the first task, then for the next; empty if no job has a task.
+        subtasks: The same by task and subtask; empty if no job has a subtask.
     """
 
     manifest_uri: str
@@ -170,15 +170,15 @@ class Evaluation:
     subtasks: tuple[GroupScore, ...]
 
     def spec(self, name: str) -> SpecScore:
-        """Find a way of asking by its name.
+        """Find a candidate by its name.
 
         Raises:
-            KeyError: There is none.
+            KeyError: No candidate has this name.
         """
         return {spec.name: spec for spec in self.specs}[name]
 
     def by_difference(self, spec: str) -> list[GroupScore]:
-        """Order a spec's finest groups by their difference to the baseline, the worst first."""
+        """Sort a candidate's finest groups by their difference to the baseline, the worst first."""
         groups = self.subtasks or self.tasks
         return sorted(
             (group for group in groups if group.spec == spec and group.difference),
@@ -186,15 +186,15 @@ class Evaluation:
         )
 
     def to_json(self) -> str:
-        """Write it as JSON; `from_json` gives the same back."""
+        """Serialise to JSON; `from_json` reads it back."""
         return _ADAPTER.dump_json(self, indent=2).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Evaluation:
-        """Read what `to_json` wrote.
+        """Parse the output of `to_json`.
 
         Raises:
-            ValueError: It is no evaluation.
+            ValueError: The text is not an evaluation.
         """
         return _ADAPTER.validate_json(text)
 

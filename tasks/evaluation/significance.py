@@ -1,4 +1,4 @@
-"""How far shares of jobs can be trusted: intervals and tests for right and wrong answers."""
+"""Confidence intervals and significance tests for accuracies."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 
 def share_of(correct: int, jobs: int) -> Share:
-    """Give a share of jobs and Wilson's score interval for it.
+    """Return a proportion of jobs and its Wilson score interval.
 
     Args:
-        correct: Jobs that were answered right.
-        jobs: All of them, at least one.
+        correct: Jobs that were answered correctly.
+        jobs: All jobs, at least one.
     """
     interval = stats.binomtest(correct, jobs).proportion_ci(0.95, method="wilson")
     return Share(value=correct / jobs, low=float(interval.low), high=float(interval.high))
 
 
 def difference_of(is_right: npt.NDArray[np.bool_], is_right_in_baseline: npt.NDArray[np.bool_]) -> Difference:
-    """Compare two ways of asking the same jobs; `p_holm` is left as `p_value`.
+    """Compare a candidate with the baseline on the same jobs; `p_holm` equals `p_value` until adjusted.
 
     Args:
-        is_right: Whether each job is answered right; shape (J,), J >= 1.
+        is_right: Whether each job is answered correctly; shape (J,), J >= 1.
         is_right_in_baseline: The same for the baseline.
     """
     both = int((is_right & is_right_in_baseline).sum())
     gained = int((is_right & ~is_right_in_baseline).sum())
     lost = int((~is_right & is_right_in_baseline).sum())
     low, high = paired_interval(both=both, gained=gained, lost=lost, jobs=len(is_right))
-    # McNemar's exact test: of the jobs that tell the two apart, each way should win half.
+    # McNemar's exact test: under the null hypothesis, each wins half of the jobs on which they differ.
     p_value = float(stats.binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
     return Difference(
         jobs=len(is_right),
@@ -53,29 +53,29 @@ def difference_of(is_right: npt.NDArray[np.bool_], is_right_in_baseline: npt.NDA
 
 
 def paired_interval(*, both: int, gained: int, lost: int, jobs: int) -> tuple[float, float]:
-    """Give the 95% confidence interval of a difference between two shares of the same jobs.
+    """Return the 95% confidence interval of the difference between two proportions of the same jobs.
 
     Method 10 of Newcombe, "Improved confidence intervals for the difference between binomial proportions
-    based on paired data", Statistics in Medicine 17 (1998): Wilson's intervals of both shares, put
-    together by their correlation. It stays within -1 and 1, and has a width where all answers agree.
+    based on paired data", Statistics in Medicine 17 (1998): the Wilson intervals of both proportions, combined by
+    their correlation. It stays within -1 and 1, and has non-zero width even if all answers agree.
 
     Args:
-        both: Jobs that both ways answer right.
-        gained: Jobs that only the first answers right.
-        lost: Jobs that only the second answers right.
-        jobs: All of them, at least one.
+        both: Jobs that both answer correctly.
+        gained: Jobs that only the first answers correctly.
+        lost: Jobs that only the second answers correctly.
+        jobs: All jobs, at least one.
     """
     neither = jobs - both - gained - lost
     first, second = share_of(both + gained, jobs), share_of(both + lost, jobs)
     phi = _correlation(both, gained, lost, neither)
     value = first.value - second.value
-    below = _joined(first.value - first.low, second.high - second.value, phi)
-    above = _joined(first.high - first.value, second.value - second.low, phi)
+    below = _combine(first.value - first.low, second.high - second.value, phi)
+    above = _combine(first.high - first.value, second.value - second.low, phi)
     return value - below, value + above
 
 
 def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust the p-values of several tests, so that one false alarm among all of them stays improbable.
+    """Adjust the p-values of several tests to control the family-wise error rate.
 
     Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979).
 
@@ -90,7 +90,7 @@ def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _correlation(both: int, gained: int, lost: int, neither: int) -> float:
-    """Give Newcombe's phi: the correlation of a fourfold table, corrected where it is positive."""
+    """Return Newcombe's phi: the correlation of a fourfold table, with a correction if it is positive."""
     margins = (both + gained) * (lost + neither) * (both + lost) * (gained + neither)
     if margins == 0:
         return 0.0
@@ -100,5 +100,5 @@ def _correlation(both: int, gained: int, lost: int, neither: int) -> float:
     return corrected / sqrt(margins)
 
 
-def _joined(one: float, other: float, phi: float) -> float:
+def _combine(one: float, other: float, phi: float) -> float:
     return sqrt(max(0.0, one**2 - 2 * phi * one * other + other**2))

@@ -1,1 +1,1 @@
-"""Manifests: read, checked whole before anything is written, cut into shards."""
+"""Manifests: read, validated as a whole before anything is written, and split into shards."""

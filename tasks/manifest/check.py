@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a manifest, found by Polars in one pass over its columns."""
+"""Validate a manifest: every fault, found by Polars in one pass over its columns."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def conform(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
-    """Bring a frame to the schema's columns and types; unknown columns are dropped, messages become JSON.
+    """Convert a frame to the schema's columns and types; unknown columns are dropped, messages become JSON.
 
     Returns:
-        The frame with every column of the schema, absent optional ones null, and the columns' faults.
+        The frame with every column of the schema, absent ones filled with null, and the faults of its columns.
     """
-    # Rows with messages name their video and question there.
+    # Rows with messages have their video and question there.
     needed = [name for name in REQUIRED if not ("messages" in frame.columns and name in REPLACED_BY_MESSAGES)]
     if _holds_structs(frame):
         frame = frame.with_columns(messages_as_json(frame["messages"]))
@@ -34,7 +34,7 @@ def conform(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
             continue
         found = frame.schema[name]
         if not _casts(found, dtype):
-            faults.append(Fault(rule=f"Column {name} has type {found}, not {dtype}."))
+            faults.append(Fault(rule=f"Column {name} has type {found}; it must be {dtype}."))
             columns.append(pl.lit(None, dtype=dtype).alias(name))
             continue
         columns.append(pl.col(name).cast(dtype, strict=False))
@@ -57,7 +57,7 @@ def _casts(found: pl.DataType, wanted: pl.DataType) -> bool:
 
 
 def check_manifest(frame: pl.DataFrame) -> list[Fault]:
-    """Check a manifest's columns and rows; an empty list means that a run may start."""
+    """Check a manifest's columns and rows; an empty list means that it is valid."""
     conformed, faults = conform(frame)
     if faults:
         return faults
@@ -69,20 +69,20 @@ def check_manifest(frame: pl.DataFrame) -> list[Fault]:
 
 
 def check_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
-    """Check what each row shows by itself.
+    """Check each row by itself.
 
     Args:
-        frame: Conformed rows, and their numbers in the manifest as `ROW`.
+        frame: Conformed rows, with their numbers in the manifest as `ROW`.
 
     Returns:
-        The rows with their messages resolved, and what is wrong with them.
+        The rows with their messages resolved, and their faults.
     """
     resolved, faults = resolve_messages(frame)
     return resolved, [*faults, *_row_faults(resolved), *_template_faults(resolved)]
 
 
 def repeated_ids(frame: pl.DataFrame) -> list[Fault]:
-    """Find ids that several rows have; `frame` needs `ROW` and `job_id` alone."""
+    """Find ids shared by several rows; `frame` needs only `ROW` and `job_id`."""
     rows = frame.filter(pl.col("job_id").is_duplicated() & pl.col("job_id").is_not_null())
     return (
         [] if rows.is_empty() else [fault_of_rows("job_id is not unique.", "job_id", rows.select(ROW, "job_id").rows())]
@@ -91,9 +91,9 @@ def repeated_ids(frame: pl.DataFrame) -> list[Fault]:
 
 def _row_faults(frame: pl.DataFrame) -> Iterator[Fault]:
     rules = list(_rules())
-    # All at once on all cores; rows are looked for only where there are some.
-    broken_at_all = frame.select(broken.any().alias(rule) for rule, _, broken in rules).row(0)
-    for (rule, shown, broken), is_broken in zip(rules, broken_at_all, strict=True):
+    # Evaluate all rules in parallel first; look for rows only where a rule is broken.
+    any_broken = frame.select(broken.any().alias(rule) for rule, _, broken in rules).row(0)
+    for (rule, shown, broken), is_broken in zip(rules, any_broken, strict=True):
         if is_broken:
             yield fault_of_rows(rule, shown, frame.filter(broken.fill_null(value=False)).select(ROW, shown).rows())
 
@@ -109,7 +109,7 @@ def _template_faults(frame: pl.DataFrame) -> Iterator[Fault]:
 
 
 def _rules() -> Iterator[tuple[str, str, pl.Expr]]:
-    """List each rule, the column to show, and which rows break it."""
+    """Yield each rule, the column to show, and which rows break it."""
     yield from _presence_rules()
     yield from _storage_rules()
     yield from _choice_rules()
@@ -125,16 +125,16 @@ def _presence_rules() -> Iterator[tuple[str, str, pl.Expr]]:
 
 
 def _storage_rules() -> Iterator[tuple[str, str, pl.Expr]]:
-    """List what Postgres would refuse after the model has answered."""
+    """Yield rules for what Postgres would reject only after the model has answered."""
     yield (
         f"job_id is longer than {LONGEST_ID_BYTES:,} bytes.",
         "job_id",
         pl.col("job_id").str.len_bytes() > LONGEST_ID_BYTES,
     )
     for name in STORED_TEXT:
-        yield f"{name} holds a NUL character.", name, pl.col(name).str.contains("\0", literal=True)
+        yield f"{name} contains a NUL character.", name, pl.col(name).str.contains("\0", literal=True)
     yield (
-        "choices holds a NUL character.",
+        "choices contains a NUL character.",
         "choices",
         pl.col("choices").list.eval(pl.element().str.contains("\0", literal=True)).list.any(),
     )
@@ -142,13 +142,13 @@ def _storage_rules() -> Iterator[tuple[str, str, pl.Expr]]:
 
 def _choice_rules() -> Iterator[tuple[str, str, pl.Expr]]:
     choices, choice = pl.col("choices"), pl.element()
-    yield "choices holds fewer than two answers.", "choices", choices.list.len() < 2  # noqa: PLR2004
+    yield "choices has fewer than two answers.", "choices", choices.list.len() < 2  # noqa: PLR2004
     yield (
-        "choices holds an empty answer.",
+        "choices contains an empty answer.",
         "choices",
         choices.list.eval(choice.is_null() | (choice.str.strip_chars() == "")).list.any(),
     )
-    yield "choices repeats an answer.", "choices", choices.list.n_unique() < choices.list.len()
+    yield "choices contains duplicates.", "choices", choices.list.n_unique() < choices.list.len()
     yield "answer is not one of choices.", "answer", ~pl.col("answer").is_in(choices)
 
 
@@ -156,26 +156,26 @@ def _video_rules() -> Iterator[tuple[str, str, pl.Expr]]:
     uri, start_s, end_s = pl.col("video_uri"), pl.col("start_s"), pl.col("end_s")
     scheme = pl.coalesce(uri.str.extract(r"^([A-Za-z][A-Za-z0-9+.-]*)://", 1), uri.str.extract("^(data):", 1))
     yield (
-        f"video_uri has a scheme other than {', '.join(SCHEMES)} or a plain path.",
+        f"video_uri is not a path, and its scheme is not one of {', '.join(SCHEMES)}.",
         "video_uri",
         scheme.is_not_null() & ~scheme.is_in(SCHEMES),
     )
     yield (
-        "video_uri does not name a bucket and a key, as s3://bucket/key does.",
+        "video_uri has no bucket or no key; write s3://bucket/key.",
         "video_uri",
         (scheme == "s3") & ~uri.str.contains("^s3://[^/]+/."),
     )
     yield (
-        "video_uri names no host, as https://host/path does.",
+        "video_uri has no host; write https://host/path.",
         "video_uri",
         scheme.is_in(WEB_SCHEMES) & ~uri.str.contains("^https?://[^/?#]"),
     )
     yield (
-        "video_uri has no comma before its bytes, as data:video/mp4;base64,AAAA does.",
+        "video_uri has no comma before its data; write data:video/mp4;base64,AAAA.",
         "video_uri",
         (scheme == INLINE_SCHEME) & ~uri.str.contains(",", literal=True),
     )
-    for name, instant in (("start_s", start_s), ("end_s", end_s)):
-        yield f"{name} is no finite number.", name, ~instant.is_finite()
+    for name, seconds in (("start_s", start_s), ("end_s", end_s)):
+        yield f"{name} is not a finite number.", name, ~seconds.is_finite()
     yield "start_s is negative.", "start_s", start_s < 0
     yield "end_s is not after start_s.", "end_s", end_s <= start_s.fill_null(0.0)

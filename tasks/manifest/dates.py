@@ -1,4 +1,4 @@
-"""Dates in a manifest's name: `s3://bucket/jobs/dt={scheduled_date}/*.parquet`."""
+"""Date placeholders in a manifest's URI: `s3://bucket/jobs/dt={scheduled_date}/*.parquet`."""
 
 from __future__ import annotations
 
@@ -10,41 +10,42 @@ from infra.errors import ConfigurationError
 if TYPE_CHECKING:
     from datetime import datetime
 
-# Braces of any other kind may belong to the name of an object.
-_PLACE = re.compile(r"\{scheduled_(date|time)(?::([^{}]+))?\}")
-_MEANT = re.compile(r"\{[^{}/]*(date|time)[^{}/]*\}", re.IGNORECASE)
+# All other braces may be part of an object's name.
+_PLACEHOLDER = re.compile(r"\{scheduled_(date|time)(?::([^{}]+))?\}")
+_LOOKS_LIKE_DATE = re.compile(r"\{[^{}/]*(date|time)[^{}/]*\}", re.IGNORECASE)
 
 
 def render_dates(text: str, scheduled: datetime) -> str:
-    """Fill in when a run was scheduled.
+    """Replace date placeholders by the time for which a run was scheduled.
 
     Args:
-        text: May hold `{scheduled_date}` (2026-11-01), `{scheduled_time}` (2026-11-01T02:00:00+01:00), and
-            either with a form of `strftime`: `{scheduled_date:%Y/%m}`.
-        scheduled: In the schedule's time zone.
+        text: May contain `{scheduled_date}` (2026-11-01), `{scheduled_time}` (2026-11-01T02:00:00+01:00), and
+            either with a `strftime` format: `{scheduled_date:%Y/%m}`.
+        scheduled: Scheduled time, in the schedule's time zone.
     """
     values = {"date": scheduled.date(), "time": scheduled}
-    return _PLACE.sub(lambda found: _shown(values[found[1]], found[2]), text)
+    return _PLACEHOLDER.sub(lambda found: _formatted(values[found[1]], found[2]), text)
 
 
 def has_dates(text: str) -> bool:
-    """Whether a name changes from night to night."""
-    return _PLACE.search(text) is not None
+    """Check whether a text contains date placeholders."""
+    return _PLACEHOLDER.search(text) is not None
 
 
 def check_dates(text: str) -> str:
-    """Make sure that no place is misspelt, for a name that never matches anything would go unnoticed.
+    """Reject misspelt placeholders: a URI that never matches anything would go unnoticed.
 
     Raises:
-        ConfigurationError: Something in braces looks like a date and is none.
+        ConfigurationError: Something in braces looks like a date placeholder, but is not one.
     """
-    found = _MEANT.search(_PLACE.sub("", text))
+    found = _LOOKS_LIKE_DATE.search(_PLACEHOLDER.sub("", text))
     if found:
         raise ConfigurationError(
-            f"{found[0]} in {text} is no date; write {{scheduled_date}}, or with a form, {{scheduled_date:%Y/%m/%d}}."
+            f"{found[0]} in {text} is not a date placeholder; write {{scheduled_date}}, or with a format, "
+            "{scheduled_date:%Y/%m/%d}."
         )
     return text
 
 
-def _shown(value: object, form: str | None) -> str:
+def _formatted(value: object, form: str | None) -> str:
     return format(value, form) if form else value.isoformat()  # type: ignore[attr-defined]

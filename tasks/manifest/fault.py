@@ -1,4 +1,4 @@
-"""What is wrong with a manifest."""
+"""A fault of a manifest."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SHOWN_ROWS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One rule that some rows break.
+    """A rule that some rows break.
 
     Attributes:
         rule: What is wrong, as a sentence.
-        count: Rows that break it; 0 where it concerns the file as a whole.
-        first_rows: Row numbers from 0 and values of the first few.
+        count: Number of rows that break it; 0 if it concerns the whole file.
+        first_rows: Row numbers, from 0, and values of the first few.
     """
 
     rule: str
@@ -28,19 +28,19 @@ class Fault:
     first_rows: tuple[str, ...] = ()
 
     def __add__(self, later: Fault) -> Fault:
-        """Count the same fault of later rows in."""
+        """Merge with the same fault of later rows."""
         first = (*self.first_rows, *later.first_rows)[:_SHOWN_ROWS]
         return Fault(rule=self.rule, count=self.count + later.count, first_rows=first)
 
     def __str__(self) -> str:
-        """Say it with its count and first rows."""
+        """Format with the count and the first rows."""
         if not self.count:
             return self.rule
         return f"{self.rule} {self.count:,} row{'s' * (self.count > 1)}, first {', '.join(self.first_rows)}."
 
 
 def fault_of_rows(rule: str, column: str, rows: Sequence[tuple[int, object]]) -> Fault:
-    """Describe a rule that rows break, by their numbers and what stands in a column."""
+    """Build the fault of rows, given their numbers and their values in a column."""
     first = tuple(f"row {row} ({column} {_shown(value)!r})" for row, value in rows[:_SHOWN_ROWS])
     return Fault(rule=rule, count=len(rows), first_rows=first)
 

@@ -24,14 +24,14 @@ _NUMBERS = ("start_s", "end_s")
 def import_csv(path: Path) -> pl.DataFrame:
     """Read a CSV file with the manifest's column names; unknown columns are dropped.
 
-    `choices` is a JSON list (`["yes", "no"]`) or is separated by bars (`yes|no`). An empty cell is null.
+    `choices` is a JSON list (`["yes", "no"]`) or separated by bars (`yes|no`). An empty cell is null.
 
     Raises:
-        ManifestError: The file cannot be read, or a value cannot; its line is named.
+        ManifestError: The file or a value cannot be parsed; the message gives the line.
     """
     rows = []
     try:
-        # A spreadsheet's export may open with a byte order mark.
+        # Spreadsheets may export a byte order mark.
         with _any_field_size(), path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, strict=True)
             names = _known_names(path, list(reader.fieldnames or ()))
@@ -47,7 +47,7 @@ def import_csv(path: Path) -> pl.DataFrame:
 
 @contextmanager
 def _any_field_size() -> Iterator[None]:
-    """Let cells hold whole videos as data: URIs; the limit is the process's, and is put back."""
+    """Allow cells with whole videos as data: URIs; the limit is global, and is restored afterwards."""
     before = csv.field_size_limit(sys.maxsize)
     try:
         yield
@@ -56,30 +56,30 @@ def _any_field_size() -> Iterator[None]:
 
 
 def foreign_columns(path: Path) -> list[str]:
-    """Name the columns of a CSV file that no manifest has, and that `import_csv` drops."""
+    """List the columns of a CSV file that are not manifest columns, and that `import_csv` drops."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         return [name for name in next(csv.reader(file), []) if name not in COLUMNS]
 
 
 def _known_names(path: Path, header: list[str]) -> list[str]:
-    doubled = sorted({name for name in header if header.count(name) > 1})
-    if doubled:
-        raise ManifestError(f"{path} names columns twice: {', '.join(doubled)}; rename or remove one of each.")
+    duplicates = sorted({name for name in header if header.count(name) > 1})
+    if duplicates:
+        raise ManifestError(f"{path} has duplicate columns: {', '.join(duplicates)}; rename or remove one of each.")
     replaced = REPLACED_BY_MESSAGES if "messages" in header else ()
     missing = [name for name in REQUIRED if name not in header and name not in replaced]
     if missing:
         found = ", ".join(header) or "nothing"
         raise ManifestError(
-            f"{path} lacks {', '.join(missing)}; its first line holds {found}. "
-            "It must name the columns of a manifest, separated by commas.",
+            f"{path} lacks the columns {', '.join(missing)}; its first line is: {found}. "
+            "The first line must list the columns of a manifest, separated by commas.",
         )
     return [name for name in header if name in COLUMNS]
 
 
 def _row(cells: dict[str, str], names: list[str]) -> dict[str, object]:
-    # DictReader keeps surplus cells under None, and fills missing ones with it.
+    # DictReader collects surplus cells under the key None, and fills missing cells with None.
     if None in cells or None in cells.values():
-        raise ValueError("the number of cells is not that of the header")
+        raise ValueError("the number of cells differs from that of the header")
     return {name: _value(name, cells[name]) for name in names}
 
 
@@ -102,11 +102,11 @@ def _choices(text: str) -> list[str]:
     try:
         values = json.loads(text)
     except RecursionError:
-        raise ValueError("choices is nested too deeply for a JSON list of texts") from None
+        raise ValueError("choices is nested too deeply for a JSON list of strings") from None
     except ValueError:
         raise ValueError(f"choices {text!r} is not a JSON list") from None
     if not all(isinstance(value, str) for value in values):
-        raise ValueError(f"choices {text!r} holds something other than text")
+        raise ValueError(f"choices {text!r} contains a value that is not a string")
     if not all(map(is_text, values)):
-        raise ValueError(f"choices {text!r} holds half of a surrogate pair, which is no character")
+        raise ValueError(f"choices {text!r} contains an unpaired surrogate, which is not a valid character")
     return list(values)

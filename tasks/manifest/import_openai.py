@@ -1,4 +1,4 @@
-"""Manifests from OpenAI-batch JSONL."""
+"""Manifests from JSONL in the OpenAI batch format."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _CHOICE_LINE = re.compile(r"^\s*\(?([A-Z])[.):]\s+(.+?)\s*$")
 
 
 def import_openai_batch(path: Path) -> pl.DataFrame:
-    """Read requests of the OpenAI batch format, one a line.
+    """Read requests in the OpenAI batch format, one per line.
 
-    `custom_id` becomes `job_id`. The messages must hold one `video_url` (or `video`) part and the
-    question as text, whose choices stand on lines of their own (`A. red`, `B) green`), or as a list
-    under `body.metadata.choices`.
+    `custom_id` becomes `job_id`. The messages must contain one `video_url` (or `video`) part and the
+    question as text, with its choices on lines of their own (`A. red`, `B) green`), or as a list
+    in `body.metadata.choices`.
 
     Raises:
-        ManifestError: The file or one of its lines cannot be read; the line is named.
+        ManifestError: The file or a line cannot be parsed; the message gives the line.
     """
     try:
-        # Not splitlines(): JSON text may hold separators that are no line's end, such as U+2028.
+        # Not splitlines(): JSON strings may contain other line separators, such as U+2028.
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ManifestError(f"Cannot read {path}: {error}.") from None
@@ -42,46 +42,46 @@ def _line(line: str, *, where: str) -> dict[str, Any]:
     try:
         return _row(json.loads(line))
     except json.JSONDecodeError as error:
-        raise ManifestError(f"{where}: it is not JSON ({error.msg} at character {error.colno}).") from None
+        raise ManifestError(f"{where}: not JSON ({error.msg} at character {error.colno}).") from None
     except KeyError as error:
         raise ManifestError(f"{where}: {error} is missing.") from None
     except (TypeError, AttributeError):
-        raise ManifestError(f"{where}: it is not a request of the OpenAI batch format.") from None
+        raise ManifestError(f"{where}: not a request in the OpenAI batch format.") from None
     except RecursionError:
-        raise ManifestError(f"{where}: its JSON is nested too deeply.") from None
+        raise ManifestError(f"{where}: the JSON is nested too deeply.") from None
     except ValueError as error:
         raise ManifestError(f"{where}: {error}.") from None
 
 
 def _row(request: dict[str, Any]) -> dict[str, Any]:
     body = request["body"]
-    asked = read_messages(body["messages"])
-    given = (body.get("metadata") or {}).get("choices")
-    prompt, choices = (asked.prompt, _given(given)) if given else _split(asked.prompt)
+    question = read_messages(body["messages"])
+    raw_choices = (body.get("metadata") or {}).get("choices")
+    prompt, choices = (question.prompt, _parse_choices(raw_choices)) if raw_choices else _split(question.prompt)
     if not choices:
-        raise ValueError("no choices; write them as lines 'A. text', or as metadata.choices")
+        raise ValueError("no choices; write them as lines 'A. text', or in metadata.choices")
     job_id = str(request["custom_id"])
     if not all(map(is_text, [job_id, *choices])):
-        raise ValueError("half of a surrogate pair, which is no character")
+        raise ValueError("custom_id or a choice contains an unpaired surrogate, which is not a valid character")
     return {
         "job_id": job_id,
-        "video_uri": asked.video_uri,
+        "video_uri": question.video_uri,
         "prompt": prompt,
         "choices": choices,
-        "system_prompt": asked.system_prompt,
+        "system_prompt": question.system_prompt,
     }
 
 
-def _given(choices: str | list[str]) -> list[str]:
-    # The batch format's metadata holds text alone, so that a list is often written as JSON in it.
+def _parse_choices(choices: str | list[str]) -> list[str]:
+    # Metadata values must be strings in the batch format, so the list is often encoded as JSON.
     values = json.loads(choices) if isinstance(choices, str) else choices
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"metadata.choices {choices!r} is not a list of texts")
+        raise ValueError(f"metadata.choices {choices!r} is not a list of strings")
     return values
 
 
 def _split(text: str) -> tuple[str, list[str]]:
-    """Part a question from its choices; instructions after the last choice are dropped."""
+    """Separate a question from its choices; instructions after the last choice are dropped."""
     prompt: list[str] = []
     choices: list[str] = []
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""Which files a manifest's URI means."""
+"""Find the files that a manifest's URI refers to."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _GLOB_CHARACTERS = "*?["
 
 
 def matching_files(uri: str, objects: ObjectStore) -> list[str]:
-    """List the URIs of a manifest's files, in the order of their names.
+    """List the URIs of a manifest's files, sorted.
 
     Args:
-        uri: One file, or glob of files, local or `s3://`; a file that is called so is taken alone.
-        objects: Where `s3://` leads.
+        uri: A file, or a glob, local or `s3://`; a file whose name is literally the glob takes precedence.
+        objects: Store for `s3://`.
 
     Raises:
         ManifestMissingError: No file matches the glob.
@@ -37,7 +37,7 @@ def matching_files(uri: str, objects: ObjectStore) -> list[str]:
 
 
 def find_manifests(uri: str, objects: ObjectStore) -> list[ObjectInfo]:
-    """Look at a manifest's file, or the files that its glob matches; none is no error."""
+    """Stat a manifest's file, or the files that its glob matches; empty if there are none."""
     if _is_glob(uri) and objects.local_path(uri) is None:
         return _matching_objects(uri, objects)
     try:
@@ -47,14 +47,14 @@ def find_manifests(uri: str, objects: ObjectStore) -> list[ObjectInfo]:
 
 
 def manifest_fingerprint(uri: str, objects: ObjectStore) -> str:
-    """Tell versions of a manifest apart: a digest of its files' names and fingerprints."""
+    """Identify a version of a manifest: a digest of its files' names and fingerprints."""
     return digest_of([[info.uri, info.fingerprint] for info in find_manifests(uri, objects)])
 
 
 def _matching_files(pattern: Path) -> list[str]:
-    if os.path.isfile(pattern):  # noqa: PTH113 - unlike Path's, bears a name that is too long
+    if os.path.isfile(pattern):  # noqa: PTH113 - unlike Path.is_file, accepts a name that is too long
         return [str(pattern)]
-    return [name for name in glob(str(pattern)) if Path(name).is_file()]  # noqa: PTH207 - takes absolute patterns too
+    return [name for name in glob(str(pattern)) if Path(name).is_file()]  # noqa: PTH207 - unlike Path.glob, accepts absolute patterns
 
 
 def _is_glob(uri: str) -> bool:
@@ -64,7 +64,7 @@ def _is_glob(uri: str) -> bool:
 def _matching_objects(uri: str, objects: ObjectStore) -> list[ObjectInfo]:
     first = min(uri.find(character) for character in _GLOB_CHARACTERS if character in uri)
     folder = uri[:first].rpartition("/")[0]
-    depth = uri.count("/")  # a star stays within its folder, as in a shell
+    depth = uri.count("/")  # as in a shell, a star does not cross folders
     near = (info for info in objects.list(folder) if info.uri.count("/") == depth)
     found = [info for info in near if info.uri == uri or fnmatchcase(info.uri, uri)]
     return [info for info in found if info.uri == uri] or found

@@ -1,4 +1,4 @@
-"""A manifest's Parquet files, read some thousand rows at a time."""
+"""Read a manifest's Parquet files in batches of rows."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ _IDS_AT_ONCE = 16 * _BATCH_ROWS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFiles:
-    """The rows of a manifest as they stand.
+    """The files of an open manifest.
 
     Attributes:
-        uri: As the user named it.
-        rows: How many.
-        empty: No row, every column of a manifest that one of the files has, of a type that holds what all of them
-            have.
+        uri: URI given by the user.
+        rows: Number of rows.
+        empty: An empty frame with every manifest column that a file has, of a type common to all files.
         paths: Local files by URI, in the manifest's order.
     """
 
@@ -47,7 +46,7 @@ class ManifestFiles:
     paths: dict[str, Path]
 
     def batches(self, *, only: npt.NDArray[np.bool_] | None = None) -> Iterator[pl.DataFrame]:
-        """Read the rows in their order, all batches with the same columns.
+        """Read the rows in order, all batches with the same columns.
 
         Args:
             only: Whether each row is wanted; shape (self.rows,).
@@ -59,7 +58,7 @@ class ManifestFiles:
         for uri, path in self.paths.items():
             with _opened(uri, path) as file, _reading(uri):
                 for batch in one_ahead(file.iter_batches(_BATCH_ROWS, columns=_columns(file))):
-                    # Left out before it is converted; what is wanted of several batches is gathered.
+                    # Filter before converting; gather the wanted rows of several batches.
                     wanted = batch if only is None else batch.filter(pa.array(only[start : start + len(batch)]))
                     start += len(batch)
                     gathered.append(_frame(wanted))
@@ -68,7 +67,7 @@ class ManifestFiles:
                         gathered = [self.empty]
 
     def ids(self) -> Iterator[pl.DataFrame]:
-        """Read the rows' ids alone, more of them at a time; null where a file has none.
+        """Read only the rows' ids, in larger batches; null where a file has no ids.
 
         Raises:
             ManifestError: A file is damaged.
@@ -82,15 +81,15 @@ class ManifestFiles:
 
 @contextmanager
 def open_manifest(uri: str, objects: ObjectStore) -> Iterator[ManifestFiles]:
-    """Open a manifest; remote files are copied to a temporary folder meanwhile.
+    """Open a manifest; remote files are copied to a temporary folder while it is open.
 
     Args:
-        uri: Parquet file, or glob of such, local or `s3://`.
-        objects: Where `s3://` leads.
+        uri: Parquet file, or a glob of Parquet files, local or `s3://`.
+        objects: Store for `s3://`.
 
     Raises:
-        ManifestError: Nothing stands there, or it is not Parquet; a file has no column of a manifest, or one twice, or
-            one that cannot be read; its files differ in type.
+        ManifestError: No file exists, or one is not Parquet; a file has no manifest column, a duplicate one, or one
+            that cannot be read; or the files' types are incompatible.
     """
     with temporary_folder("manifest") as folder:
         paths: dict[str, Path] = {}
@@ -103,7 +102,7 @@ def open_manifest(uri: str, objects: ObjectStore) -> Iterator[ManifestFiles]:
         try:
             empty = pl.concat(columns, how="diagonal_relaxed")
         except pl.exceptions.PolarsError as error:
-            raise ManifestError(f"The files of {uri} differ in their columns' types: {error}.") from None
+            raise ManifestError(f"The files of {uri} have incompatible column types: {error}.") from None
         yield ManifestFiles(uri=uri, rows=rows, empty=empty, paths=paths)
 
 
@@ -116,7 +115,7 @@ def _local(uri: str, objects: ObjectStore, copy: Path) -> Path:
         objects.stat(uri)
     except ObjectMissingError:
         raise ManifestMissingError(
-            f"There is no manifest file at {uri}; for all files of a folder, write folder/*.parquet."
+            f"There is no manifest file at {uri}; to use all files of a folder, write folder/*.parquet."
         ) from None
     return path
 
@@ -134,26 +133,28 @@ def _reading(uri: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError):
-        raise ManifestError(f"{uri} is not a Parquet file; `reelabel manifest import` makes one from CSV.") from None
+        raise ManifestError(
+            f"{uri} is not a Parquet file; `reelabel manifest import` converts CSV to Parquet."
+        ) from None
 
 
 def _empty(uri: str, file: parquet.ParquetFile) -> pl.DataFrame:
     names = _columns(file)
     if not names:
-        raise ManifestError(f"{uri} has no column of a manifest; it needs {', '.join(REQUIRED)}.")
+        raise ManifestError(f"{uri} has no manifest columns; it needs {', '.join(REQUIRED)}.")
     for name in names:
         if names.count(name) > 1:
-            raise ManifestError(f"{uri} has several columns {name}; leave one.")
+            raise ManifestError(f"{uri} has duplicate columns {name}; remove all but one.")
     rows = file.schema_arrow.empty_table().select(names)
     try:
         return _frame(rows)
-    except pl.exceptions.PanicException:  # of a time zone that Polars does not know, for one
+    except pl.exceptions.PanicException:  # for example, of an unknown time zone
         types = ", ".join(f"{field.name} ({field.type})" for field in rows.schema)
-        raise ManifestError(f"{uri} has a column of a type that cannot be read: one of {types}.") from None
+        raise ManifestError(f"{uri} has a column whose type cannot be read, one of: {types}.") from None
 
 
 def _columns(file: parquet.ParquetFile) -> list[str]:
-    """List a file's columns that belong to a manifest; others are not read, whatever they hold."""
+    """List a file's manifest columns; others are never read."""
     return [name for name in file.schema_arrow.names if name in COLUMNS]
 
 

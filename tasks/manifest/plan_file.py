@@ -1,7 +1,7 @@
-"""A plan's jobs on the store: Arrow IPC files, one record batch a shard.
+"""A plan's jobs in the store: Arrow IPC files with one record batch per shard.
 
-A file holds the batches of `SHARDS_PER_FILE` shards, so that a worker fetches its shard by ranged reads
-of one object, whatever the size of the manifest.
+A file contains the batches of `SHARDS_PER_FILE` shards. A worker fetches its shard with range reads of one object,
+whatever the size of the manifest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from infra.objects import ObjectInfo, ObjectStore
 
 SHARDS_PER_FILE = 256
-# Large types: videos that stand in their URIs may come to more than 2 GiB together.
+# Large types: videos inlined as data: URIs may exceed 2 GiB together.
 PLAN_SCHEMA = pa.schema(
     [
         ("job_id", pa.large_string()),
@@ -37,28 +37,28 @@ PLAN_SCHEMA = pa.schema(
         *((name, pa.large_string()) for name in ("answer", "task", "subtask")),
     ]
 )
-# Prompts and choices repeat; Zstandard would make it smaller, but is much slower to write.
+# Prompts and choices repeat. Zstandard would compress better, but is much slower to write.
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-# Holds a file's footer, which says where each batch is: 24 bytes a batch, and the schema.
+# Covers a file's footer, which locates each batch: 24 bytes per batch, and the schema.
 _TAIL_BYTES = 32 * 1024
-_TAILS_KEPT = 16
+_CACHED_TAILS = 16
 
 
 class PlanWriter:
-    """Writes shards in order; holds one file's worth of them in memory.
+    """Writes shards in order; buffers one file of them in memory.
 
-    What was written counts once the plan has its row: see `tasks.plans.plan.open_plan`.
+    The files take effect once the plan has its row: see `tasks.plans.plan.open_plan`.
 
     Attributes:
-        jobs: How many jobs each shard has, in order.
+        jobs: Number of jobs per shard, in order.
     """
 
     def __init__(self, objects: ObjectStore, plan_uri: str) -> None:
-        """Begin a plan.
+        """Start a plan.
 
         Args:
             objects: The store.
-            plan_uri: Folder of the plan's own.
+            plan_uri: The plan's folder.
         """
         self.jobs: list[int] = []
         self._objects = objects
@@ -66,11 +66,11 @@ class PlanWriter:
         self._start_file()
 
     def __enter__(self) -> Self:
-        """Give the writer itself."""
+        """Return the writer."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Write the last file, unless the plan was broken off."""
+        """Write the last file, unless an exception was raised."""
         if kind is None and len(self.jobs) % SHARDS_PER_FILE:
             self._write_file()
 
@@ -78,13 +78,12 @@ class PlanWriter:
         """Write the next shards.
 
         Args:
-            rows: Their jobs, one shard behind the other, those of one video side by side; PLAN_SCHEMA's columns,
-                perhaps among others.
-            sizes: How many of the rows are each shard's.
+            rows: Their jobs, shard after shard, with jobs on one video adjacent; at least PLAN_SCHEMA's columns.
+            sizes: Number of rows per shard.
 
         Raises:
-            ConfigurationError: The store refuses.
-            StoreUnavailableError: It does not answer.
+            ConfigurationError: The store denies access.
+            StoreUnavailableError: The store does not respond.
         """
         table = rows.select(PLAN_SCHEMA.names).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(PLAN_SCHEMA)
         [batch] = table.combine_chunks().to_batches()
@@ -108,7 +107,7 @@ class PlanWriter:
 
 
 def read_shard(objects: ObjectStore, plan_uri: str, index: int) -> Shard:
-    """Read one shard of a plan: one ranged read, where its file was read from before.
+    """Read one shard of a plan; takes one range read once the file's footer is cached.
 
     Args:
         objects: The store.
@@ -117,27 +116,27 @@ def read_shard(objects: ObjectStore, plan_uri: str, index: int) -> Shard:
 
     Raises:
         PlanLostError: The plan's files are gone.
-        StoreUnavailableError: The store does not answer.
+        StoreUnavailableError: The store does not respond.
     """
     uri = _file_uri(plan_uri, index)
     try:
-        with pa.PythonFile(_Parts(objects, *_look_at(objects, uri)), mode="r") as file:
+        with pa.PythonFile(_RemoteFile(objects, *_read_tail(objects, uri)), mode="r") as file:
             batch = pa.ipc.open_file(file).get_batch(index % SHARDS_PER_FILE)
     except (ObjectMissingError, ObjectChangedError):
-        raise PlanLostError(f"The plan's file {uri} is gone; run again, and what is missing is planned anew.") from None
+        raise PlanLostError(f"The plan's file {uri} is gone; run again to plan the unfinished jobs again.") from None
     return Shard(index=index, jobs=tuple(Job(**row | {"choices": tuple(row["choices"])}) for row in batch.to_pylist()))
 
 
-@lru_cache(maxsize=_TAILS_KEPT)
-def _look_at(objects: ObjectStore, uri: str) -> tuple[ObjectInfo, bytes]:
-    """Find a file and its last bytes; nobody changes it once it is written."""
+@lru_cache(maxsize=_CACHED_TAILS)
+def _read_tail(objects: ObjectStore, uri: str) -> tuple[ObjectInfo, bytes]:
+    """Stat a file and read its tail; cached, since a file never changes once written."""
     info = objects.stat(uri)
     start = max(0, info.size_bytes - _TAIL_BYTES)
     return info, objects.read_range(uri, start=start, size=_TAIL_BYTES, fingerprint=info.fingerprint)
 
 
-class _Parts(io.RawIOBase):
-    """An object of the store as a file, whose reads are ranged ones but for its tail."""
+class _RemoteFile(io.RawIOBase):
+    """An object of the store as a seekable file: range reads, except for the cached tail."""
 
     def __init__(self, objects: ObjectStore, info: ObjectInfo, tail: bytes) -> None:
         self._objects = objects

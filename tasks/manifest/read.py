@@ -1,4 +1,4 @@
-"""Reading a manifest's jobs."""
+"""Read a manifest's jobs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def read_jobs(uri: str, objects: ObjectStore) -> list[Job]:
-    """Read and check a manifest into memory; `open_jobs` takes any number of rows.
+    """Read and validate a manifest into memory; for large ones, use `open_jobs`.
 
     Raises:
-        ManifestError: Every fault, with its first rows and counts; nothing may start.
+        ManifestError: The manifest is invalid; the message lists every fault, with counts and first rows.
     """
     with open_jobs(uri, objects) as table:
         return jobs_of(pl.concat(table.parts()).sort(ROW))
 
 
 def dataset_name(uri: str) -> str:
-    """Derive a dataset's default name from its manifest: the file's stem, without glob characters."""
+    """Derive a dataset's default name from its manifest: the stem of the file, without glob characters."""
     stem = uri.rstrip("/").rsplit("/", 1)[-1].rsplit(".", 1)[0]
     cleaned = "".join(character for character in stem if character not in "*?[]").strip("-_. ")
     return cleaned or "manifest"

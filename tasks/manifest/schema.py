@@ -24,13 +24,13 @@ OPTIONAL: dict[str, pl.DataType] = {
     "subtask": pl.String(),
 }
 COLUMNS = REQUIRED | OPTIONAL
-# Beside them: a row's number in the manifest, from 0.
+# Additional column: a row's number in the manifest, from 0.
 ROW = "row"
 
 SCHEMES = ("s3", "file", *WEB_SCHEMES, INLINE_SCHEME)
 
 REPLACED_BY_MESSAGES = frozenset({"video_uri", "prompt"})
-# Columns that result rows repeat beside the chosen label; Postgres stores no NUL.
+# Columns that are copied to result rows; Postgres cannot store NUL.
 STORED_TEXT = ("job_id", "answer", "task", "subtask")
-# A key of a Postgres index must fit into a third of a page, with room for dataset and spec.
+# A Postgres index key must fit into a third of a page, together with dataset and spec.
 LONGEST_ID_BYTES = 1024

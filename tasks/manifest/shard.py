@@ -1,4 +1,4 @@
-"""Cutting jobs into shards."""
+"""Split jobs into shards."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _LARGEST_JOBS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeShards:
-    """Shards, one behind the other.
+    """Consecutive shards.
 
     Attributes:
-        rows: Their jobs, those of one video side by side.
-        sizes: How many jobs each of them has, in order.
+        rows: Their jobs, shard after shard, with jobs on one video adjacent.
+        sizes: Number of jobs per shard, in order.
     """
 
     rows: pl.DataFrame
@@ -30,43 +30,42 @@ class WholeShards:
 
 
 def cut_shards(parts: Iterable[pl.DataFrame], *, target_jobs: int) -> Iterator[WholeShards]:
-    """Cut jobs into shards of about `target_jobs`, all jobs of one video together.
+    """Split jobs into shards of about `target_jobs`, keeping all jobs on a video together.
 
-    The same jobs give the same shards in whatever order the manifest has them. Videos that stand close together
-    in their store share a shard, so that one listing looks at all of them; shards follow each other by a hash, so
-    that folders of long and of short videos mix, and a run's rate tells how long it will take. Every shard holds
-    50 to 200 jobs, but for the last, which may be smaller, and a video with more than 200 jobs of its own, which
-    is one shard alone.
+    The same jobs yield the same shards, whatever their order in the manifest. Videos with neighbouring names share a
+    shard, so that one listing covers all of them. Shards are ordered by a hash, so that folders of long and short
+    videos mix, and a run's rate predicts its remaining time. Every shard has 50 to 200 jobs, except the last, which
+    may be smaller, and a video with more than 200 jobs, which is a shard by itself.
 
     Args:
-        parts: The jobs to cut, as `JobTable.parts` gives them, or some of them.
+        parts: The jobs to split, as yielded by `JobTable.parts`, or some of them.
         target_jobs: A shard closes as soon as it has this many; 50 to 200.
 
     Yields:
         The shards that each part completes, in order.
     """
-    rest = pl.DataFrame()
+    remainder = pl.DataFrame()
     for part in parts:
         rows = part.sort("video_uri", "job_id")
         videos = rows.select(pl.col("video_uri").rle().struct.field("len")).to_series()
-        jobs = pl.concat([rest, rows]) if len(rest) else rows
-        shards, still_open = _cut([*videos], begun=len(rest), target_jobs=target_jobs)
+        jobs = pl.concat([remainder, rows]) if len(remainder) else rows
+        shards, open_shard = _cut([*videos], begun=len(remainder), target_jobs=target_jobs)
         if shards:
             uris = jobs["video_uri"]
             shards.sort(key=lambda shard: sha256(uris[shard[0].start].encode()).digest())
             sizes = [sum(map(len, shard)) for shard in shards]
-            # All at once: to gather each shard's rows by themselves takes several times as long as all else.
+            # One gather for all shards: one per shard would take several times as long as everything else.
             yield WholeShards(rows=_take(jobs, [video for shard in shards for video in shard]), sizes=sizes)
-        rest = _take(jobs, still_open)
-    if len(rest):
-        yield WholeShards(rows=rest, sizes=[len(rest)])
+        remainder = _take(jobs, open_shard)
+    if len(remainder):
+        yield WholeShards(rows=remainder, sizes=[len(remainder)])
 
 
 def _cut(videos: Sequence[int], *, begun: int, target_jobs: int) -> tuple[list[list[range]], list[range]]:
-    """Group videos by their numbers of jobs, which stand in a row behind the `begun` ones of an open shard.
+    """Group consecutive videos, given their numbers of jobs; `begun` jobs of an open shard precede them.
 
     Returns:
-        The shards as ranges of places, and those of the shard that is still open.
+        The complete shards as ranges of rows, and the ranges of the shard that is still open.
     """
     shards: list[list[range]] = []
     group, size, place = [range(begun)], begun, begun
@@ -80,7 +79,7 @@ def _cut(videos: Sequence[int], *, begun: int, target_jobs: int) -> tuple[list[l
             shards.append(group)
             group, size = [video], jobs
         else:
-            shards.append([video])  # large enough to stand alone, while the small group goes on growing
+            shards.append([video])  # large enough for a shard of its own; the small group keeps growing
         if size >= target_jobs:
             shards.append(group)
             group, size = [], 0
@@ -88,6 +87,6 @@ def _cut(videos: Sequence[int], *, begun: int, target_jobs: int) -> tuple[list[l
 
 
 def _take(jobs: pl.DataFrame, videos: Sequence[range]) -> pl.DataFrame:
-    """Copy the rows of videos, each given as the range of its places."""
+    """Gather the rows of videos, each given as a range of rows."""
     places = [np.arange(each.start, each.stop, dtype=np.uint32) for each in videos]
     return jobs[np.concatenate([np.empty(0, np.uint32), *places])]

@@ -1,4 +1,4 @@
-"""A manifest's jobs as columns on disk: checked and digested once, then taken up part by part."""
+"""A manifest's jobs as columns on disk: validated and digested once, then read part by part."""
 
 from __future__ import annotations
 
@@ -32,36 +32,35 @@ if TYPE_CHECKING:
 
 _ROWS_PER_PART = 200_000
 _HASH_BYTES = 8
-# The last three characters of a name, whatever its ending: of numbered ones, a thousand have the rest in common.
-_OWN_PART = r"[^/]{1,3}(\.[^/.]*)?$"
+# The last three characters of a file name before its extension: a thousand numbered names share the rest.
+_LAST_CHARACTERS = r"[^/]{1,3}(\.[^/.]*)?$"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobTable:
-    """Jobs of a good manifest: all of them, or those that were chosen.
+    """Jobs of a valid manifest: all of them, or a selection.
 
     Attributes:
-        here: Whether each row of the manifest is one of them; shape (rows of the manifest,).
+        here: Whether each row of the manifest is selected; shape (rows of the manifest,).
     """
 
     here: npt.NDArray[np.bool_] = field(repr=False)
     _parts: tuple[Callable[[], pl.DataFrame | None], ...] = field(repr=False)
 
     def __len__(self) -> int:
-        """Give how many there are."""
+        """Return the number of jobs."""
         return int(self.here.sum())
 
     @property
     def rows(self) -> int:
-        """How many rows the manifest has."""
+        """Number of rows in the manifest."""
         return len(self.here)
 
     def parts(self) -> Iterator[pl.DataFrame]:
-        """Give the jobs, some hundred thousand at a time, those of one video together.
+        """Yield the jobs, about 200,000 at a time, with all jobs on a video in one part.
 
-        Each frame has the manifest's columns, `row` (the job's place in the manifest, from 0),
-        `job_digest` and `neighbourhood`: a hash that videos with nearly the same URI share, no smaller in a part
-        than in the one before.
+        Each frame has the manifest's columns, `row` (the job's row in the manifest, from 0), `job_digest`, and
+        `neighbourhood`: a hash shared by videos with nearly the same URI, which does not decrease from part to part.
         """
         for read in self._parts:
             frame = read()
@@ -70,19 +69,19 @@ class JobTable:
                 yield frame if is_here.all() else frame.filter(is_here)
 
     def count_videos(self) -> int:
-        """Count the videos that they are about."""
+        """Count the distinct videos."""
         return sum(part["video_uri"].n_unique() for part in self.parts())
 
     def chosen(self, rows: npt.NDArray[np.bool_]) -> JobTable:
-        """Leave jobs out.
+        """Return the jobs that are also selected by `rows`.
 
         Args:
-            rows: Whether each row of the manifest is chosen; shape (self.rows,).
+            rows: Whether each row of the manifest is selected; shape (self.rows,).
         """
         return replace(self, here=self.here & rows)
 
     def first(self, most: int | None) -> JobTable:
-        """Leave out all but the first jobs of the manifest; None leaves out none."""
+        """Return the first `most` jobs in the order of the manifest; None returns all."""
         here = np.zeros_like(self.here)
         here[np.flatnonzero(self.here)[:most]] = True
         return replace(self, here=here)
@@ -90,48 +89,48 @@ class JobTable:
 
 @contextmanager
 def open_jobs(uri: str, objects: ObjectStore, *, only: pl.Series | None = None) -> Iterator[JobTable]:
-    """Read and check a manifest into a temporary folder; memory does not grow with its rows but for some bytes each.
+    """Read and validate a manifest into a temporary folder; memory grows only by a few bytes per row.
 
     Args:
-        uri: Parquet file, or glob of such, local or `s3://`.
-        objects: Where `s3://` leads.
-        only: Ids of the jobs to read and check; empty takes all. Those that are not in the manifest are ignored.
+        uri: Parquet file, or a glob of Parquet files, local or `s3://`.
+        objects: Store for `s3://`.
+        only: Ids of the jobs to read and validate; None reads all. Ids that are not in the manifest are ignored.
 
     Raises:
-        ManifestError: Every fault, with its first rows and counts; nothing may start.
+        ManifestError: The manifest is invalid; the message lists every fault, with counts and first rows.
     """
     with temporary_folder("jobs") as folder:
         with open_manifest(uri, objects) as files:
-            chosen = None if only is None else _places(files, only)
+            chosen = None if only is None else _rows_with_ids(files, only)
             most = files.rows if chosen is None else int(chosen.sum())
             spill = Spill(folder, parts=1 + most // _ROWS_PER_PART)
             jobs, faults = _check_into(spill, numbered_batches(files, only=chosen))
-            _refuse(uri, [*faults, *_repeated_ids(numbered_batches(files, only=chosen), jobs["hash"])])
+            _raise_faults(uri, [*faults, *_repeated_ids(numbered_batches(files, only=chosen), jobs["hash"])])
         here = np.zeros(files.rows, np.bool_)
         here[jobs[ROW].to_numpy()] = True
         yield JobTable(here=here, _parts=tuple(partial(spill.read, part) for part in range(spill.parts)))
 
 
 def table_of(jobs: Sequence[Job]) -> JobTable:
-    """Make a table of a few jobs, which stays in memory."""
+    """Build a table of a few jobs in memory."""
     frame = _with_neighbourhood(columns_of(jobs))
     return JobTable(here=np.ones(len(jobs), np.bool_), _parts=(lambda: frame,))
 
 
 def numbered_batches(files: ManifestFiles, *, only: npt.NDArray[np.bool_] | None = None) -> Iterator[pl.DataFrame]:
-    """Give a manifest's rows in its order, with the manifest's columns alone and `row`.
+    """Yield a manifest's rows in order, with only the manifest's columns and `row`.
 
     Args:
         files: The manifest.
         only: Whether each row is wanted; shape (files.rows,).
 
     Raises:
-        ManifestError: A column is missing or has the wrong type, there is no row, or a file is damaged.
+        ManifestError: A column is missing or has the wrong type, there are no rows, or a file is damaged.
     """
     _, faults = conform(files.empty)
     if not (faults or files.rows):
         faults = [Fault(rule="The manifest has no rows.")]
-    _refuse(files.uri, faults)
+    _raise_faults(files.uri, faults)
     chosen = None if only is None else np.flatnonzero(only)
     start = 0
     for batch in files.batches(only=only):
@@ -142,7 +141,7 @@ def numbered_batches(files: ManifestFiles, *, only: npt.NDArray[np.bool_] | None
 
 
 def asked_batches(files: ManifestFiles) -> Iterator[pl.DataFrame]:
-    """Give what a manifest asks, faulty or not: its rows with their messages resolved, `row` and `job_digest`.
+    """Yield a manifest's rows without validating them, with their messages resolved, `row` and `job_digest`.
 
     Raises:
         ManifestError: As for `numbered_batches`.
@@ -152,23 +151,23 @@ def asked_batches(files: ManifestFiles) -> Iterator[pl.DataFrame]:
         yield resolved.with_columns(job_digests(resolved))
 
 
-def _refuse(uri: str, faults: Collection[Fault]) -> None:
+def _raise_faults(uri: str, faults: Collection[Fault]) -> None:
     if faults:
-        raise ManifestError(f"{uri} cannot be run:\n" + "\n".join(f"  - {fault}" for fault in faults))
+        raise ManifestError(f"{uri} is not a valid manifest:\n" + "\n".join(f"  - {fault}" for fault in faults))
 
 
-def _places(files: ManifestFiles, ids: pl.Series) -> npt.NDArray[np.bool_]:
-    """Tell of each row of a manifest whether its id is one of `ids`."""
+def _rows_with_ids(files: ManifestFiles, ids: pl.Series) -> npt.NDArray[np.bool_]:
+    """Return whether each row's id is one of `ids`."""
     wanted = ids.unique().implode()
     found = (conform(batch)[0]["job_id"].is_in(wanted).fill_null(value=False) for batch in files.ids())
     return np.concatenate([np.zeros(0, np.bool_), *(each.to_numpy() for each in found)])
 
 
 def _check_into(spill: Spill, batches: Iterable[pl.DataFrame]) -> tuple[pl.DataFrame, list[Fault]]:
-    """Spill rows by their videos' neighbourhood.
+    """Validate rows, and spill them by their videos' neighbourhood.
 
     Returns:
-        Each row's number and its id's `hash`, and what is wrong with the rows.
+        Each row's number and the `hash` of its id, and the faults of the rows.
     """
     faults: dict[str, Fault] = {}
     jobs = [pl.DataFrame(schema={ROW: pl.UInt32, "hash": pl.UInt64})]
@@ -184,20 +183,20 @@ def _check_into(spill: Spill, batches: Iterable[pl.DataFrame]) -> tuple[pl.DataF
 
 
 def _repeated_ids(batches: Iterable[pl.DataFrame], hashes: pl.Series) -> list[Fault]:
-    """Look once more at the rows whose ids have one hash: 64 bits alone prove no fault."""
-    doubtful = hashes.is_duplicated()
-    if not doubtful.any():
+    """Compare the ids of rows whose hashes are equal: a 64-bit hash alone is not proof of a duplicate."""
+    is_repeated = hashes.is_duplicated()
+    if not is_repeated.any():
         return []
     found, place = [], 0
     for batch in batches:
-        found.append(batch.select(ROW, "job_id").filter(doubtful.slice(place, len(batch))))
+        found.append(batch.select(ROW, "job_id").filter(is_repeated.slice(place, len(batch))))
         place += len(batch)
     return repeated_ids(pl.concat(found))
 
 
 def _with_neighbourhood(frame: pl.DataFrame) -> pl.DataFrame:
-    """Add `neighbourhood`, which is the same on every machine."""
-    near = frame.with_columns(near=pl.col("video_uri").str.replace(_OWN_PART, ""))
+    """Add the column `neighbourhood`, which is the same on every machine."""
+    near = frame.with_columns(near=pl.col("video_uri").str.replace(_LAST_CHARACTERS, ""))
     names = near.select(pl.col("near").unique())
     hashes = [
         int.from_bytes(hashlib.blake2b(name.encode(), digest_size=_HASH_BYTES).digest(), "big")
@@ -208,5 +207,5 @@ def _with_neighbourhood(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _part(parts: int) -> pl.Expr:
-    """Cut the range of `neighbourhood` into equal parts."""
+    """Split the range of `neighbourhood` into equal parts."""
     return (pl.col("neighbourhood") // 2**32) * parts // 2**32

@@ -1,1 +1,1 @@
-"""The model: its identity, its prompts, its choices, and the engine in a process of its own."""
+"""The model: its identity, prompts, choice scoring, and the vLLM engine in its own process."""

@@ -1,4 +1,4 @@
-"""Which jobs will fail because one token cannot tell their choices apart, found by the tokenizer alone."""
+"""Find jobs that will fail because a single token cannot tell their choices apart; needs only the tokenizer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tasks.model.identity import ModelCard
 
 _SHOWN_IDS = 3
-_REMEMBERED = 65_536
-_TOLD_APART_BY = {"text": pl.col("choices"), "letter": pl.col("choices").list.len()}
+_CACHED_REASONS = 65_536
+_DISTINGUISHED_BY = {"text": pl.col("choices"), "letter": pl.col("choices").list.len()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +28,10 @@ class AmbiguousJobs:
     """Jobs that will fail with `choices_ambiguous`.
 
     Attributes:
-        jobs: Jobs looked at.
-        count: How many of them will fail.
-        reason: The most frequent one.
-        job_ids: The first in the manifest of those that fail for it.
+        jobs: Jobs checked.
+        count: Number of them that will fail.
+        reason: The most frequent reason.
+        job_ids: The first jobs in the manifest that fail for that reason.
     """
 
     jobs: int
@@ -40,12 +40,12 @@ class AmbiguousJobs:
     job_ids: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Say it in one sentence."""
+        """Summarise in one sentence."""
         verb = "has" if self.count == 1 else "have"
         shown = ", ".join(self.job_ids)
         jobs = counted(self.jobs, "job")
         return (
-            f"{self.count:,} of {jobs} {verb} choices that the tokenizer cannot tell apart, such as {shown}: "
+            f"{self.count:,} of {jobs} {verb} choices that a single token cannot tell apart (for example {shown}): "
             f"{self.reason}"
         )
 
@@ -56,21 +56,21 @@ def find_ambiguous(
     scoring: Literal["letter", "text"],
     encode: Callable[[str], list[int]],
 ) -> AmbiguousJobs | None:
-    """Look at every job's choices, each set of them once.
+    """Check every job's choices, each distinct set once.
 
     Args:
-        parts: The jobs to be asked, with `row`, `job_id` and `choices`.
-        scoring: By the choice's letter, or by the first token of its own text.
-        encode: The tokenizer, without special tokens.
+        parts: The jobs to ask, with `row`, `job_id` and `choices`.
+        scoring: Score the choice's letter, or the first token of its text.
+        encode: The model's tokenizer, without special tokens.
 
     Returns:
-        None where every job's choices can be told apart.
+        None if the choices of every job can be told apart.
     """
 
-    @lru_cache(_REMEMBERED)
-    def reason_against(choices: tuple[str, ...] | int) -> str | None:
+    @lru_cache(_CACHED_REASONS)
+    def failure_reason(choices: tuple[str, ...] | int) -> str | None:
         try:
-            # Letters depend on nothing but their number.
+            # With letters, only the number of choices matters.
             shown = ("",) * choices if isinstance(choices, int) else choices
             choice_tokens(shown, scoring=scoring, encode=encode)
         except ChoicesAmbiguousError as error:
@@ -80,15 +80,15 @@ def find_ambiguous(
     jobs, found = 0, [pl.DataFrame(schema={"row": pl.UInt32, "job_id": pl.String, "reason": pl.String})]
     for part in parts:
         jobs += len(part)
-        sets = part.group_by(choices=_TOLD_APART_BY[scoring]).agg("row", "job_id")
+        sets = part.group_by(choices=_DISTINGUISHED_BY[scoring]).agg("row", "job_id")
         distinct = (tuple(each) if isinstance(each, list) else each for each in sets["choices"].to_list())
-        reasons = pl.Series("reason", map(reason_against, distinct), dtype=pl.String)
+        reasons = pl.Series("reason", map(failure_reason, distinct), dtype=pl.String)
         failing = sets.with_columns(reasons).drop_nulls("reason")
         found.append(failing.select("row", "job_id", "reason").explode("row", "job_id"))
-    return _summed_up(pl.concat(found).sort("row"), jobs)
+    return _summarise(pl.concat(found).sort("row"), jobs)
 
 
-def _summed_up(found: pl.DataFrame, jobs: int) -> AmbiguousJobs | None:
+def _summarise(found: pl.DataFrame, jobs: int) -> AmbiguousJobs | None:
     if found.is_empty():
         return None
     reason = found["reason"].mode(maintain_order=True)[0]
@@ -97,11 +97,11 @@ def _summed_up(found: pl.DataFrame, jobs: int) -> AmbiguousJobs | None:
 
 
 def read_encoder(card: ModelCard) -> Callable[[str], list[int]] | None:
-    """Read a model's tokenizer without the engine, in a fraction of a second.
+    """Load a model's tokenizer without the engine, in a fraction of a second.
 
     Returns:
-        Encodes text without special tokens; None where the model has no `tokenizer.json`, or only a server
-        has the model, so that only what answers can tell.
+        A function that encodes text without special tokens; None if the model has no `tokenizer.json`, or
+        only a server has the model.
     """
     if card.identity.served_at:
         return None
@@ -109,7 +109,7 @@ def read_encoder(card: ModelCard) -> Callable[[str], list[int]] | None:
         from tokenizers import Tokenizer  # noqa: PLC0415 - comes with the engine's extra
 
         tokenizer = Tokenizer.from_file(str(_tokenizer_file(card)))
-    except Exception:  # noqa: BLE001 - the library raises bare exceptions, the hub's client those of its HTTP library
+    except Exception:  # noqa: BLE001 - tokenizers raises bare exceptions, the hub client those of its HTTP library
         return None
     return lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids)
 

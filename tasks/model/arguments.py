@@ -1,4 +1,4 @@
-"""How vLLM is told to load a model."""
+"""The arguments with which vLLM loads a model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def llm_arguments(config: EngineConfig) -> dict[str, Any]:
-    """Say to vLLM how a model is loaded.
+    """Build the arguments of `vllm.LLM`.
 
     Raises:
         ConfigurationError: Settings contradict each other, or do not fit into memory.
@@ -23,7 +23,7 @@ def llm_arguments(config: EngineConfig) -> dict[str, Any]:
         "tensor_parallel_size": config.tensor_parallel_size,
         "load_format": config.load_format,
         "limit_mm_per_prompt": {"image": 0, "video": 1},
-        "logprobs_mode": "processed_logprobs",  # raw ones would include tokens that are not allowed
+        "logprobs_mode": "processed_logprobs",  # raw ones would count tokens that are not allowed
         "max_logprobs": -1,
         "enable_prefix_caching": True,
         "mm_processor_cache_gb": 0,  # a video's questions are rendered together, outside the engine

@@ -1,4 +1,4 @@
-"""What a run needs of whatever answers its questions."""
+"""The interface of whatever answers a run's questions: vLLM engines, or a server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Asker(Protocol):
-    """Answers batches: an engine's process, several of them, or a server; a context manager that ends it."""
+    """Answers batches of questions: an engine process, several of them, or a server; a context manager."""
 
     def __enter__(self) -> Self:
         """Start."""
@@ -28,19 +28,19 @@ class Asker(Protocol):
 
     @property
     def engines(self) -> int:
-        """How many engines answer side by side."""
+        """Number of engines that answer in parallel."""
         ...
 
     @property
     def times(self) -> EngineTimes:
-        """What was done with the time since it was first loaded."""
+        """How the time since the first load was spent."""
         ...
 
     def start(self) -> None:
-        """Begin to load, or load again what was lost; returns at once.
+        """Start loading, or reload after a loss; return at once.
 
         Raises:
-            ConfigurationError: What answers is not installed.
+            ConfigurationError: The engine is not installed.
         """
         ...
 
@@ -49,20 +49,20 @@ class Asker(Protocol):
 
         Raises:
             ModelError: The model cannot be loaded.
-            ConfigurationError: A server is not there, or refuses.
+            ConfigurationError: The server cannot be reached, or rejects requests.
         """
         ...
 
     def ask(self, batch: Batch) -> list[Reply]:
-        """Answer a batch, in its order; several threads may ask at once.
+        """Answer a batch; replies are in the order of its questions. Thread-safe.
 
         Raises:
-            EngineLostError: What answers is lost so often that the questions cannot be the cause.
-            EngineClosedError: It was closed meanwhile.
-            ServerUnavailableError: A server does not answer.
+            EngineLostError: The engine was lost so often that the questions cannot be the cause.
+            EngineClosedError: The engine was closed meanwhile.
+            ServerUnavailableError: The server does not respond.
         """
         ...
 
     def close(self) -> None:
-        """End whatever was started; safe to call again."""
+        """Shut down everything that was started; idempotent."""
         ...

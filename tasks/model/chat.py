@@ -1,4 +1,4 @@
-"""From a question to a prompt, by the model's own chat template; asks vLLM which one and what it takes."""
+"""Turn a question into a prompt with the model's chat template, which vLLM selects."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from tasks.model.prompt import chat_messages
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chat:
-    """A question beside a place for its video, as text and as tokens."""
+    """A question and the placeholder of its video, as text and as tokens."""
 
     text: str
     token_ids: tuple[int, ...]
 
 
 def lay_out(renderer: Any, text: str, system_prompt: str | None) -> Chat:  # noqa: ANN401
-    """Lay a question out as `LLM.chat` would. The template writes its special tokens itself: the tokenizer adds none.
+    """Apply the model's chat template as `LLM.chat` does.
+
+    The template writes special tokens itself, so the tokenizer adds none.
 
     Args:
-        renderer: vLLM's, of the model.
+        renderer: vLLM's renderer for the model.
         text: The question with its choices.
-        system_prompt: None leaves it to the model's chat template.
+        system_prompt: None leaves it to the chat template.
 
     Raises:
-        InferenceError: The model has no chat template, or that refuses the question.
+        InferenceError: The model has no chat template, or the template rejects the question.
     """
     tokenizer = renderer.get_tokenizer()
     messages = chat_messages(text, system_prompt, placeholder=_placeholder(renderer))
@@ -40,14 +42,16 @@ def lay_out(renderer: Any, text: str, system_prompt: str | None) -> Chat:  # noq
             renderer.model_config, tokenizer, messages, tokenize=False, add_generation_prompt=True
         )
     except ChatTemplateResolutionError:
-        raise InferenceError("The model has no chat template; add its chat_template.jinja to its folder.") from None
+        raise InferenceError("The model has no chat template; add a chat_template.jinja to its folder.") from None
     except VLLMValidationError as error:
-        raise InferenceError(f"The model's chat template refuses the question: {error}") from None
+        raise InferenceError(f"The model's chat template rejects the question: {error}") from None
     return Chat(text=chat, token_ids=tuple(tokenizer.encode(chat, add_special_tokens=False)))
 
 
 def _placeholder(renderer: Any) -> str | None:  # noqa: ANN401
-    """Name what stands for a video in the text, where a template takes no parts; None where it does."""
+    """Return the video placeholder for a template that takes plain text; None for one that takes content parts."""
     config = renderer.model_config
-    kind = resolve_chat_template_content_format(None, None, "auto", renderer.get_tokenizer(), model_config=config)
-    return None if kind == "openai" else get_model_cls(config).get_placeholder_str("video", 1)
+    content_format = resolve_chat_template_content_format(
+        None, None, "auto", renderer.get_tokenizer(), model_config=config
+    )
+    return None if content_format == "openai" else get_model_cls(config).get_placeholder_str("video", 1)

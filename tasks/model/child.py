@@ -1,8 +1,8 @@
 """The engine's process: `python -m tasks.model.child CONNECTION_FD LIFELINE_FD`.
 
-Reads an EngineConfig, answers with EngineInfo or EngineFailure, then answers batches until the
-connection closes. It ends with its whole process group as soon as its parent is gone, even after
-`kill -9`: the lifeline's other end is then closed by the kernel.
+Reads an EngineConfig, replies with EngineInfo or EngineFailure, then answers batches until the
+connection closes. It kills its whole process group as soon as its parent is gone, even after
+`kill -9`: the kernel then closes the other end of the lifeline pipe.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ def main() -> None:
     connection = Connection(int(sys.argv[1]))
     config = connection.recv()
     try:
-        # Imported here: importing vllm takes seconds, and may fail.
+        # Importing vllm takes seconds, and may fail.
         from tasks.model.engine import Engine  # noqa: PLC0415
         from tasks.model.serve import serve  # noqa: PLC0415
 
-        # Forked while there is neither a thread nor an engine, so that vllm is imported once for all.
+        # Fork before there are threads or an engine; the workers share the import of vllm.
         renderers = ProcessPoolExecutor(
             config.render_processes, get_context("fork"), _start_renderer, (config, connection)
         )
-        is_up = renderers.submit(bool)
+        renderer_started = renderers.submit(bool)
         threading.Thread(target=_end_with_parent, args=(int(sys.argv[2]),), daemon=True).start()
         engine = Engine(config, started=started)
-        is_up.result()
-        _spare_collector()
+        renderer_started.result()
+        _freeze_garbage_collector()
         serve(connection, engine, renderers)
     except BaseException as error:
-        # An engine that failed once cannot be trusted with the next batch: say why, then end.
+        # An engine that failed once cannot be trusted with the next batch: report the cause, then exit.
         traceback.print_exc()
         ours = isinstance(error, ReelabelError)
         connection.send(EngineFailure(message=str(error) if ours else f"{type(error).__name__}: {error}"))
@@ -55,15 +55,15 @@ def main() -> None:
 
 
 def _start_renderer(config: EngineConfig, connection: Connection) -> None:
-    from tasks.model.inputs import start_worker  # noqa: PLC0415 - imported by then
+    from tasks.model.inputs import start_worker  # noqa: PLC0415 - already imported in the parent
 
-    connection.close()  # else the parent would not see it close with the engine
+    connection.close()  # otherwise the parent would see no EOF when the engine exits
     start_worker(config)
-    _spare_collector()
+    _freeze_garbage_collector()
 
 
-def _spare_collector() -> None:
-    """Keep the garbage collector from walking again and again through what vLLM has imported and loaded for good."""
+def _freeze_garbage_collector() -> None:
+    """Exempt everything that vLLM has loaded so far from garbage collection, which would traverse it repeatedly."""
     gc.collect()
     gc.freeze()
 

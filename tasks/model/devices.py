@@ -1,4 +1,4 @@
-"""Which GPUs each engine takes."""
+"""Assign GPUs to engines."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _TIMEOUT_S = 60
 
 
 def visible_gpus() -> list[str]:
-    """Name the GPUs that a process of ours may use, as `CUDA_VISIBLE_DEVICES` does; empty without any."""
+    """List the GPUs that this process may use, as `CUDA_VISIBLE_DEVICES` names them; empty without any."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [name.strip() for name in chosen.split(",") if name.strip()]
-    return [index for [index] in _ask_driver("index")]
+    return [index for [index] in _query_driver("index")]
 
 
 def gpu_memory_bytes() -> tuple[int, int]:
-    """Give free and total bytes of the GPU that has the least free memory; zeros where they cannot be told."""
+    """Return free and total bytes of the GPU with the least free memory; zeros if unknown."""
     visible = visible_gpus()
-    known = _ask_driver("index", "uuid", "memory.free", "memory.total")
+    known = _query_driver("index", "uuid", "memory.free", "memory.total")
     seen = [
         (int(free), int(total))
         for index, uuid, free, total in known
@@ -34,8 +34,8 @@ def gpu_memory_bytes() -> tuple[int, int]:
     return free_mib * 1024**2, total_mib * 1024**2
 
 
-def _ask_driver(*fields: str) -> list[list[str]]:
-    """Ask the driver, since CUDA, once started in this process, could not be left to the engines."""
+def _query_driver(*fields: str) -> list[list[str]]:
+    """Query the driver by `nvidia-smi`: CUDA, initialised in this process, would hold memory that the engines need."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return []
@@ -51,15 +51,15 @@ def share_gpus(
     engines: int | Literal["auto"],
     tensor_parallel_size: int,
 ) -> list[tuple[str, ...]]:
-    """Deal GPUs out to engines.
+    """Assign GPUs to engines.
 
     Args:
-        gpus: The visible ones; empty on a CPU.
-        engines: How many engines; `auto` is as many as the GPUs allow, on a CPU one.
-        tensor_parallel_size: GPUs of one engine.
+        gpus: The visible GPUs; empty on a CPU.
+        engines: Number of engines; `auto` is as many as the GPUs allow, and one on a CPU.
+        tensor_parallel_size: GPUs per engine.
 
     Returns:
-        One group per engine; empty groups on a CPU, and for a single engine, which sees them all.
+        One group per engine; empty groups on a CPU, and for a single engine, which sees all GPUs.
 
     Raises:
         ConfigurationError: There are too few GPUs.
@@ -67,9 +67,9 @@ def share_gpus(
     count = max(1, len(gpus) // tensor_parallel_size) if engines == "auto" else engines
     if gpus and count * tensor_parallel_size > len(gpus):
         raise ConfigurationError(
-            f"{counted(count, 'engine')} of {counted(tensor_parallel_size, 'GPU')} each need "
-            f"{count * tensor_parallel_size}, but {len(gpus)} can be seen; lower model.engines or "
-            "model.tensor_parallel_size, or name more in CUDA_VISIBLE_DEVICES.",
+            f"{counted(count, 'engine')} with {counted(tensor_parallel_size, 'GPU')} each need "
+            f"{count * tensor_parallel_size}, but only {len(gpus)} can be seen; lower model.engines or "
+            "model.tensor_parallel_size, or list more in CUDA_VISIBLE_DEVICES.",
         )
     if count == 1:
         return [()]

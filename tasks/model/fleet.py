@@ -1,4 +1,4 @@
-"""Several engines side by side, seen from the flow as one."""
+"""Several engines in parallel, behind the interface of one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class _Member:
     """One engine.
 
     Attributes:
-        batches: How many it is answering.
-        fault: Why it is not asked any more.
+        batches: Batches in flight.
+        fault: Why it is no longer used.
     """
 
     engine: Asker
@@ -32,41 +32,41 @@ class _Member:
 
 
 class EngineFleet(Lifetime):
-    """Engines of one model, each in a process of its own; a context manager that ends them all.
+    """Engines of one model, each in its own process; a context manager that shuts them all down.
 
-    A batch goes whole to the engine that answers the fewest. Each recovers by itself, and the others go on
-    meanwhile; should one not load again, they go on without it.
+    Each batch goes whole to the least busy engine. A lost engine recovers while the others continue; one
+    that fails to reload is no longer used.
     """
 
     def __init__(self, engines: Sequence[Asker]) -> None:
-        """Keep the engines; none is started yet."""
+        """Store the engines; none is started yet."""
         self._members = [_Member(engine) for engine in engines]
         self._lock = threading.Lock()
 
     @property
     def engines(self) -> int:
-        """How many engines stand side by side."""
+        """Number of engines that answer in parallel."""
         return sum(member.engine.engines for member in self._members)
 
     @property
     def times(self) -> EngineTimes:
-        """What they did with their time, added up."""
+        """How the engines spent their time, summed."""
         return sum((member.engine.times for member in self._members), EngineTimes())
 
     def start(self) -> None:
-        """Begin to load all of them.
+        """Start loading all engines.
 
         Raises:
-            ConfigurationError: No vLLM is installed.
+            ConfigurationError: vLLM is not installed.
         """
         for member in self._members:
             member.engine.start()
 
     def wait_ready(self) -> EngineInfo:
-        """Wait until all are loaded, and describe them as one.
+        """Wait until all engines are loaded, and describe them as one.
 
         Raises:
-            ModelError: The model cannot be loaded, or not within the time allowed.
+            ModelError: The model cannot be loaded, or not within the timeout.
         """
         infos = [member.engine.wait_ready() for member in self._members]
         return replace(
@@ -77,14 +77,14 @@ class EngineFleet(Lifetime):
         )
 
     def ask(self, batch: Batch) -> list[Reply]:
-        """Have the least busy engine answer a batch, in its order; several threads may ask at once.
+        """Send a batch to the least busy engine; replies are in the order of its questions. Thread-safe.
 
         Raises:
-            ModelError: No engine is left that loads.
-            EngineLostError: One dies so often that the questions cannot be the cause.
+            ModelError: No engine can be loaded any more.
+            EngineLostError: An engine died so often that the questions cannot be the cause.
         """
         while True:
-            member = self._take()
+            member = self._take_least_busy()
             try:
                 return member.engine.ask(batch)
             except ModelError as error:
@@ -94,15 +94,15 @@ class EngineFleet(Lifetime):
                     member.batches -= 1
 
     def close(self) -> None:
-        """End every process; safe to call again."""
+        """End all engine processes; idempotent."""
         for member in self._members:
             member.engine.close()
 
-    def _take(self) -> _Member:
+    def _take_least_busy(self) -> _Member:
         with self._lock:
-            able = [member for member in self._members if member.fault is None]
-            if not able:
+            usable = [member for member in self._members if member.fault is None]
+            if not usable:
                 raise next(member.fault for member in self._members if member.fault)
-            member = min(able, key=lambda one: one.batches)
+            member = min(usable, key=lambda one: one.batches)
             member.batches += 1
             return member

@@ -1,4 +1,4 @@
-"""A grey video, to see whether an engine or a server answers at all."""
+"""A grey probe video, which shows whether an engine or a server answers at all."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tasks.frames.file import make_frame_file
 from tasks.video.keyframes import Keyframes
 from tasks.video.orientation import Orientation
 
-_SIDE_PX = 56  # a multiple of every usual patch
+_SIDE_PX = 56  # a multiple of all common patch sizes
 
 
 def grey_video() -> bytes:
-    """Make the frame file of a video of two small frames."""
+    """Make the frame file of a video with two small grey frames."""
     count = 2
     keyframes = Keyframes(
         images=np.full((count, _SIDE_PX, _SIDE_PX, 3), 128, np.uint8),

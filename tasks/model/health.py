@@ -1,4 +1,4 @@
-"""What `reelabel doctor` looks at of the engine: is it installed, can it be imported, is the model there."""
+"""Engine checks of `reelabel doctor`: is it installed, can it be imported, can the model be read."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _IMPORT = "import torch, vllm; print(vllm.__version__, 'on torch', torch.__versi
 
 
 def check_tuning(config: EngineConfig) -> Iterator[Check]:
-    """Say what an engine would be set to on this machine, and why; loads no model.
+    """Report the settings that an engine would get on this machine, and why; loads no model.
 
     Args:
-        config: How it would be loaded.
+        config: The engine's configuration.
     """
     environment = engine_environment(config)
     found = subprocess.run(
@@ -40,8 +40,8 @@ def check_tuning(config: EngineConfig) -> Iterator[Check]:
         check=False,
     )
     if found.returncode:
-        last_line = (found.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-        advice = "The model's configuration cannot be read; see model.name and model.revision."
+        last_line = (found.stderr.decode(errors="replace").strip().splitlines() or ["no error output"])[-1]
+        advice = "Cannot read the model's configuration; check model.name and model.revision."
         yield Check(name="engine settings", ok=False, detail=last_line, advice=advice)
         return
     chosen: Tuning | ReelabelError = pickle.loads(found.stdout)  # noqa: S301 - from our own process
@@ -49,11 +49,11 @@ def check_tuning(config: EngineConfig) -> Iterator[Check]:
         yield Check(name="engine settings", ok=False, detail=chosen.code, advice=chosen.message)
         return
     yield Check(name="engine settings", ok=True, detail=chosen.values)
-    yield Check(name="chosen because", ok=True, detail=chosen.reason)
+    yield Check(name="reason", ok=True, detail=chosen.reason)
 
 
 def check_engine(settings: Settings) -> Iterator[Check]:
-    """Look at the engine and its model, or at the server in their place; importing vLLM takes some seconds."""
+    """Check the engine and its model, or the server that replaces them; importing vLLM takes some seconds."""
     if settings.model.backend == "openai":
         yield check_server(settings)
         return
@@ -67,14 +67,14 @@ def check_engine(settings: Settings) -> Iterator[Check]:
     except ReelabelError as error:
         yield Check(name="vllm", ok=False, detail=error.code, advice=error.message)
         return
-    # In a process with the engine's own environment: what a CPU needs is set up there alone.
+    # In the engine's own environment: only there can vLLM be imported on a CPU build of torch.
     command = [sys.executable, "-P", "-c", _IMPORT]
     found = subprocess.run(  # noqa: S603 - our own command
         command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
     )
-    last_line = (found.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    last_line = (found.stderr.strip().splitlines() or ["no error output"])[-1]
     if found.returncode:
-        advice = "Install reelabel[gpu], or on a CPU the packages of requirements/cpu.txt."
+        advice = "Install reelabel[gpu], or requirements/cpu.txt on a machine without a GPU."
         yield Check(name="vllm", ok=False, detail=last_line, advice=advice)
     else:
         yield Check(name="vllm", ok=True, detail=found.stdout)

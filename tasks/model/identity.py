@@ -1,4 +1,4 @@
-"""Which model a name or a folder stands for, read without loading it."""
+"""Identify a model by its name or folder, without loading it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ TINY_MODEL = Path(__file__).parents[1] / "demo" / "reelabel-tiny"
 _PROCESSOR_FILES = ("processor_config.json", "video_preprocessor_config.json", "preprocessor_config.json")
 _WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
 _WHOLE_FILE_BYTES = 64 * 1024**2
-# From one sample of a large file to the next, less than a tensor has: merged adapters change some in the middle.
+# Distance between samples of a large file. Smaller than a tensor, since merging an adapter changes tensors mid-file.
 _STRIDE_BYTES = 2 * 1024**2
 _SAMPLE_BYTES = 4096
 _READERS = 16
 _PATCH_PX = 14  # of Qwen2-VL, whose first configurations left it out
-# Their limit is one of all frames together, whose number times height times width it bounds.
-_LIMITED_AS_A_WHOLE = frozenset({"Qwen3VLVideoProcessor", "Glm4vVideoProcessor", "Glm46VVideoProcessor"})
-# As vLLM chooses its loader by the model's processor; what is not here, it samples uniformly. By the model's
-# type where older configurations name no processor for videos.
-_SAMPLER_OF: dict[str, SamplerName] = {
+# Their pixel limit applies to the whole video: frames x height x width.
+_WHOLE_VIDEO_LIMIT = frozenset({"Qwen3VLVideoProcessor", "Glm4vVideoProcessor", "Glm46VVideoProcessor"})
+# vLLM chooses a loader by the model's video processor; models that are not listed are sampled uniformly. Keyed by
+# model type where older configurations name no video processor.
+_NATIVE_SAMPLERS: dict[str, SamplerName] = {
     "Qwen2VLVideoProcessor": "qwen2_vl",
     "Qwen3VLVideoProcessor": "qwen3_vl",
     "Cosmos3EdgeVideoProcessor": "qwen3_vl",
@@ -46,18 +46,18 @@ _SAMPLER_OF: dict[str, SamplerName] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
-    """What must be known of a model before its frames are extracted.
+    """What must be known about a model before frames are extracted for it.
 
     Attributes:
-        identity: Goes into the spec.
+        identity: Part of the spec.
         location: What the engine loads: a folder or a hub name.
-        revision: The hub's commit; None for a folder.
-        size_multiple_px: Frames whose width and height are multiples of this need no more scaling by the
-            model's processor; 1 where that scales all frames to one size of its own.
-        max_pixels: The model's own limit for one frame; None where it names none.
-        max_video_pixels: The same for all frames of a video together.
-        faithful_sampler: Shows the model frames as it was trained to see them.
-        faithful_frames: How many; None where the sampler or the settings tell.
+        revision: Commit on the hub; None for a folder.
+        size_multiple_px: Frames whose width and height are multiples of this are not rescaled by the model's
+            processor; 1 if the processor scales all frames to one fixed size.
+        max_pixels: The model's limit per frame; None without one.
+        max_video_pixels: The model's limit for all frames of a video together; None without one.
+        faithful_sampler: The native sampler: the one that the model was trained with.
+        faithful_frames: Number of frames it was trained with; None if the sampler or the settings decide.
     """
 
     identity: ModelIdentity
@@ -70,35 +70,38 @@ class ModelCard:
     faithful_frames: int | None = None
 
     def most_pixels(self, num_frames: int) -> int | None:
-        """Give the model's own limit for each of some frames; None where it names none."""
-        # Frames are taken in pairs: an odd one is shown twice.
+        """Return the model's limit per frame for a given number of frames; None without one."""
+        # Frames are processed in pairs; the last of an odd number is repeated.
         share = self.max_video_pixels and self.max_video_pixels // (num_frames + num_frames % 2)
         return min(filter(None, (self.max_pixels, share)), default=None)
 
 
 def read_model_card(name: str | None, *, revision: str | None = None, dtype: str = "auto") -> ModelCard:
-    """Look at a model's configuration.
+    """Read a model's configuration.
 
     Args:
         name: Folder or hub name; None is the tiny model that ships with Reelabel.
         revision: Hub revision.
-        dtype: Numeric type as served.
+        dtype: Numeric type of the weights as served.
 
     Raises:
-        ModelError: The folder is missing, or has no readable configuration or no weights.
+        ModelError: The folder is missing, or has no readable configuration or no weights; or the hub cannot be
+            reached, or does not have the model.
     """
     folder = TINY_MODEL if name is None else Path(name).expanduser()
     if folder.is_dir():
         return _folder_card(folder.resolve(), dtype)
     if name is not None and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
-        raise ModelError(f"There is no model folder {folder}; give a folder, or a hub name like 'Qwen/Qwen2.5-VL-7B'.")
+        raise ModelError(
+            f"There is no model folder {folder}; give a folder, or a hub name such as 'Qwen/Qwen2.5-VL-7B-Instruct'."
+        )
     return _hub_card(str(name), revision, dtype)
 
 
 def _folder_card(folder: Path, dtype: str) -> ModelCard:
     config = _read_json(folder / "config.json")
     if not any(next(folder.glob(pattern), None) for pattern in _WEIGHT_PATTERNS):
-        raise ModelError(f"Model folder {folder} holds no weights (*.safetensors); copy them there.")
+        raise ModelError(f"Model folder {folder} contains no weights (*.safetensors); copy them there.")
     processors = [_read_json(folder / file) for file in _PROCESSOR_FILES if (folder / file).is_file()]
     max_pixels, max_video_pixels = _pixel_limits(processors)
     return ModelCard(
@@ -107,7 +110,7 @@ def _folder_card(folder: Path, dtype: str) -> ModelCard:
         size_multiple_px=_size_multiple_px(config),
         max_pixels=max_pixels,
         max_video_pixels=max_video_pixels,
-        **_faithful(config, processors),
+        **_native(config, processors),
     )
 
 
@@ -115,16 +118,18 @@ def _hub_card(name: str, revision: str | None, dtype: str) -> ModelCard:
     try:
         from huggingface_hub import hf_hub_download  # noqa: PLC0415 - comes with the engine's extra
     except ImportError:
-        raise ModelError(f"Model {name} is on a hub; install 'reelabel[gpu]' or 'reelabel[cpu]'.") from None
-    try:
-        _look_on_hub(name, revision)
-        path = Path(hf_hub_download(name, "config.json", revision=revision))
-    except Exception as error:  # noqa: BLE001 - the hub's client passes on what its HTTP library of the day raises
         raise ModelError(
-            f"Cannot reach or find model {name} on the hub ({type(error).__name__}); check its name and the network, "
+            f"Model {name} is on the hub; to download it, install 'reelabel[gpu]' or 'reelabel[cpu]'."
+        ) from None
+    try:
+        _check_hub(name, revision)
+        path = Path(hf_hub_download(name, "config.json", revision=revision))
+    except Exception as error:  # noqa: BLE001 - the hub client raises whatever its HTTP library does
+        raise ModelError(
+            f"Cannot reach or find model {name} on the hub ({type(error).__name__}); check the name and the network, "
             "or give a model folder.",
         ) from None
-    # The cache keeps each commit in a folder of its name; a branch may move on.
+    # The cache names the folder after the commit. Pin it: a branch may move.
     commit = path.parent.name
     processors = []
     for file in _PROCESSOR_FILES:
@@ -139,12 +144,12 @@ def _hub_card(name: str, revision: str | None, dtype: str) -> ModelCard:
         size_multiple_px=_size_multiple_px(config),
         max_pixels=max_pixels,
         max_video_pixels=max_video_pixels,
-        **_faithful(config, processors),
+        **_native(config, processors),
     )
 
 
-def _look_on_hub(name: str, revision: str | None) -> None:
-    """Ask once for a model that is not in the hub's cache: a download would try for half a minute, and log it all."""
+def _check_hub(name: str, revision: str | None) -> None:
+    """Look once for a model that is not cached: a download would retry for half a minute, and log each attempt."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415
 
     if not isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):
@@ -152,12 +157,14 @@ def _look_on_hub(name: str, revision: str | None) -> None:
 
 
 def fingerprint_folder(folder: Path) -> str:
-    """Hash a model folder: small files whole, of large ones the size and samples from the first byte to the last.
+    """Hash a model folder: small files whole, large files by their size and evenly spaced samples.
 
-    What lies under a name with a dot at its beginning is no part of the model: tools keep their notes there.
+    Hidden files and folders are not part of the model: tools keep metadata there.
     """
     digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and _is_of_model(path.relative_to(folder))):
+    for path in sorted(
+        path for path in folder.rglob("*") if path.is_file() and _is_model_file(path.relative_to(folder))
+    ):
         size_bytes = path.stat().st_size
         digest.update(f"{path.relative_to(folder)}\0{size_bytes}\0".encode())
         if size_bytes <= _WHOLE_FILE_BYTES:
@@ -170,12 +177,12 @@ def fingerprint_folder(folder: Path) -> str:
 
 def _samples(path: Path, size_bytes: int) -> Iterator[bytes]:
     starts = (*range(0, size_bytes - _SAMPLE_BYTES, _STRIDE_BYTES), size_bytes - _SAMPLE_BYTES)
-    # Thousands of reads, each of which waits for a disk or a network.
+    # Thousands of reads, each of which waits for the disk or the network.
     with path.open("rb", buffering=0) as file, ThreadPoolExecutor(_READERS) as threads:
         yield from threads.map(lambda start: os.pread(file.fileno(), _SAMPLE_BYTES, start), starts)
 
 
-def _is_of_model(path: Path) -> bool:
+def _is_model_file(path: Path) -> bool:
     return not any(part.startswith(".") or part == "__pycache__" for part in path.parts)
 
 
@@ -187,34 +194,34 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ModelError(f"Cannot read {path}: {error}.") from None
     if not isinstance(value, dict):
-        raise ModelError(f"{path} does not hold a JSON object.")
+        raise ModelError(f"{path} does not contain a JSON object.")
     return value
 
 
 def _size_multiple_px(config: dict[str, Any]) -> int:
     vision = config.get("vision_config") or {}
-    merged = vision.get("spatial_merge_size")  # only models that take frames of any size merge patches by it
+    merged = vision.get("spatial_merge_size")  # set only by models that take frames of any size
     return int(vision.get("patch_size", _PATCH_PX)) * int(merged) if merged else 1
 
 
 def _pixel_limits(processors: list[dict[str, Any]]) -> tuple[int | None, int | None]:
-    """Find the limits on one frame and on all frames together."""
+    """Find the pixel limits of one frame and of all frames together."""
     for config in processors:
         video = config.get("video_processor") or config
         size = video.get("size") or {}
-        # Both edges stand for areas; a longest edge alone is what it says, and no limit of ours.
+        # With both edges given, they are areas; a longest edge alone is a length, which is no limit on pixels.
         limit = video.get("max_pixels") or ("shortest_edge" in size and size.get("longest_edge"))
         if limit:
-            as_a_whole = video.get("video_processor_type") in _LIMITED_AS_A_WHOLE
-            return (None, int(limit)) if as_a_whole else (int(limit), None)
+            is_whole_video = video.get("video_processor_type") in _WHOLE_VIDEO_LIMIT
+            return (None, int(limit)) if is_whole_video else (int(limit), None)
     return None, None
 
 
-def _faithful(config: dict[str, Any], processors: list[dict[str, Any]]) -> dict[str, Any]:
-    """Find how the model was trained to see a video."""
+def _native(config: dict[str, Any], processors: list[dict[str, Any]]) -> dict[str, Any]:
+    """Find the sampler and the number of frames that the model was trained with."""
     videos = [processor.get("video_processor") or processor for processor in processors]
     frames = next((int(video["num_frames"]) for video in videos if video.get("num_frames")), None)
     if frames:
         return {"faithful_sampler": "uniform", "faithful_frames": frames}
     names = [*(video.get("video_processor_type") for video in videos), config.get("model_type")]
-    return {"faithful_sampler": next((_SAMPLER_OF[name] for name in names if name in _SAMPLER_OF), "uniform")}
+    return {"faithful_sampler": next((_NATIVE_SAMPLERS[name] for name in names if name in _NATIVE_SAMPLERS), "uniform")}

@@ -1,8 +1,8 @@
-"""From a frame file and its questions to what the engine takes; runs in processes beside the engine's.
+"""Turn a frame file and its questions into engine inputs; runs in worker processes next to the engine's.
 
-The model's processor, which lays a video out in patches, may take a core several times as long as
-decoding its keyframes did. So vLLM's renderer stands in every worker here, apart from the engine, and
-what it gives crosses over in one pickle, in which a video's questions share one copy of its pixels.
+The model's processor, which splits a video into patches, may need several times as much CPU time as decoding
+its keyframes. So each worker runs vLLM's renderer outside the engine, and returns its output as one pickle in
+which a video's questions share one copy of its pixels.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from tasks.model.families import Video
     from tasks.model.questions import EngineConfig, Question
 
-# Room for the video at hand; the next one's pixels push it out.
+# Room for the current video; the next one evicts it.
 _PROCESSOR_CACHE_GB = 0.5
 # Most questions are asked about many videos, and share their choices with others.
-_KEPT = 1024
+_CACHED_TEXTS = 1024
 _renderers: list[InputRenderer] = []
 
 
@@ -52,8 +52,8 @@ class EngineReady:
 
     Attributes:
         prompt: vLLM's `EngineInput`.
-        tokens: Ids per choice.
-        preprocess_ms: Milliseconds that it took; a video's first question bears its pixels, too.
+        tokens: Token ids per choice.
+        preprocess_ms: Preprocessing time in milliseconds; a video's first question includes its pixels.
     """
 
     prompt: Any = field(repr=False)
@@ -62,28 +62,28 @@ class EngineReady:
 
 
 class InputRenderer:
-    """What stands before the engine in vLLM: chat template, tokenizer and processor; no weights."""
+    """vLLM's preprocessing: chat template, tokenizer and processor, without weights."""
 
     def __init__(self, config: EngineConfig) -> None:
-        """Load them; takes seconds.
+        """Load the tokenizer and the processor; takes seconds.
 
         Args:
-            config: As the engine is loaded with.
+            config: The engine's configuration.
         """
         arguments = llm_arguments(config) | {"mm_processor_cache_gb": _PROCESSOR_CACHE_GB}
-        settled = EngineArgs(**arguments).create_engine_config()
-        self._renderer = renderer_from_config(settled)
+        vllm_config = EngineArgs(**arguments).create_engine_config()
+        self._renderer = renderer_from_config(vllm_config)
         self.tokenizer = self._renderer.get_tokenizer()
-        self._tokens = lru_cache(_KEPT)(choice_tokens)
-        self._lay_out = lru_cache(_KEPT)(partial(lay_out, self._renderer))
-        self.max_model_len = int(settled.model_config.max_model_len)
-        self._shortcut = Shortcut(self._renderer, self._by_vllm, max_model_len=self.max_model_len)
+        self._tokens = lru_cache(_CACHED_TEXTS)(choice_tokens)
+        self._lay_out = lru_cache(_CACHED_TEXTS)(partial(lay_out, self._renderer))
+        self.max_model_len = int(vllm_config.model_config.max_model_len)
+        self._shortcut = Shortcut(self._renderer, self._render_with_vllm, max_model_len=self.max_model_len)
 
     def tokens(self, question: Question) -> ChoiceTokens:
-        """Find the tokens that stand for each choice.
+        """Find the tokens that represent each choice.
 
         Raises:
-            ChoicesAmbiguousError: One token cannot tell them apart.
+            ChoicesAmbiguousError: A single token cannot tell the choices apart.
         """
         return self._tokens(question.choices, scoring=question.scoring, encode=self._encode)
 
@@ -92,18 +92,18 @@ class InputRenderer:
         return ids
 
     def prompt(self, question: Question, video: Video, *, video_hash: str) -> dict[str, Any]:
-        """Render a question as `LLM.chat` would, beside its video.
+        """Render a question about a video as `LLM.chat` would.
 
         Args:
-            question: What is asked.
-            video: Frames and metadata, as `tasks.model.video_input` lays them out.
-            video_hash: Names these very frames: vLLM takes what it has under that name for theirs.
+            question: The question.
+            video: Frames and metadata, as returned by `tasks.model.video_input`.
+            video_hash: Identifies exactly these frames: vLLM reuses whatever it has cached under this hash.
 
         Returns:
-            A prompt of vLLM's with its text and tokens.
+            A prompt for vLLM, with its text and tokens.
 
         Raises:
-            InferenceError: The model has no chat template, or that refuses the question.
+            InferenceError: The model has no chat template, or the template rejects the question.
         """
         chat = self._lay_out(question.text, question.system_prompt)
         return {
@@ -114,19 +114,19 @@ class InputRenderer:
         }
 
     def render(self, prompt: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
-        """Make a prompt what vLLM's engine takes.
+        """Process a prompt into an input of vLLM's engine.
 
         Raises:
-            PromptTooLongError: The model does not take as many tokens.
-            InferenceError: Its processor refuses them.
+            PromptTooLongError: The prompt has more tokens than the model takes.
+            InferenceError: The model's processor rejects the prompt.
         """
         rendered = self._shortcut.render(prompt)
         if rendered is None:
-            rendered = self._by_vllm(prompt)
+            rendered = self._render_with_vllm(prompt)
             self._shortcut.learn(prompt, rendered)
         return rendered
 
-    def _by_vllm(self, prompt: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
+    def _render_with_vllm(self, prompt: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
         try:
             [rendered] = self._renderer.render_cmpl([prompt], skip_mm_cache=True)
         except (ValueError, VLLMValidationError) as error:
@@ -135,7 +135,7 @@ class InputRenderer:
 
 
 def start_worker(config: EngineConfig) -> None:
-    """Make this process a worker, one of those that `render_videos` runs in."""
+    """Initialise this process as a worker that runs `render_videos`."""
     torch.set_num_threads(1)
     _renderers.append(InputRenderer(config))
 
@@ -156,7 +156,7 @@ def render_video(frame_file: bytes, questions: Sequence[Question]) -> bytes:
         video = video_input(decode_frame_file(frame_file))
     except JobError as error:
         return pickle.dumps([Refusal.of(error)] * len(questions))
-    # Of pixels, times and sampling alike: the file holds all of them.
+    # The file contains pixels, times and sampling, so its hash covers all of them.
     video_hash = blake2b(frame_file, digest_size=16).hexdigest()
     ready: list[EngineReady | Refusal] = []
     for question in questions:
@@ -175,14 +175,14 @@ def render_video(frame_file: bytes, questions: Sequence[Question]) -> bytes:
 
 
 def render_videos(videos: Sequence[tuple[bytes, Sequence[Question]]]) -> list[bytes]:
-    """Prepare several videos' questions, each by `render_video`."""
+    """Prepare the questions on several videos; see `render_video`."""
     return [render_video(frame_file, questions) for frame_file, questions in videos]
 
 
 class _Pickler(pickle.Pickler):
-    """Writes tensors as their bytes, in a fraction of the time that torch's own way takes on both sides."""
+    """Pickles tensors as raw bytes, in a fraction of the time that torch's own reduction takes on either side."""
 
-    def reducer_override(self, value: object) -> Any:  # noqa: ANN401 - what the library wants
+    def reducer_override(self, value: object) -> Any:  # noqa: ANN401 - the signature of `pickle.Pickler`
         if not isinstance(value, torch.Tensor):
             return NotImplemented
         return _make_tensor, (value.reshape(-1).view(torch.uint8).numpy(), value.dtype, value.shape)
@@ -193,11 +193,11 @@ def _make_tensor(data: npt.NDArray[np.uint8], dtype: torch.dtype, shape: torch.S
 
 
 def explain_refusal(error: Exception, max_model_len: int) -> JobError:
-    """Say why vLLM takes no prompt."""
+    """Translate vLLM's rejection of a prompt."""
     if "max_model_len" not in str(error) and "context length" not in str(error):
-        return InferenceError(f"The model's processor refuses the question: {_first_line(error)}.")
+        return InferenceError(f"The model's processor rejects the question: {_first_line(error)}.")
     return PromptTooLongError(
-        f"The prompt with its video is longer than the {max_model_len} tokens that the model takes; "
+        f"The prompt with its video is longer than the model's limit of {max_model_len} tokens; "
         f"shorten the prompt, or lower num_frames or max_pixels.",
     )
 

@@ -1,4 +1,4 @@
-"""What is started and closed, as a context manager."""
+"""A context manager that starts and closes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Self
 
 
 class Lifetime(ABC):
-    """Starts where a `with` begins, and is closed where it ends."""
+    """Starts on entry to a `with` block, and closes on exit."""
 
     def __enter__(self) -> Self:
         """Start."""
@@ -20,8 +20,8 @@ class Lifetime(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start; return at once."""
 
     @abstractmethod
     def close(self) -> None:
-        """End; safe to call again."""
+        """Close; idempotent."""

@@ -1,4 +1,4 @@
-"""Asking one question with its choices in several orders, so that content decides and not position."""
+"""Ask one question with its choices in several orders, to average out position bias."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 def rotations(choices: Sequence[str], permutations: int) -> list[tuple[str, ...]]:
-    """Rotate choices to evenly spaced beginnings.
+    """Rotate choices to evenly spaced starting points.
 
-    With as many rotations as choices, each choice stands once at each position, so that a bias towards
-    a position falls on all alike: the cyclic permutations of Zheng et al., "Large Language Models Are
+    With as many rotations as choices, each choice appears once in each position, so that a position bias
+    affects all of them equally: the cyclic permutations of Zheng et al., "Large Language Models Are
     Not Robust Multiple Choice Selectors", ICLR 2024.
 
     Args:
         choices: The answers, in the job's order.
-        permutations: Most orders to give; a question with fewer choices has only as many.
+        permutations: Maximum number of orders; a question with fewer choices has one per choice.
 
     Returns:
-        Different orders, the job's own first.
+        Distinct orders, the job's own first.
     """
     count = min(permutations, len(choices))
     starts = [turn * len(choices) // count for turn in range(count)]
@@ -36,12 +36,12 @@ def rotations(choices: Sequence[str], permutations: int) -> list[tuple[str, ...]
 
 
 def ask_in_every_order(ask: Callable[[Batch], list[Reply]], batch: Batch) -> list[Reply]:
-    """Ask a batch's questions, each in all its orders, and average what comes back.
+    """Ask each question of a batch in all its orders, and average the answers.
 
-    The orders of one question stand side by side, so that they share their video's prefill.
+    The orders of a question are adjacent, so that they share the video's prefill.
 
     Returns:
-        One reply per question of the batch, in its order.
+        One reply per question, in the order of the batch.
     """
     asked = [(question, *question.others) for question in batch.questions]
     replies = iter(ask(batch.only(tuple(chain.from_iterable(asked)))))
@@ -49,7 +49,7 @@ def ask_in_every_order(ask: Callable[[Batch], list[Reply]], batch: Batch) -> lis
 
 
 def _merge(orders: Sequence[Question], replies: Sequence[Reply]) -> Reply:
-    """Make one reply of a question's orders: their average, or the first refusal."""
+    """Merge the replies to a question's orders: their average, or the first refusal."""
     answers: list[Answer] = []
     for reply in replies:
         if isinstance(reply, Refusal):

@@ -1,4 +1,4 @@
-"""The engine, seen from the flow: a child process that is loaded once and asked in batches, several at once."""
+"""The engine as the flow sees it: a child process that loads once and answers several batches at a time."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _CLOSED = "The engine was closed; the run is ending."
 
 
 class EngineProcess(Lifetime):
-    """An engine in a process of its own; a context manager that ends it.
+    """An engine in its own process; a context manager that shuts it down.
 
-    `start` returns at once, so that loading overlaps the first shards' extraction; `wait_ready`
-    and `ask` block. Many threads may ask at once, which is how the engine never waits: while it answers
-    one batch, the others are rendered.
+    `start` returns at once, so that loading overlaps the extraction of the first shards; `wait_ready`
+    and `ask` block. Call `ask` from several threads to keep the engine busy: while it answers one batch,
+    the others are rendered.
 
     Attributes:
-        times: What the engine did with its time.
-        starts: How often it was started.
+        times: How the engine spent its time.
+        starts: Number of times it was started.
     """
 
     def __init__(
@@ -52,13 +52,14 @@ class EngineProcess(Lifetime):
         start_timeout_s: float,
         answer_timeout_s: float = 600.0,
     ) -> None:
-        """Keep the configuration; nothing is started yet.
+        """Store the configuration; nothing is started yet.
 
         Args:
             config: What to load.
-            log_path: Where the process's output goes.
-            start_timeout_s: Seconds it may take to load.
-            answer_timeout_s: Seconds without any answer, with questions waiting, after which it hangs.
+            log_path: File that receives the process's output.
+            start_timeout_s: Seconds allowed for loading.
+            answer_timeout_s: Seconds without a reply, while questions are pending, after which the engine counts
+                as hung.
         """
         self.times = EngineTimes()
         self.starts = 0
@@ -67,27 +68,27 @@ class EngineProcess(Lifetime):
         self._start_timeout_s = start_timeout_s
         self._answer_timeout_s = answer_timeout_s
         self._lock = threading.Lock()
-        self._life: _Life | None = None
+        self._life: _Incarnation | None = None
         self._is_closed = False
 
     @property
     def pid(self) -> int | None:
-        """The child's process id; None before it starts and after it ended."""
+        """The child's process id; None before it has started and after it has ended."""
         life = self._life
         return life.process.pid if life else None
 
     def start(self) -> None:
-        """Begin to load the model; nothing happens where it is loaded already.
+        """Start loading the model; do nothing if it is already started.
 
         Raises:
-            ConfigurationError: No vLLM is installed.
-            EngineClosedError: It was closed.
+            ConfigurationError: vLLM is not installed.
+            EngineClosedError: The engine was closed.
         """
         with self._lock:
             if self._is_closed:
                 raise EngineClosedError(_CLOSED)
             if self._life is None:
-                self._life = _Life(
+                self._life = _Incarnation(
                     self._config, log_path=self._log_path, add_times=self._add_times, is_first=not self.starts
                 )
                 self.starts += 1
@@ -96,68 +97,70 @@ class EngineProcess(Lifetime):
         """Wait until the model is loaded.
 
         Raises:
-            ModelError: It cannot be loaded, or not within the time allowed.
-            EngineClosedError: It was closed meanwhile.
+            ModelError: It cannot be loaded, or not within the timeout.
+            EngineClosedError: The engine was closed meanwhile.
         """
         life = self._current()
         try:
             return life.info.result(self._start_timeout_s)
         except TimeoutError:
             fault = (
-                f"{self._config.model} did not load within {self._start_timeout_s:g} s; "
-                f"raise model.start_timeout_s, or see {self._log_path}."
+                f"Model {self._config.model} did not load within {self._start_timeout_s:g} s; "
+                f"raise model.start_timeout_s, or check the log {self._log_path}."
             )
         except _LostError as error:
             if self._is_closed:
                 raise EngineClosedError(_CLOSED) from None
-            fault = f"Cannot load {self._config.model}: {error} See {self._log_path}."
-        self._end(life, "it did not load")
+            fault = f"Cannot load model {self._config.model}: {str(error).rstrip('.')}; see the log {self._log_path}."
+        self._end(life, "the model did not load")
         raise ModelError(fault)
 
     def ask(self, batch: Batch) -> list[Reply]:
-        """Answer a batch, in its order; safe to call from many threads.
+        """Answer a batch; replies are in the order of its questions. Thread-safe.
 
         Raises:
-            EngineLostError: The process died or hangs, and is gone; start a new one and ask again.
-            EngineClosedError: It was closed meanwhile.
+            EngineLostError: The process died, or hung and was killed; start a new one and ask again.
+            EngineClosedError: The engine was closed meanwhile.
         """
         self.wait_ready()
         life = self._current()
         try:
-            waiting = life.send(batch)
-            while not waiting.done():
-                self._await(life, waiting)
-            return waiting.result()
+            answered = life.send(batch)
+            while not answered.done():
+                self._await(life, answered)
+            return answered.result()
         except _LostError as error:
             self._end(life, str(error))
             if self._is_closed:
                 raise EngineClosedError(_CLOSED) from None
-            raise EngineLostError(f"The engine failed: {error}; see {self._log_path}.") from None
+            raise EngineLostError(
+                f"The engine failed: {str(error).rstrip('.')}; see the log {self._log_path}."
+            ) from None
 
-    def _await(self, life: _Life, waiting: Future[list[Reply]]) -> None:
-        silent_s = time.monotonic() - life.heard_s
+    def _await(self, life: _Incarnation, answered: Future[list[Reply]]) -> None:
+        silent_s = time.monotonic() - life.last_reply_s
         if silent_s >= self._answer_timeout_s:
             raise _LostError(f"no answer within {self._answer_timeout_s:g} s")
-        wait([waiting], self._answer_timeout_s - silent_s)
+        wait([answered], self._answer_timeout_s - silent_s)
 
     def close(self) -> None:
-        """End the process and everything it started, for good; safe to call again."""
+        """End the process and all its children for good; idempotent."""
         with self._lock:
             self._is_closed = True
             life = self._life
         if life is not None:
-            self._end(life, "it was closed")
+            self._end(life, "the engine was closed")
 
     def _add_times(self, times: EngineTimes) -> None:
         self.times += times
 
-    def _end(self, life: _Life, reason: str) -> None:
+    def _end(self, life: _Incarnation, reason: str) -> None:
         with self._lock:
             if self._life is life:
                 self._life = None
         life.end(reason)
 
-    def _current(self) -> _Life:
+    def _current(self) -> _Incarnation:
         life = self._life
         if life is None:
             if self._is_closed:
@@ -167,15 +170,15 @@ class EngineProcess(Lifetime):
 
 
 class _LostError(Exception):
-    """Why a life ended."""
+    """The process was lost; the message says why."""
 
 
-class _Life:
-    """One start of the process, until it is lost.
+class _Incarnation:
+    """One run of the process, from its start until it is lost.
 
     Attributes:
         info: Done once the model is loaded.
-        heard_s: When it last had nothing to answer, or answered something.
+        last_reply_s: When the engine last replied, or was last given a batch while idle.
     """
 
     def __init__(
@@ -203,39 +206,41 @@ class _Life:
             )
         theirs.close()
         os.close(lifeline_read)
-        self._began_s = self.heard_s = time.monotonic()
+        self._began_s = self.last_reply_s = time.monotonic()
         self._add_times, self._is_first = add_times, is_first
         self.info: Future[EngineInfo] = Future()
         self._lock = threading.Lock()
-        self._numbers = count()
-        self._asked: dict[int, _Asked] = {}
-        self._end_of: str = ""
+        self._batch_numbers = count()
+        self._asked: dict[int, _PendingBatch] = {}
+        self._end_reason: str = ""
         self._outbox: SimpleQueue[object] = SimpleQueue()
         self._outbox.put(config)
-        self._threads = [threading.Thread(target=target, daemon=True) for target in (self._speak, self._listen)]
+        self._threads = [
+            threading.Thread(target=target, daemon=True) for target in (self._send_messages, self._receive_messages)
+        ]
         for thread in self._threads:
             thread.start()
 
     def send(self, batch: Batch) -> Future[list[Reply]]:
-        """Hand a batch over; what is given is done once all its questions ended."""
-        asked = _Asked(missing=len(batch.questions), replies=[None] * len(batch.questions))
+        """Queue a batch; the future is done once all its questions have ended."""
+        asked = _PendingBatch(missing=len(batch.questions), replies=[None] * len(batch.questions))
         with self._lock:
-            if self._end_of:
-                raise _LostError(self._end_of)
-            number = next(self._numbers)
+            if self._end_reason:
+                raise _LostError(self._end_reason)
+            number = next(self._batch_numbers)
             if not self._asked:
-                self.heard_s = time.monotonic()
+                self.last_reply_s = time.monotonic()
             self._asked[number] = asked
         self._outbox.put((number, batch))
         return asked.future
 
-    def _speak(self) -> None:
-        # A thread of its own: a process that hangs reads nothing, and who asks must notice.
+    def _send_messages(self) -> None:
+        # In its own thread: a hung process stops reading, and the caller must still notice the timeout.
         with contextlib.suppress(OSError):
             while (message := self._outbox.get()) is not None:
                 self._connection.send(message)
 
-    def _listen(self) -> None:
+    def _receive_messages(self) -> None:
         reason = "its process died"
         with contextlib.suppress(EOFError, OSError):
             while True:
@@ -243,45 +248,45 @@ class _Life:
                 if isinstance(message, EngineFailure):
                     reason = message.message
                     break
-                self._hear(message)
+                self._handle(message)
         self._fail(reason)
 
-    def _hear(self, message: EngineInfo | Replies) -> None:
-        self.heard_s = time.monotonic()
+    def _handle(self, message: EngineInfo | Replies) -> None:
+        self.last_reply_s = time.monotonic()
         if isinstance(message, EngineInfo):
-            restart_ms = 0.0 if self._is_first else (self.heard_s - self._began_s) * 1e3
+            restart_ms = 0.0 if self._is_first else (self.last_reply_s - self._began_s) * 1e3
             self._add_times(EngineTimes(restart_ms=restart_ms))
         else:
             self._add_times(message.times)
         with self._lock:
-            if self._end_of:  # whoever waits is told so
+            if self._end_reason:  # all waiters have been notified
                 return
             if isinstance(message, EngineInfo):
                 self.info.set_result(message)
                 return
             for ticket, reply in message.replies:
                 asked = self._asked[ticket.batch]
-                if asked.take(ticket.place, reply):
+                if asked.add_reply(ticket.place, reply):
                     del self._asked[ticket.batch]
 
     def _fail(self, reason: str) -> None:
         with self._lock:
-            self._end_of = self._end_of or reason
+            self._end_reason = self._end_reason or reason
             lost, self._asked = self._asked, {}
-            lost_error = _LostError(self._end_of)
+            lost_error = _LostError(self._end_reason)
             if not self.info.done():
                 self.info.set_exception(lost_error)
         for asked in lost.values():
             asked.future.set_exception(lost_error)
 
     def end(self, reason: str) -> None:
-        """End the process and all it started; whoever waits for it is told; safe to call again."""
+        """End the process and all its children, and fail the pending batches; idempotent."""
         self._fail(reason)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_END_TIMEOUT_S)
-        # Also where it has ended: what it started may be stuck, and hold its GPU's memory.
+        # Even if it has exited: a child of it may be stuck, and hold the GPU's memory.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -296,15 +301,15 @@ class _Life:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Asked:
-    """A batch on its way; its future is done once every question ended."""
+class _PendingBatch:
+    """A batch in flight; its future is done once every question has ended."""
 
     missing: int
     replies: list[Reply | None]
     future: Future[list[Reply]] = field(default_factory=Future)
 
-    def take(self, place: int, reply: Reply) -> bool:
-        """Note one question's end; tells whether it was the last one."""
+    def add_reply(self, place: int, reply: Reply) -> bool:
+        """Record the reply to one question; return whether it was the last one."""
         self.replies[place] = reply
         self.missing -= 1
         if self.missing:
@@ -314,16 +319,16 @@ class _Asked:
 
 
 def engine_environment(config: EngineConfig) -> dict[str, str]:
-    """Make the environment of the engine's process.
+    """Build the environment variables of the engine's process.
 
     Raises:
-        ConfigurationError: No vLLM is installed.
+        ConfigurationError: vLLM is not installed.
     """
     environment = os.environ | {
         "PYTHONSAFEPATH": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # this already is a process of its own
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine already has its own process
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
     }
     if config.devices:
@@ -335,7 +340,9 @@ def engine_environment(config: EngineConfig) -> dict[str, str]:
         inherited = os.environ.get("PYTHONPATH")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_CPU_SITE), inherited]))
     elif not _is_installed("vllm"):
-        raise ConfigurationError("vLLM is not installed; install 'reelabel[gpu]', or 'reelabel[cpu]' without a GPU.")
+        raise ConfigurationError(
+            "vLLM is not installed; install 'reelabel[gpu]', or 'reelabel[cpu]' if there is no GPU."
+        )
     return environment
 
 

@@ -1,4 +1,4 @@
-"""The text of a question, and the chat that carries it."""
+"""The text of a question, and the chat messages that carry it."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
 
 
 def render_choices(choices: Sequence[str]) -> str:
-    """Lay out choices one a line: `A. red`; those past Z carry no letter."""
+    """Format choices one per line, such as `A. red`; those past Z have no letter."""
     letters = [*ascii_uppercase, *[""] * max(0, len(choices) - len(ascii_uppercase))]
     return "\n".join(f"{letter}. {text}" if letter else text for letter, text in zip(letters, choices, strict=False))
 
 
 def question_text(template: str, *, prompt: str, choices: Sequence[str], examples: str | None = None) -> str:
-    """Lay out a question behind its solved examples, if any.
+    """Render a question, preceded by its solved examples if any.
 
     Args:
-        template: Its {prompt} and {choices} are filled in; doubled braces stand for single ones.
-        prompt: The question; braces in it stay as they are, and so do those of the following.
+        template: Format string with {prompt} and {choices}; doubled braces are literal.
+        prompt: The question; braces are kept as they are, here and in the values below.
         choices: The answers, in order.
-        examples: Text that stands before the question, a blank line between.
+        examples: Text before the question, separated by a blank line.
     """
     question = template.format(prompt=prompt, choices=render_choices(choices))
     return f"{examples}\n\n{question}" if examples else question
 
 
 def question_of(job: Job, spec: RunSpec, *, video_id: str | None = None) -> Question:
-    """Make what the engine is asked for a job, in each of its orders; its own wording comes before the spec's.
+    """Build a job's question in all its orders; the job's own template and prompts override the spec's.
 
     Args:
         job: The job.
-        spec: How it is asked.
-        video_id: Key into the batch's frame files; None is the video's URI.
+        spec: The run's spec.
+        video_id: Key into the batch's frame files; None uses the video's URI.
     """
     question, *others = (
         Question(
@@ -61,15 +61,15 @@ def question_of(job: Job, spec: RunSpec, *, video_id: str | None = None) -> Ques
 
 
 def chat_messages(text: str, system_prompt: str | None, *, placeholder: str | None = None) -> list[dict[str, Any]]:
-    """Make OpenAI-style messages with the video before the question.
+    """Build OpenAI-style messages with the video before the question.
 
     That order lets questions on one video share its prefill.
 
     Args:
         text: The question with its choices.
-        system_prompt: None leaves it to the model's chat template.
-        placeholder: What stands for a video in the text, for a template that takes texts alone; None lays
-            messages out in parts, which is what all other templates take, of the system's message, too.
+        system_prompt: None leaves it to the chat template.
+        placeholder: Text that represents the video, for a template that takes plain text; None uses content
+            parts, in the system message too.
     """
     if placeholder is not None:
         user: dict[str, Any] = {"role": "user", "content": f"{placeholder}\n{text}"}

@@ -1,4 +1,4 @@
-"""What crosses the boundary between the flow and the engine's process."""
+"""Messages between the flow and the engine's process."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """How the engine is loaded.
+    """How to load the engine.
 
     Attributes:
         model: Folder or hub name.
         revision: Hub revision; None is the default branch.
-        dtype: `auto` or a numeric type of vLLM's.
-        max_model_len: Longest prompt plus one token; None takes the model's own.
-        max_num_seqs: Prompts in one engine step; this and the next four are chosen where they are None.
-        max_num_batched_tokens: Tokens in one engine step.
-        cpu_kv_cache_gib: KV cache on a CPU.
-        gpu_memory_utilization: Share of the GPU's memory that the engine takes.
-        enforce_eager: Whether the model is neither compiled nor captured in graphs.
-        num_frames: Of a video, as it is sampled; what is chosen goes by its tokens.
-        max_pixels: Most of one frame.
-        size_multiple_px: Side of the square that a token stands for.
-        load_format: `auto`; `dummy` makes weights up, fit to measure an architecture, never to label.
-        tensor_parallel_size: GPUs that the model is spread over.
-        devices: Those GPUs, as `CUDA_VISIBLE_DEVICES` names them; empty leaves all that are visible.
-        render_processes: Processes in which prompts and videos are laid out for the engine.
+        dtype: `auto` or one of vLLM's numeric types.
+        max_model_len: Maximum tokens of a prompt and its answer; None uses the model's own limit.
+        max_num_seqs: Prompts per engine step; this and the next four are tuned automatically if None.
+        max_num_batched_tokens: Tokens per engine step.
+        cpu_kv_cache_gib: Size of the KV cache on a CPU.
+        gpu_memory_utilization: Fraction of the GPU's memory that the engine uses.
+        enforce_eager: Whether to disable compilation and CUDA graphs.
+        num_frames: Frames sampled per video; with the next two, an estimate of its tokens for the tuning.
+        max_pixels: Maximum pixels per frame.
+        size_multiple_px: Side of the square of pixels that one token represents.
+        load_format: `auto`; `dummy` uses random weights, to benchmark an architecture, never to label.
+        tensor_parallel_size: GPUs that the model is sharded over.
+        devices: Those GPUs, as `CUDA_VISIBLE_DEVICES` names them; empty uses all visible ones.
+        render_processes: Worker processes that render prompts and videos.
     """
 
     model: str
@@ -54,15 +54,15 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """What the engine says of itself once it is loaded.
+    """What the engine reports once it is loaded.
 
     Attributes:
         device: The GPU's name, or `cpu`.
-        gpus: How many it holds; 0 on a CPU.
-        max_model_len: Most tokens of a prompt and its answer.
-        start_ms: From the process's first line to the loaded model.
-        versions: By package.
-        tuning: What was chosen of its settings, or how a server is asked, in a line.
+        gpus: Number of GPUs that it uses; 0 on a CPU.
+        max_model_len: Maximum tokens of a prompt and its answer.
+        start_ms: Milliseconds from process start to the loaded model.
+        versions: Versions by package.
+        tuning: The tuned settings, or the protocol in use with a server, in one line.
     """
 
     device: str
@@ -75,12 +75,12 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineTimes:
-    """What an engine did with its time; milliseconds.
+    """How an engine spent its time, in milliseconds.
 
     Attributes:
         busy_ms: Computing answers.
-        waited_ms: Idle, with something being rendered for it.
-        restart_ms: Being started again.
+        waited_ms: Idle while inputs were being rendered.
+        restart_ms: Restarting.
     """
 
     busy_ms: float = 0.0
@@ -88,7 +88,7 @@ class EngineTimes:
     restart_ms: float = 0.0
 
     def __add__(self, other: EngineTimes) -> EngineTimes:
-        """Add up."""
+        """Sum both."""
         return EngineTimes(
             busy_ms=self.busy_ms + other.busy_ms,
             waited_ms=self.waited_ms + other.waited_ms,
@@ -102,11 +102,11 @@ class Question:
 
     Attributes:
         video_id: Key into the batch's frame files.
-        text: The question with its choices laid out.
-        system_prompt: None leaves it to the model's chat template.
+        text: The question with its choices.
+        system_prompt: None leaves it to the chat template.
         choices: The answers, in order.
-        scoring: By the choice's letter, or by the first token of its own text.
-        others: The same question with its choices in other orders, asked beside it.
+        scoring: Score the choice's letter, or the first token of its text.
+        others: The same question with its choices in other orders, asked together with it.
     """
 
     video_id: str
@@ -119,18 +119,18 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Questions and the frame files that they are about.
+    """Questions, and the frame files of their videos.
 
     Attributes:
         frame_files: Arrow IPC bytes by video id.
-        questions: Those on one video side by side, so that they share its prefill.
+        questions: Questions on one video are adjacent, so that they share its prefill.
     """
 
     frame_files: dict[str, bytes] = field(repr=False)
     questions: tuple[Question, ...] = field(repr=False)
 
     def only(self, questions: tuple[Question, ...]) -> Batch:
-        """Take some of the questions, with the frame files that they need."""
+        """Return a batch of only these questions, with the frame files that they need."""
         needed = {question.video_id for question in questions}
         files = {video_id: data for video_id, data in self.frame_files.items() if video_id in needed}
         return Batch(frame_files=files, questions=questions)
@@ -138,7 +138,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A question without an answer; `code` and `stage` are those of an error in `infra.errors`."""
+    """Why a question has no answer; `code` and `stage` are those of an error in `infra.errors`."""
 
     code: str
     stage: str
@@ -146,13 +146,13 @@ class Refusal:
 
     @classmethod
     def of(cls, error: JobError) -> Refusal:
-        """Carry an error across the boundary."""
+        """Convert an error."""
         return cls(code=error.code, stage=error.stage, message=error.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFailure:
-    """Why the engine could not be loaded, or ended."""
+    """Why the engine failed to load, or ended."""
 
     message: str
 
@@ -161,7 +161,7 @@ Reply = Answer | Refusal
 
 
 class Ticket(NamedTuple):
-    """Where a question came from: the number of its batch, and its place there."""
+    """Identifies a question: the number of its batch, and its index there."""
 
     batch: int
     place: int
@@ -169,11 +169,11 @@ class Ticket(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replies:
-    """What the engine's process says after each step.
+    """What the engine's process sends after each step.
 
     Attributes:
-        replies: Questions that ended.
-        times: Of the step, and of what went before it.
+        replies: Replies to the questions that ended.
+        times: Time spent on the step, and waiting before it.
     """
 
     replies: list[tuple[Ticket, Reply]]

@@ -1,7 +1,7 @@
-"""Renders one prompt with vLLM's own tokenizer and processor: `python -m tasks.model.render`.
+"""Render one prompt with vLLM's own tokenizer and processor: `python -m tasks.model.render`.
 
-Reads a pickled PromptRequest from standard input and writes a RenderedPrompt to standard output. No
-weights are read: the renderer is what `LLM` itself puts before its engine.
+Reads a pickled PromptRequest from standard input and writes a pickled RenderedPrompt to standard output.
+Loads no weights: the renderer is the one that `LLM` runs before its engine.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _FEWEST_REPEATS = 4
 
 
 def main() -> None:
-    """Answer one request."""
-    # What libraries print must not mix with the answer.
+    """Serve one request."""
+    # Libraries may print to standard output; keep that out of the answer.
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     rendered = render(pickle.load(sys.stdin.buffer))  # noqa: S301 - from our own process
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def render(request: PromptRequest) -> RenderedPrompt:
-    """Render a question as the engine would, as far as it comes."""
+    """Render a question as the engine would, as far as that succeeds."""
     renderer = InputRenderer(request.config)
     tokenizer = renderer.tokenizer
     refusals: list[Refusal] = []
@@ -46,7 +46,7 @@ def render(request: PromptRequest) -> RenderedPrompt:
     except JobError as error:
         choices = ()
         refusals.append(Refusal.of(error))
-    prompt = renderer.prompt(request.question, request.video, video_hash="the only one")
+    prompt = renderer.prompt(request.question, request.video, video_hash="prompt-preview")
     runs: tuple[PromptRun, ...] = (PromptRun(text=prompt["prompt"]),)
     tokens = video_tokens = None
     try:
@@ -68,7 +68,7 @@ def render(request: PromptRequest) -> RenderedPrompt:
 
 
 def _runs(ids: list[int], tokenizer: Any) -> Iterator[PromptRun]:  # noqa: ANN401 - transformers' tokenizer
-    """Decode a prompt; a token that repeats many times is a run of its own."""
+    """Decode a prompt; a token that repeats many times becomes a run of its own."""
     plain: list[int] = []
     for token, group in groupby(ids):
         repeats = len(list(group))

@@ -1,4 +1,4 @@
-"""What the model is sent for one question, down to its tokens; asked of a process that loads no weights."""
+"""Show what the model is sent for one question, down to its tokens; runs in a process that loads no weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRequest:
-    """A question and its video, as `tasks.model.video_input` lays it out."""
+    """A question and its video, as returned by `tasks.model.video_input`."""
 
     config: EngineConfig
     question: Question
@@ -29,11 +29,11 @@ class PromptRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRun:
-    """A stretch of the prompt.
+    """A run of the prompt.
 
     Attributes:
-        text: As the tokenizer decodes it, special tokens included; of one token where that repeats.
-        repeats: How often.
+        text: Decoded text, including special tokens; a single token if it repeats.
+        repeats: Number of repetitions.
     """
 
     text: str
@@ -46,10 +46,10 @@ class RenderedPrompt:
 
     Attributes:
         runs: The whole prompt in order.
-        tokens: Of the whole prompt; None where it is too long to be counted.
-        video_tokens: Those of them that stand for pixels.
-        max_model_len: Most tokens of a prompt and its answer.
-        choices: Per choice, its tokens' ids and texts; empty where they cannot be told apart.
+        tokens: Tokens of the whole prompt; None if it is too long to be counted.
+        video_tokens: Those of them that represent the video.
+        max_model_len: Maximum tokens of a prompt and its answer.
+        choices: Token ids and texts per choice; empty if the choices cannot be told apart.
         refusals: Why the engine would not answer.
     """
 
@@ -62,25 +62,25 @@ class RenderedPrompt:
 
     @property
     def text(self) -> str:
-        """The whole prompt, nothing abridged."""
+        """The whole prompt, unabridged."""
         return "".join(run.text * run.repeats for run in self.runs)
 
 
 def render_prompt(request: PromptRequest, *, timeout_s: float) -> RenderedPrompt:
-    """Have the engine's own tokenizer and processor render a question, without the engine.
+    """Render a question with the engine's own tokenizer and processor, without the engine.
 
     Args:
         request: The question.
-        timeout_s: Seconds it may take; importing vLLM is most of it.
+        timeout_s: Seconds allowed; most of them go into importing vLLM.
 
     Raises:
-        ConfigurationError: No vLLM is installed.
-        ModelError: The model's processor cannot be loaded, or not within the time allowed.
+        ConfigurationError: vLLM is not installed.
+        ModelError: The model's processor cannot be loaded, or not within the timeout.
     """
     command = [sys.executable, "-P", "-m", "tasks.model.render"]
     environment = engine_environment(request.config)
     try:
-        ended = subprocess.run(  # noqa: S603 - our own module
+        finished = subprocess.run(  # noqa: S603 - our own module
             command,
             input=pickle.dumps(request),
             env=environment,
@@ -92,8 +92,8 @@ def render_prompt(request: PromptRequest, *, timeout_s: float) -> RenderedPrompt
         raise ModelError(
             f"The processor of {request.config.model} did not load within {timeout_s:g} s; raise model.start_timeout_s."
         ) from None
-    if ended.returncode or not ended.stdout:
-        last_line = (ended.stderr.decode(errors="replace").strip().splitlines() or ["its process died"])[-1]
+    if finished.returncode or not finished.stdout:
+        last_line = (finished.stderr.decode(errors="replace").strip().splitlines() or ["its process died"])[-1]
         raise ModelError(f"Cannot load the processor of {request.config.model}: {last_line}")
-    rendered: RenderedPrompt = pickle.loads(ended.stdout)  # noqa: S301 - from our own process
+    rendered: RenderedPrompt = pickle.loads(finished.stdout)  # noqa: S301 - from our own process
     return rendered

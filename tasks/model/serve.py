@@ -1,4 +1,4 @@
-"""The engine's process at work: batches come in, workers render them, the engine answers without a pause."""
+"""The loop of the engine's process: receive batches, have workers render them, keep the engine busy."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     _Rendered = tuple[list[Ticket], list[EngineReady | Refusal]]
 
-# To reach a worker and come back takes about as long as laying out a small video: such go together.
-_TOGETHER_BYTES = 512 * 1024
+# A round trip to a worker takes about as long as rendering a small video, so small videos share one.
+_GROUP_BYTES = 512 * 1024
 
 
 class _Video(NamedTuple):
-    """A frame file, and the questions about it."""
+    """A frame file and the questions about it."""
 
     tickets: list[Ticket]
     frame_file: bytes
@@ -38,31 +38,31 @@ class _Video(NamedTuple):
 
 
 def serve(connection: Connection, engine: Engine, renderers: Executor) -> None:
-    """Say that the engine is ready, and answer batches until the connection closes.
+    """Report that the engine is ready, and answer batches until the connection closes.
 
     Raises:
-        Exception: Whatever broke the engine or a worker; neither can be trusted after it.
+        Exception: Whatever broke the engine or a worker; neither can be trusted afterwards.
     """
-    reception = _Reception(connection, renderers)
-    reception.start()  # before anybody knows: a thread that finds no memory to start with would be waited for in vain
+    receiver = _Receiver(connection, renderers)
+    receiver.start()  # before reporting readiness: if the thread cannot start, the parent must not wait for it
     connection.send(engine.describe())
     while True:
         waited_ms = 0.0
         if engine.is_idle:
-            waited_ms = reception.wait()
-        began = time.perf_counter()
+            waited_ms = receiver.wait()
+        started = time.perf_counter()
         try:
-            replies = [reply for rendered in reception.take() for reply in _feed(engine, *rendered)]
+            replies = [reply for rendered in receiver.take() for reply in _feed(engine, *rendered)]
         except EOFError:
             return
         if not engine.is_idle:
             replies += engine.step()
-        busy_ms = (time.perf_counter() - began) * 1e3
+        busy_ms = (time.perf_counter() - started) * 1e3
         connection.send(Replies(replies=replies, times=EngineTimes(busy_ms=busy_ms, waited_ms=waited_ms)))
 
 
-class _Reception(threading.Thread):
-    """Receives batches and has them rendered, whatever the engine is at."""
+class _Receiver(threading.Thread):
+    """Receives batches and has them rendered, independently of the engine."""
 
     def __init__(self, connection: Connection, renderers: Executor) -> None:
         super().__init__(daemon=True)
@@ -76,15 +76,15 @@ class _Reception(threading.Thread):
         try:
             while True:
                 number, batch = self._connection.recv()
-                for videos in _together(_videos(number, batch)):
+                for videos in _group(_split(number, batch)):
                     self._received += len(videos)
-                    asked = [(video.frame_file, video.questions) for video in videos]
-                    rendering = self._renderers.submit(render_videos, asked)
-                    rendering.add_done_callback(partial(self._put, videos))
+                    inputs = [(video.frame_file, video.questions) for video in videos]
+                    rendering = self._renderers.submit(render_videos, inputs)
+                    rendering.add_done_callback(partial(self._collect, videos))
         except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise
             self._inbox.put(error)
 
-    def _put(self, videos: list[_Video], rendering: Future[list[bytes]]) -> None:
+    def _collect(self, videos: list[_Video], rendering: Future[list[bytes]]) -> None:
         try:
             for video, rendered in zip(videos, rendering.result(), strict=True):
                 # Unpickled here, off the engine's thread.
@@ -93,13 +93,13 @@ class _Reception(threading.Thread):
             self._inbox.put(error)
 
     def wait(self) -> float:
-        """Wait until something can be taken; gives the milliseconds in which something was being rendered."""
-        began, was_rendering = time.perf_counter(), self._received > self._taken
+        """Wait until an input is ready; return the milliseconds waited, or 0 if nothing was being rendered."""
+        started, was_rendering = time.perf_counter(), self._received > self._taken
         self._next = self._inbox.get()
-        return (time.perf_counter() - began) * 1e3 if was_rendering else 0.0
+        return (time.perf_counter() - started) * 1e3 if was_rendering else 0.0
 
     def take(self) -> list[_Rendered]:
-        """Take what is ready, by video.
+        """Take the inputs that are ready, by video.
 
         Raises:
             EOFError: The connection is closed.
@@ -120,26 +120,26 @@ class _Reception(threading.Thread):
                 return ready
 
 
-def _videos(number: int, batch: Batch) -> Iterator[_Video]:
-    """Take a batch apart."""
+def _split(number: int, batch: Batch) -> Iterator[_Video]:
+    """Split a batch by video."""
     for video_id, group in groupby(enumerate(batch.questions), key=lambda each: each[1].video_id):
         places, questions = zip(*group, strict=True)
         tickets = [Ticket(batch=number, place=place) for place in places]
         yield _Video(tickets, batch.frame_files[video_id], list(questions))
 
 
-def _together(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
-    """Put small videos together, in their order; a large one stays alone."""
-    some: list[_Video] = []
-    room_bytes = _TOGETHER_BYTES
+def _group(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
+    """Group consecutive small videos; a large one forms a group of its own."""
+    group: list[_Video] = []
+    room_bytes = _GROUP_BYTES
     for video in videos:
         room_bytes -= len(video.frame_file)
-        if some and room_bytes < 0:
-            yield some
-            some, room_bytes = [], _TOGETHER_BYTES - len(video.frame_file)
-        some.append(video)
-    if some:
-        yield some
+        if group and room_bytes < 0:
+            yield group
+            group, room_bytes = [], _GROUP_BYTES - len(video.frame_file)
+        group.append(video)
+    if group:
+        yield group
 
 
 def _feed(
@@ -147,7 +147,7 @@ def _feed(
     tickets: list[Ticket],
     questions: list[EngineReady | Refusal],
 ) -> list[tuple[Ticket, Reply]]:
-    """Hand a video's questions to the engine; gives those that it refuses."""
+    """Feed a video's questions to the engine; return those that it rejects."""
     refused: list[tuple[Ticket, Reply]] = []
     for ticket, question in zip(tickets, questions, strict=True):
         if isinstance(question, Refusal):

@@ -1,7 +1,7 @@
-"""What tuning must know of a model and of the machine it runs on.
+"""What tuning must know about a model and the machine it runs on.
 
-`python -m tasks.model.shape` reads a pickled EngineConfig from standard input and writes what is chosen
-for it, pickled, to standard output: `reelabel doctor` asks so, without loading a model.
+`python -m tasks.model.shape` reads a pickled EngineConfig from standard input and writes the Tuning chosen
+for it, or the error, pickled, to standard output. `reelabel doctor` uses it; no model is loaded.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _WIDE_BYTES, _NARROW_BYTES = 4, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A model's measures.
+    """A model's dimensions.
 
     Attributes:
-        kv_bytes: Of the KV cache, per token of a prompt.
-        widest_bytes: Of the widest activation, per token that stands for pixels.
-        max_tokens: Longest prompt and its answer.
+        kv_bytes: Bytes of KV cache per token.
+        widest_bytes: Bytes of the widest activation per video token.
+        max_tokens: Maximum tokens of a prompt and its answer.
         frames_per_token: Frames that share their tokens.
-        frame_tokens: Most tokens of a frame, of models that scale all frames to one size of their own; None
-            where they go by its size.
+        frame_tokens: Maximum tokens per frame, for models that scale all frames to one fixed size; None if they
+            depend on the frame's size.
     """
 
     kv_bytes: int
@@ -45,14 +45,14 @@ class ModelShape:
     frame_tokens: int | None = None
 
     def video_tokens(self, config: EngineConfig) -> int:
-        """Give most tokens of a video as the run samples it."""
+        """Return the maximum tokens of a video as the run samples it."""
         frame_tokens = self.frame_tokens or config.max_pixels // config.size_multiple_px**2
         return -(-config.num_frames // self.frames_per_token) * frame_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Where a model runs; memory is the GPU's, zero where it is unknown, or the main one."""
+    """Where a model runs; memory is the GPU's, 0 if unknown, or else main memory."""
 
     is_cuda: bool
     free_bytes: int
@@ -61,7 +61,7 @@ class Machine:
 
 @cache
 def tune(config: EngineConfig) -> Tuning:
-    """Choose settings for the model and the machine as they are.
+    """Choose settings for a configuration's model on this machine.
 
     Raises:
         ConfigurationError: Settings contradict each other, or do not fit into memory.
@@ -70,7 +70,7 @@ def tune(config: EngineConfig) -> Tuning:
 
 
 def read_shape(config: EngineConfig) -> ModelShape:
-    """Read a model's measures from its configuration."""
+    """Read a model's dimensions from its configuration."""
     from transformers import AutoConfig  # noqa: PLC0415 - takes seconds, and is the engine's
 
     whole = AutoConfig.from_pretrained(config.model, revision=config.revision)
@@ -78,7 +78,7 @@ def read_shape(config: EngineConfig) -> ModelShape:
     heads = text.num_attention_heads
     kv_heads = getattr(text, "num_key_value_heads", None) or heads
     head = getattr(text, "head_dim", None) or text.hidden_size // heads
-    # `auto` makes 16 bits of a model of 32, as vLLM has it.
+    # `auto` loads a 32-bit model in 16 bits, as vLLM does.
     size = _WIDE_BYTES if config.dtype == "float32" else _NARROW_BYTES
     patches = getattr(vision, "spatial_merge_size", 1) ** 2
     widths = (
@@ -107,7 +107,7 @@ def _frame_tokens(whole: Any, vision: Any) -> int | None:  # noqa: ANN401 - conf
 
 
 def look_at_machine() -> Machine:
-    """Look at the GPUs that torch sees, or at the main memory."""
+    """Read the memory of the GPUs that torch sees, or the main memory."""
     import torch  # noqa: PLC0415 - takes seconds, and is the engine's
 
     if torch.cuda.is_available():
@@ -119,9 +119,9 @@ def look_at_machine() -> Machine:
 
 
 def main() -> None:
-    """Answer one request."""
+    """Serve one request."""
     answer = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print must not mix with the answer
+    os.dup2(2, 1)  # libraries may print to standard output; keep that out of the answer
     config = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
     try:
         chosen: Tuning | ReelabelError = tune(config)

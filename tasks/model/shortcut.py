@@ -1,9 +1,9 @@
-"""Videos laid out as a model's processor would lay them out, by the few steps that this takes.
+"""A fast path for the video processor of Qwen2-VL and Qwen2.5-VL.
 
-What Qwen2-VL's processor, which Qwen2.5-VL shares, does to frames of the model's own size is a change of
-their pixels' order; the library checks and merges all of its settings for it, anew for each video. So where a
-size comes again, noise of that size is laid out by both, and only where ours equals the library's to the last
-bit do further videos of that size go by ours; all others go by the library.
+Frames that already have the model's size are only reordered into patches by that processor; most of its time goes
+into checking and merging its settings, once per video. When a size comes a second time, noise of that size is
+processed by both the library and the fast path; only if the results are equal to the last bit do further videos
+of that size take the fast path. All others go through the library.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _PIXELS = "pixel_values_videos"
 _GRID = "video_grid_thw"
 _SECONDS = "second_per_grid_ts"
 _RGB = 3
-_LONGER = 7  # frames; any number that changes the seconds between those shown
+_LONGER = 7  # frames; any number that changes the seconds between sampled frames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patches:
-    """How a model cuts a video.
+    """How a model splits a video into patches.
 
     Attributes:
-        frames: Frames of one patch.
-        side_px: Its height and width.
-        merged: Patches that become one token, along each side.
+        frames: Frames per patch.
+        side_px: Height and width of a patch.
+        merged: Patches per token along each side.
     """
 
     frames: int
@@ -48,10 +48,10 @@ class Patches:
     merged: int
 
     def cut(self, video: npt.NDArray[np.uint8]) -> torch.Tensor:
-        """Put pixels in the order of patches, as `Qwen2VLVideoProcessor` does in transformers.
+        """Reorder pixels into patches, as `Qwen2VLVideoProcessor` of transformers does.
 
         Args:
-            video: Shape (M, H, W, 3); both sides whole merged patches.
+            video: Shape (M, H, W, 3); height and width are multiples of `side_px * merged`.
 
         Returns:
             Shape (patches, 3 * frames * side_px * side_px), uint8.
@@ -65,7 +65,7 @@ class Patches:
             *(down // self.merged, self.merged, self.side_px),
             *(across // self.merged, self.merged, self.side_px * _RGB),
         )
-        # A patch's row is moved as one value; its channels are parted at last.
+        # Move each row of a patch as one value; split the channels last.
         values = rows.view(np.dtype((np.void, self.side_px * _RGB)))[..., 0]
         ordered = np.ascontiguousarray(values.transpose(0, 2, 5, 3, 6, 1, 4)).view(np.uint8)
         pixels = ordered.reshape(times * down * across, self.frames * self.side_px**2, _RGB)
@@ -74,14 +74,14 @@ class Patches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """What videos of one size share once they are laid out.
+    """What all processed videos of one size share.
 
     Attributes:
-        kinds: How vLLM puts videos of one step together, by the name of a processor's output.
+        kinds: How vLLM batches videos, by the name of the processor's output.
         grid: Patches along time, height and width.
-        numbers: The model's type of numbers, in which it is told seconds.
-        token: Stands for the video in a prompt.
-        tokens: How often, once the prompt is rendered.
+        numbers: The model's numeric type, used for seconds.
+        token: Id of the video's placeholder token.
+        tokens: Number of placeholder tokens in the processed prompt.
     """
 
     patches: Patches
@@ -93,7 +93,7 @@ class _Layout:
 
     @classmethod
     def of(cls, patches: Patches, ids: list[int], rendered: Any) -> _Layout | None:  # noqa: ANN401 - vLLM's
-        """Take a layout from a video that the library has laid out; None where it is of another kind."""
+        """Derive a layout from a video that the library has processed; None if its outputs differ in kind."""
         [item] = rendered["mm_kwargs"]["video"]
         [place] = rendered["mm_placeholders"]["video"]
         if not {_PIXELS, _GRID} <= item.keys() <= {_PIXELS, _GRID, _SECONDS}:
@@ -108,20 +108,20 @@ class _Layout:
         )
 
     def lay_out(self, video: npt.NDArray[np.uint8], metadata: dict[str, Any]) -> MultiModalKwargsItem:
-        """Lay out another video of the size."""
+        """Process another video of this size."""
         timed = ("total_num_frames", "fps", "duration", "frames_indices")
-        shown_a_second = VideoMetadata(**{name: metadata[name] for name in timed}).sampled_fps
+        shown_per_s = VideoMetadata(**{name: metadata[name] for name in timed}).sampled_fps
         values = {
             _PIXELS: self.patches.cut(video),
             _GRID: self.grid,
-            _SECONDS: torch.tensor(self.patches.frames / shown_a_second).to(self.numbers),
+            _SECONDS: torch.tensor(self.patches.frames / shown_per_s).to(self.numbers),
         }
         return MultiModalKwargsItem(
             {name: MultiModalFieldElem(data=values[name], field=kind) for name, kind in self.kinds.items()}
         )
 
     def ask(self, prompt: dict[str, Any], item: MultiModalKwargsItem) -> Any:  # noqa: ANN401 - vLLM's EngineInput
-        """Ask a question about a video that is laid out; None where there is not just one place for it."""
+        """Build the engine input of a question on a processed video; None unless it has exactly one placeholder."""
         ids = prompt["prompt_token_ids"]
         if ids.count(self.token) != 1:
             return None
@@ -138,15 +138,15 @@ class _Layout:
 
 
 class Shortcut:
-    """Renders prompts about videos of sizes that it knows, as vLLM's renderer would."""
+    """Renders prompts about videos of proven sizes, exactly as vLLM's renderer would."""
 
     def __init__(self, renderer: Any, by_library: Callable[[dict[str, Any]], Any], *, max_model_len: int) -> None:  # noqa: ANN401
-        """Look whether the model's processor is one that it can stand for.
+        """Check whether the model's processor is one that the fast path can replace.
 
         Args:
-            renderer: vLLM's, of the model.
-            by_library: Renders a prompt by it.
-            max_model_len: Most tokens of a prompt and its answer.
+            renderer: vLLM's renderer for the model.
+            by_library: Renders a prompt with that renderer.
+            max_model_len: Maximum tokens of a prompt and its answer.
         """
         processor: Any = getattr(renderer.get_mm_processor().info.get_hf_processor(), "video_processor", None)
         self._patches = (
@@ -157,36 +157,36 @@ class Shortcut:
         self._by_library = by_library
         self._max_model_len = max_model_len
         self._layouts: dict[tuple[int, ...], _Layout | None] = {}
-        self._met: set[tuple[int, ...]] = set()
+        self._seen: set[tuple[int, ...]] = set()
         self._last: tuple[str, MultiModalKwargsItem] | None = None  # questions on one video share its pixels
 
     def render(self, prompt: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
-        """Render a prompt of `InputRenderer.prompt`; None where the library must."""
+        """Render a prompt from `InputRenderer.prompt`; None if the library must do it."""
         [(video, metadata)] = prompt["multi_modal_data"]["video"]
         layout = self._layouts.get(video.shape)
         if layout is None or len(prompt["prompt_token_ids"]) + layout.tokens > self._max_model_len:
-            return None  # of what is too long, the library says so
+            return None  # if it is too long, the library raises the error
         [video_hash] = prompt["multi_modal_uuids"]["video"]
         if self._last is None or self._last[0] != video_hash:
             self._last = video_hash, layout.lay_out(video, metadata)
         return layout.ask(prompt, self._last[1])
 
     def learn(self, prompt: dict[str, Any], rendered: Any) -> None:  # noqa: ANN401 - vLLM's EngineInput
-        """Look how the library rendered a prompt: a size that has come before may be known from now on."""
+        """Learn from a prompt that the library has rendered; its video's size is proven when it comes again."""
         [(video, _)] = prompt["multi_modal_data"]["video"]
         if self._patches is None or video.shape in self._layouts:
             return
-        if video.shape not in self._met:  # a size that comes once is not worth a proof
-            self._met.add(video.shape)
+        if video.shape not in self._seen:  # a size that comes only once is not worth a proof
+            self._seen.add(video.shape)
             return
         layout = _Layout.of(self._patches, prompt["prompt_token_ids"], rendered)
         self._layouts[video.shape] = layout if layout and self._is_proven(layout, prompt) else None
 
     def _is_proven(self, layout: _Layout, prompt: dict[str, Any]) -> bool:
-        """Compare both ways on noise, in which every pixel's place tells, of another length."""
+        """Compare both paths on a video of noise, which reveals any misplaced pixel, with another frame interval."""
         [(video, metadata)] = prompt["multi_modal_data"]["video"]
         if any(side % (layout.patches.side_px * layout.patches.merged) for side in video.shape[1:3]):
-            return False  # scaled by the processor
+            return False  # the processor would scale it
         noise = np.random.default_rng(0).integers(0, 256, video.shape, np.uint8)
         longer = metadata | {"total_num_frames": metadata["total_num_frames"] + _LONGER}
         probe = prompt | {

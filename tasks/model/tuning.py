@@ -1,7 +1,7 @@
-"""Engine settings for prompts that are answered by one token: chosen by model, device and memory.
+"""Engine settings for one-token answers, chosen by model, device and memory.
 
-Nothing is decoded after the first token, so what counts is how many prompt tokens a step takes, and
-that what questions on one video share stays cached. docs/tuning.md has what was tried, and what it gave.
+Nothing is decoded after the first token. What matters is how many prompt tokens a step takes, and that the
+prefix which the questions on one video share stays cached. See docs/tuning.md for the measurements.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 _MIB, _GIB = 1024**2, 1024**3
 _QUESTION_TOKENS = 256
-_CPU_BLOCK_TOKENS = 32  # the CPU's attention takes multiples of 32; more would find less of short prompts cached
+_CPU_BLOCK_TOKENS = 32  # CPU attention takes multiples of 32; larger blocks would cache less of short prompts
 _CPU_STEP_BYTES = 16 * _MIB
 _CPU_STEP_TOKENS = 256
 _CPU_SEQS = 64
-_CPU_KV_SHARE = 0.25  # of free memory: weights and decoding processes need the rest
+_CPU_KV_SHARE = 0.25  # of free memory; weights and decoding processes need the rest
 _CPU_KV_BYTES = 256 * _MIB
-_BATCHES_KEPT = 4
-_CUDA_STEP_TOKENS = {70 * _GIB: 16_384, 0: 8_192}  # vLLM's own for offline work, by the GPU's memory
+_STEPS_KEPT = 4
+_CUDA_STEP_TOKENS = {70 * _GIB: 16_384, 0: 8_192}  # vLLM's defaults for offline use, by GPU memory
 _CUDA_SHARE = 0.9
 _CUDA_SPARE = 0.02
 _CACHED_QUESTION_TOKENS = 64
-_FIT_MEMORY = -1  # vLLM's word for the longest prompt that its memory holds
+_FIT_MEMORY = -1  # tells vLLM to use the longest prompt that fits into memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """What was chosen, or set.
+    """Engine settings, chosen or configured.
 
     Attributes:
-        arguments: As vLLM takes them.
-        values: The same in a line, for people.
-        reason: Why, in a line.
+        arguments: Arguments of `vllm.LLM`.
+        values: The same for display, in one line.
+        reason: Why they were chosen, in one line.
     """
 
     arguments: dict[str, Any]
@@ -47,12 +47,12 @@ class Tuning:
 
 
 def choose_tuning(config: EngineConfig, shape: ModelShape, machine: Machine) -> Tuning:
-    """Choose what the configuration leaves open.
+    """Choose the settings that the configuration leaves open.
 
     Args:
-        config: What is set wins.
-        shape: The model's measures.
-        machine: Where it runs.
+        config: The configuration; values that are set take precedence.
+        shape: The model's dimensions.
+        machine: The machine that it runs on.
 
     Raises:
         ConfigurationError: Settings contradict each other, or do not fit into memory.
@@ -61,19 +61,19 @@ def choose_tuning(config: EngineConfig, shape: ModelShape, machine: Machine) -> 
     seqs, tokens = tuning.arguments["max_num_seqs"], tuning.arguments["max_num_batched_tokens"]
     if seqs > tokens:
         raise ConfigurationError(
-            f"model.max_num_seqs {seqs} is more than model.max_num_batched_tokens {tokens}: a prompt takes a token "
-            "at least; lower the one or raise the other.",
+            f"model.max_num_seqs ({seqs}) exceeds model.max_num_batched_tokens ({tokens}), but each prompt takes at "
+            "least one token; lower the former or raise the latter.",
         )
     return tuning
 
 
 def _for_cpu(config: EngineConfig, shape: ModelShape, machine: Machine) -> Tuning:
-    """Keep a step's activations in the processor's cache, and memory for a few batches of prompts."""
+    """Size steps so that activations stay in the CPU's cache, and the KV cache for a few steps' prompts."""
     prompt_tokens = shape.video_tokens(config) + _QUESTION_TOKENS
     in_cache = _CPU_STEP_BYTES // shape.widest_bytes
     tokens = config.max_num_batched_tokens or max(in_cache, _CPU_STEP_TOKENS, config.max_num_seqs or 0)
     seqs = config.max_num_seqs or min(_CPU_SEQS, tokens)
-    kept_tokens = _BATCHES_KEPT * max(tokens, prompt_tokens)
+    kept_tokens = _STEPS_KEPT * max(tokens, prompt_tokens)
     kv_bytes = _cpu_kv_bytes(config, shape, machine, kept_tokens=kept_tokens)
     is_eager = config.enforce_eager is not False
     longest = _longest_prompt(config, shape, prompt_tokens=prompt_tokens, kv_bytes=kv_bytes)
@@ -86,10 +86,11 @@ def _for_cpu(config: EngineConfig, shape: ModelShape, machine: Machine) -> Tunin
             "block_size": _CPU_BLOCK_TOKENS,
             "enforce_eager": is_eager,
         },
-        values=f"{tokens:,} tokens and {seqs} prompts a step, prompts up to {longest:,} tokens, "
+        values=f"{tokens:,} tokens and {seqs} prompts per step, prompts up to {longest:,} tokens, "
         f"{kv_bytes / _GIB:.2g} GiB of KV cache, {'not ' if is_eager else ''}compiled",
-        reason=f"a step's widest activation ({shape.widest_bytes:,} bytes a token) stays near the processor; the KV "
-        f"cache ({shape.kv_bytes:,} bytes a token) holds {_BATCHES_KEPT} steps' prompts, the longest if there is room",
+        reason=f"a step's widest activation ({shape.widest_bytes:,} bytes per token) stays in the CPU's cache; the KV "
+        f"cache ({shape.kv_bytes:,} bytes per token) holds the prompts of {_STEPS_KEPT} steps, and the longest prompt "
+        "if memory allows",
     )
 
 
@@ -100,26 +101,26 @@ def _cpu_kv_bytes(config: EngineConfig, shape: ModelShape, machine: Machine, *, 
     kv_bytes = config.cpu_kv_cache_gib * _GIB
     if kv_bytes > machine.free_bytes:
         raise ConfigurationError(
-            f"model.cpu_kv_cache_gib {config.cpu_kv_cache_gib} is more than the {machine.free_bytes / _GIB:.1f} GiB "
-            "of free memory; lower it, or leave it empty.",
+            f"model.cpu_kv_cache_gib ({config.cpu_kv_cache_gib}) exceeds the {machine.free_bytes / _GIB:.1f} GiB "
+            "of free memory; lower it, or leave it unset.",
         )
     return kv_bytes
 
 
 def _longest_prompt(config: EngineConfig, shape: ModelShape, *, prompt_tokens: int, kv_bytes: int) -> int:
-    """Find the longest prompt that the KV cache holds; at most the model's own."""
+    """Return the longest prompt that the KV cache holds, up to the model's limit."""
     held = kv_bytes // (shape.kv_bytes * _CPU_BLOCK_TOKENS) * _CPU_BLOCK_TOKENS
     wanted = config.max_model_len or min(shape.max_tokens, prompt_tokens)
     if held < wanted:
         raise ConfigurationError(
-            f"The KV cache of {kv_bytes / _GIB:.2g} GiB holds {held:,} tokens, a prompt may have {wanted:,}; raise "
+            f"The KV cache of {kv_bytes / _GIB:.2g} GiB holds {held:,} tokens, but a prompt may have {wanted:,}; raise "
             "model.cpu_kv_cache_gib, or lower model.max_model_len, sampling.num_frames or sampling.max_pixels.",
         )
     return config.max_model_len or min(shape.max_tokens, held)
 
 
 def _for_cuda(config: EngineConfig, shape: ModelShape, machine: Machine) -> Tuning:
-    """Take large steps, whole videos in them; capture no graphs for decoding, which never happens."""
+    """Choose steps that hold whole videos; skip the CUDA graphs for decoding, which never happens."""
     prompt_tokens = shape.video_tokens(config) + _QUESTION_TOKENS
     usual = next(tokens for least_bytes, tokens in _CUDA_STEP_TOKENS.items() if machine.total_bytes >= least_bytes)
     tokens = config.max_num_batched_tokens or max(usual, prompt_tokens)
@@ -134,15 +135,15 @@ def _for_cuda(config: EngineConfig, shape: ModelShape, machine: Machine) -> Tuni
             "enforce_eager": bool(config.enforce_eager),
             "compilation_config": {} if config.enforce_eager else {"cudagraph_mode": "PIECEWISE"},
         },
-        values=f"{tokens:,} tokens and {seqs} prompts a step, {share:.0%} of the GPU's memory, "
-        f"{'no' if config.enforce_eager else 'piecewise'} graphs",
-        reason=f"a step holds a whole video ({shape.video_tokens(config):,} tokens at most) or the questions on "
-        "cached ones; one token is no decoding, so that its graphs would be captured for nothing",
+        values=f"{tokens:,} tokens and {seqs} prompts per step, {share:.0%} of the GPU's memory, "
+        f"{'no' if config.enforce_eager else 'piecewise'} CUDA graphs",
+        reason=f"a step holds a whole video (at most {shape.video_tokens(config):,} tokens) or the questions on "
+        "cached ones; one-token answers need no decoding steps, so their CUDA graphs are not captured",
     )
 
 
 def _free_share(machine: Machine) -> float:
-    """Leave alone what others hold: vLLM refuses to start on more than is free."""
+    """Return the share of memory that is free: vLLM refuses to start if it is given more."""
     if not machine.total_bytes:
         return _CUDA_SHARE
     free = machine.free_bytes / machine.total_bytes - _CUDA_SPARE

@@ -1,4 +1,4 @@
-"""Frames as vLLM takes a video: pixels, and what it must know of their times."""
+"""Frames as a video input of vLLM: pixels, and metadata with their times."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ if TYPE_CHECKING:
     from tasks.frames.file import FrameFile
     from tasks.video.keyframes import Keyframes
 
-# Of a frame. Containers round times, many to milliseconds: at 60 frames a second that is 0.03 of one.
-_ROUNDED = 0.1
+# In frames. Containers round times, many to milliseconds: at 60 fps that is 0.03 of a frame.
+_TOLERANCE_FRAMES = 0.1
 _MILLISECONDS = 1000.0
 
 
 def video_input(frames: FrameFile | Keyframes) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
-    """Lay out frames and their true times as one item of `multi_modal_data["video"]`.
+    """Convert frames and their true times to one item of `multi_modal_data["video"]`.
 
-    Models take `frames_indices` / `fps` for a frame's time, and `total_num_frames` / `fps` for the
-    length that the frames are spread over. So indices count from the video's first frame, at the
-    container's rate where the frames' times follow it, as vLLM's own loaders have them. No rate is
-    true of a variable one, and an average would move a frame by any amount: there indices count
-    milliseconds. Of a segment, both count from where it starts, as if the video had been cut there.
+    Models use `frames_indices` / `fps` as a frame's time, and `total_num_frames` / `fps` as the length that
+    the frames are spread over. At a constant frame rate, indices count frames from the video's first, as in
+    vLLM's own loaders. At a variable rate, where an average could move a frame by any amount, indices count
+    milliseconds. In a segment, both count from its start, as if the video had been cut there.
 
     Returns:
         Pixels as shown to the model, shape (M, H, W, 3), uint8; and the metadata of vLLM's own loaders.
@@ -42,28 +41,28 @@ def video_input(frames: FrameFile | Keyframes) -> tuple[npt.NDArray[np.uint8], d
 
 
 def _timeline(frames: FrameFile | Keyframes) -> tuple[float, list[int]]:
-    """Find a rate at which every pick falls on a whole number; gives those, in the order shown."""
+    """Find a rate at which the time of every pick is a whole number; return it, and these in the order shown."""
     fps = frames.fps
     if fps > 0:
         positions = _before(frames) + _since_s(frames) * fps
-        if np.abs(positions - positions.round()).max() <= _ROUNDED:
+        if np.abs(positions - positions.round()).max() <= _TOLERANCE_FRAMES:
             return fps, positions.round().astype(int).tolist()
     return _MILLISECONDS, (_since_s(frames) * _MILLISECONDS).round().astype(int).tolist()
 
 
 def _before(frames: FrameFile | Keyframes) -> int:
-    """Count frames shown before the first one here; 0 where unknown, and of a segment, whose start is known."""
+    """Count the video's frames before the first one here; 0 if unknown, and in a segment."""
     return max(0, int(frames.frame_index[0])) if frames.starts_s is None else 0
 
 
 def _since_s(frames: FrameFile | Keyframes) -> npt.NDArray[np.float64]:
-    """Give seconds since the first frame here or since the segment's start; a frame from before it is at 0."""
+    """Return seconds since the segment's start, or since the first frame here; a frame from before it is at 0."""
     starts_s = float(frames.time_s[0]) if frames.starts_s is None else frames.starts_s
     return np.maximum(frames.time_s[frames.picks] - starts_s, 0.0)
 
 
 def _length(frames: FrameFile | Keyframes, fps: float) -> int:
-    """Give the length in frames, or milliseconds; 0 where unknown."""
+    """Return the length in frames or milliseconds; 0 if unknown."""
     start_s, end_s = frames.segment
     length_s = min(frames.duration_s, frames.duration_s if end_s is None else end_s) - (start_s or 0.0)
     return max(0, round(length_s * fps)) or (0 if start_s or end_s else frames.total_frames or 0)

@@ -1,1 +1,1 @@
-"""When keyframes are enough, and when jobs answered from them are asked again losslessly."""
+"""Routing: when keyframes are enough, and when jobs are asked again with a dense sampler."""

@@ -1,7 +1,7 @@
-"""The margin below which a first answer is asked again, fitted on known answers.
+"""Fit the margin below which jobs are asked again, on known answers.
 
-Fitted on each half of the videos and judged on the other: what is reported of accuracy and work was measured on
-jobs that had no part in the choice.
+The margin is fitted on each half of the videos and evaluated on the other, so that the reported accuracy and cost
+are those of held-out jobs.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """How good answers must be.
+    """The accuracy to reach.
 
     Attributes:
-        within: Share of the jobs by which they may be worse than lossless ones, 0 to 1.
-        accuracy: Share of the jobs that must be right instead; None goes by `within`.
+        within: Accuracy that may be lost against the dense sampler, 0 to 1.
+        accuracy: Accuracy to reach instead; None uses `within`.
     """
 
     within: float = 0.01
     accuracy: float | None = None
 
     def of(self, sample: AskedTwice) -> float:
-        """Give the least share of right answers on a sample."""
+        """Return the accuracy to reach on a sample."""
         return float(sample.second_right.mean()) - self.within if self.accuracy is None else self.accuracy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """What asking again costs and gives.
+    """Cost and accuracy at one margin.
 
     Attributes:
-        below: Margin below which jobs are asked again; None where it differs from half to half.
-        asked_again: Share of the jobs, 0 to 1.
-        accuracy: Share of the jobs that are right in the end.
-        frames_decoded: Frames of all passes, those that several jobs were shown once a pass.
-        seconds: Of decoding, preprocessing and inference, as the rows tell.
+        below: Margin below which jobs are asked again; None if it differs between the halves.
+        asked_again: Fraction of the jobs that is asked again, 0 to 1.
+        accuracy: Fraction of the jobs whose final answer is correct.
+        frames_decoded: Frames decoded in all passes; those that several jobs share count once per pass.
+        seconds: Seconds of decoding, preprocessing and inference, from the result rows.
     """
 
     below: float | None
@@ -62,16 +62,16 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteFit:
-    """A fitted margin, and what it is worth.
+    """A fitted margin, with its cost and accuracy.
 
     Attributes:
-        below: Fitted on all jobs.
-        half_below: Fitted on each half; far apart, they say that the jobs are too few.
-        target: Least accuracy that was asked for.
-        held_out: Each half of the jobs under the margin of the other.
+        below: Margin fitted on all jobs.
+        half_below: Margins fitted on each half; if they are far apart, there are too few jobs.
+        target: Accuracy to reach.
+        held_out: Each half of the jobs evaluated at the margin of the other.
         first: No job asked again.
-        lossless: Every job asked losslessly alone.
-        curve: From none to all of the jobs asked again.
+        lossless: Every job asked only with the dense sampler.
+        curve: From no job to all jobs asked again.
     """
 
     jobs: int
@@ -85,15 +85,15 @@ class RouteFit:
 
 
 def fit_route(sample: AskedTwice, target: Target) -> RouteFit:
-    """Find the least margin from which on the target is reached.
+    """Find the smallest margin that reaches the target.
 
     Raises:
-        ManifestError: The sample is too small, or not even lossless answers reach the target.
+        ManifestError: The sample is too small, or even the dense sampler does not reach the target.
     """
     _require_enough(sample, target)
     halves = sample.halves()
     half_below = fit_below(halves[0], target), fit_below(halves[1], target)
-    # Either half under the other's margin.
+    # Each half at the margin of the other.
     crossed = np.where(sample.is_first_half(), half_below[1], half_below[0])
     below = fit_below(sample, target)
     return RouteFit(
@@ -115,9 +115,9 @@ def fit_route(sample: AskedTwice, target: Target) -> RouteFit:
 
 
 def fit_below(sample: AskedTwice, target: Target) -> float:
-    """Find the least margin such that it and every larger one reach the target; asks all where none does."""
+    """Find the smallest margin such that it and all larger ones reach the target; if none does, ask all again."""
     can_be_asked = np.isfinite(sample.margins)
-    # Jobs of one margin are asked again together.
+    # Jobs with equal margins are asked again together.
     margins, places = np.unique(sample.margins[can_be_asked], return_inverse=True)
     gains = sample.second_right[can_be_asked].astype(np.float64) - sample.first_right[can_be_asked]
     right = sample.first_right.sum() + np.cumsum([0.0, *np.bincount(places, gains, minlength=len(margins))])
@@ -128,17 +128,17 @@ def fit_below(sample: AskedTwice, target: Target) -> float:
 
 
 def curve_of(sample: AskedTwice) -> tuple[Point, ...]:
-    """Judge margins from none to all of the jobs asked again, by about as many from one to the next."""
+    """Evaluate margins from no job to all jobs asked again, in steps of about equally many jobs."""
     return tuple(point(sample, np.array(each), below=each) for each in _steps(sample))
 
 
 def point(sample: AskedTwice, thresholds: npt.NDArray[np.float64], *, below: float | None) -> Point:
-    """Judge margins on a sample.
+    """Evaluate margins on a sample.
 
     Args:
-        sample: Jobs asked both ways.
-        thresholds: One of each job, or one of all; shape (J,) or ().
-        below: What to call them.
+        sample: Jobs asked in both passes.
+        thresholds: One margin per job, or one for all; shape (J,) or ().
+        below: Margin to report.
     """
     again = sample.margins < thresholds
     return Point(
@@ -161,12 +161,13 @@ def _require_enough(sample: AskedTwice, target: Target) -> None:
     jobs, videos = len(sample.margins), len(np.unique(sample.videos))
     if jobs < FEWEST_JOBS or videos < FEWEST_VIDEOS:
         raise ManifestError(
-            f"{jobs:,} jobs with a known answer were asked both ways, on {videos:,} videos; a margin needs "
-            f"{FEWEST_JOBS} jobs on {FEWEST_VIDEOS} videos or more: fill in the column answer of more jobs."
+            f"Only {jobs:,} jobs with a known answer, on {videos:,} videos, were asked both on keyframes and with the "
+            f"dense sampler; fitting a margin needs at least {FEWEST_JOBS} jobs on {FEWEST_VIDEOS} videos. Fill in "
+            "the column answer for more jobs."
         )
     reached = float(sample.second_right.mean())
     if target.accuracy is not None and reached < target.accuracy:
         raise ManifestError(
-            f"Of all jobs asked losslessly, {reached:.3f} are right, fewer than the target accuracy of "
-            f"{target.accuracy:g}; lower --target-accuracy, or leave it out to come near the lossless one."
+            f"The dense sampler itself reaches an accuracy of only {reached:.3f}, below the target of "
+            f"{target.accuracy:g}; lower --target-accuracy, or leave it out to aim close to the dense sampler's."
         )

@@ -1,6 +1,6 @@
-"""Kinds of question that keyframes answer as well as all frames do, found on known answers.
+"""Find tasks that keyframes answer as well as a dense sampler does, from known answers.
 
-A kind stays on keyframes where its loss is surely small (a test of non-inferiority: the whole 95% interval of the
+A task stays on keyframes only if its loss is provably small (a non-inferiority test: the whole 95% interval of the
 paired difference lies above the bound), never because too few jobs show a loss.
 """
 
@@ -26,14 +26,14 @@ SURELY_WITHIN = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What jobs of one task or subtask lose by keyframes.
+    """What the jobs of one task or subtask lose on keyframes.
 
     Attributes:
         name: The task or subtask.
-        first: Share of them that is right from keyframes, 0 to 1.
-        lossless: Share that is right losslessly.
-        difference: The one minus the other.
-        is_still: Whether keyframes are enough for them, however few.
+        first: Accuracy on keyframes, 0 to 1.
+        lossless: Accuracy with the dense sampler, 0 to 1.
+        difference: The former minus the latter.
+        is_still: Whether keyframes are enough, however few.
     """
 
     name: str
@@ -45,13 +45,13 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StillFit:
-    """Which kinds of question need no motion.
+    """Which tasks need no motion.
 
     Attributes:
-        needs: Of each task, then of each subtask.
-        tasks: Those that stay on keyframes; a subtask of such a task is not named again.
-        held_out: Keyframes minus lossless sampling, over each half of the jobs that the other half's choice leaves on
-            keyframes; None where it leaves none there.
+        needs: One per task, then one per subtask.
+        tasks: Tasks and subtasks that stay on keyframes; subtasks of such a task are not listed.
+        held_out: Keyframes minus dense sampler, over the jobs of each half that the choice fitted on the other half
+            leaves on keyframes; None if there are none.
     """
 
     needs: tuple[Need, ...] = field(repr=False)
@@ -60,21 +60,21 @@ class StillFit:
 
 
 def fit_still(sample: AskedTwice) -> StillFit:
-    """Find the tasks and subtasks that any frame answers; jobs that were not shown keyframes first tell nothing."""
+    """Find the tasks and subtasks that any frame answers; jobs that were not asked on keyframes are ignored."""
     sample = sample.take(np.isfinite(sample.margins))
     needs = _needs(sample)
     return StillFit(needs=needs, tasks=_still_tasks(sample, needs), held_out=_held_out(sample))
 
 
 def _held_out(sample: AskedTwice) -> Difference | None:
-    """Judge what each half of the videos would leave on keyframes by the jobs of the other half."""
+    """Evaluate the choice fitted on each half of the videos on the jobs of the other half."""
     first, second = sample.halves()
-    left = [
-        judged.take(_has(judged, _still_tasks(fitted, _needs(fitted))))
-        for fitted, judged in ((first, second), (second, first))
+    still = [
+        held_out.take(_has(held_out, _still_tasks(fitted, _needs(fitted))))
+        for fitted, held_out in ((first, second), (second, first))
     ]
-    asked = [np.concatenate([getattr(half, name) for half in left]) for name in ("first_right", "second_right")]
-    return difference_of(*asked) if asked[0].size else None
+    is_right = [np.concatenate([getattr(half, name) for half in still]) for name in ("first_right", "second_right")]
+    return difference_of(*is_right) if is_right[0].size else None
 
 
 def _needs(sample: AskedTwice) -> tuple[Need, ...]:
@@ -88,7 +88,7 @@ def _needs(sample: AskedTwice) -> tuple[Need, ...]:
 def _need(jobs: AskedTwice, *, name: str, among: str) -> Need:
     difference = difference_of(jobs.first_right, jobs.second_right)
     groups: npt.NDArray[np.str_] = getattr(jobs, among)
-    # A large kind must not hide a small one within it that loses.
+    # A large task must not hide a small subtask that loses.
     loses = any(
         difference_of(jobs.first_right[groups == each], jobs.second_right[groups == each]).high < 0
         for each in np.unique(groups)
@@ -112,5 +112,5 @@ def _still_tasks(sample: AskedTwice, needs: tuple[Need, ...]) -> tuple[str, ...]
 
 
 def _has(sample: AskedTwice, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Say which jobs are of one of some tasks or subtasks; shape (J,)."""
+    """Return which jobs belong to one of these tasks or subtasks; shape (J,)."""
     return np.isin(sample.tasks, names) | np.isin(sample.subtasks, names)

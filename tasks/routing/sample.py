@@ -1,4 +1,4 @@
-"""Jobs whose right answer is known, asked from keyframes and losslessly."""
+"""Jobs with known answers, asked both on keyframes and with a dense sampler."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class AskedTwice:
     """Columns of J jobs, each of shape (J,).
 
     Attributes:
-        videos: A hash of what each job is about, by whose order jobs are cut in halves.
-        tasks: The task of each; empty where it has none.
-        subtasks: Its subtask; the same.
-        margins: Of the first answer; infinite where the job was shown all that it can be shown already.
-        first_right: Whether the first answer is the known one.
-        second_right: Whether the lossless one is.
-        first_views: A hash of what each job was shown first: of a video, a part of it, and a sampler.
-        second_views: The same of what it was shown losslessly.
+        videos: Hash of each job's video, by whose order the jobs are split in halves.
+        tasks: Each job's task; empty without one.
+        subtasks: Each job's subtask; empty without one.
+        margins: Margin of the first answer; infinite if the first pass already used the dense sampler.
+        first_right: Whether the first answer is correct.
+        second_right: Whether the answer with the dense sampler is correct.
+        first_views: Hash of the first answer's view: video, segment and sampler.
+        second_views: The same for the dense sampler.
         first_frames: Frames decoded for the first answer; the same for all jobs of a view.
-        second_frames: The same for the lossless one.
+        second_frames: The same for the dense sampler.
         first_s: Seconds of decoding, preprocessing and inference for the first answer.
-        second_s: The same for the lossless one.
+        second_s: The same for the dense sampler.
     """
 
     videos: npt.NDArray[np.uint64]
@@ -44,30 +44,30 @@ class AskedTwice:
     second_s: npt.NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        """Check that all columns speak of the same jobs."""
+        """Check that the shapes agree."""
         shapes = {each.name: getattr(self, each.name).shape for each in fields(self)}
         if len(set(shapes.values())) != 1:
-            raise ValueError(f"columns of different shapes: {shapes}")
+            raise ValueError(f"columns have different shapes: {shapes}")
 
     def is_first_half(self) -> npt.NDArray[np.bool_]:
-        """Cut the jobs in two, by a hash of their videos: no video is in both, whatever the jobs' order."""
+        """Split the jobs in two by a hash of their videos: no video is in both, whatever the order of jobs."""
         return np.isin(self.videos, np.unique(self.videos)[::2])
 
     def halves(self) -> tuple[Self, Self]:
-        """Give both halves."""
+        """Return both halves."""
         is_first = self.is_first_half()
         return self.take(is_first), self.take(~is_first)
 
     def count_first_frames(self) -> int:
-        """Add up the frames that were decoded for all first answers, those of one view once."""
+        """Sum the frames decoded for all first answers, counting each view once."""
         return _count_frames(self.first_frames, self.first_views)
 
     def count_second_frames(self, jobs: npt.NDArray[np.bool_]) -> int:
-        """Add up those for the lossless answers of some jobs; `jobs` says of each whether it counts, shape (J,)."""
+        """Sum the frames decoded for the dense sampler, for the jobs selected by `jobs`, shape (J,)."""
         return _count_frames(self.second_frames[jobs], self.second_views[jobs])
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> Self:
-        """Give some of the jobs; `chosen` has shape (J,)."""
+        """Return the selected jobs; `chosen` has shape (J,)."""
         return type(self)(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
 
 

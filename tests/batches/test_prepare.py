@@ -180,7 +180,7 @@ def test_a_row_may_name_its_video_in_chat_messages(preparing, make_clip):
     got = preparing()({"messages": [json.dumps(messages), messages, "{", [{"role": "user", "content": "no video"}]]})
 
     assert [len(video) for video in got["video"]] == [4, 4, 0, 0]
-    assert "0 videos in the messages" in got["video_meta"][3]["error"]
+    assert "expected one video, found 0" in got["video_meta"][3]["error"]
 
 
 def test_several_messages_may_come_as_the_array_that_arrow_makes_of_them(preparing, make_clip):
@@ -210,5 +210,5 @@ def test_a_batch_that_can_name_no_video_is_the_callers_fault(preparing):
 def test_wrong_options_are_named_together():
     with pytest.raises(ConfigurationError, match=r"sampling\.num_frames: .*; cache_mode: Input should be 'auto'"):
         PrepareVideo(sampling={"num_frames": 0}, cache_mode="ram")
-    with pytest.raises(ConfigurationError, match="escalate_below cannot be used here, where videos come without jobs"):
+    with pytest.raises(ConfigurationError, match="escalate_below cannot be used without jobs and answers"):
         PrepareVideo(sampling={"sampler": "keyframes", "escalate_below": 0.5})

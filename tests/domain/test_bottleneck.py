@@ -30,12 +30,12 @@ def sentence(wall_ms, *, gpus=0, processes=2, cores=2):
         ),
         pytest.param(
             {"answer": 60, "database": 30, "decode": 10},
-            "The engine waited 40% of the time, 30% for the database: bring it nearer, or raise shard.target_jobs.",
+            "The engine waited 40% of the time, 30% for the database: move it closer, or raise shard.target_jobs.",
             id="the database",
         ),
         pytest.param(
             {"engine start": 80, "answer": 5, "decode": 15},
-            "Loading the model took 80% of the time the engine was held: give one run more jobs.",
+            "Loading the model took 80% of the time the engine was held: put more jobs into one run.",
             id="loading",
         ),
         pytest.param({"setup": 5, "audit": 5}, "", id="nothing asked"),
@@ -53,7 +53,7 @@ def test_a_run_with_idle_cores_is_told_to_decode_on_them():
 def test_a_run_whose_own_process_is_busy_is_not_told_of_more_cores(part):
     got = name_bottleneck(cost({"answer": 40, part: 60}), processes=8, cores=16, own_cores=1.02)
 
-    assert "have several extract (run.executor, run.extract_flows)." in got
+    assert "extract in several flows (run.executor, run.extract_flows)." in got
     assert "extract.processes" not in got
 
 

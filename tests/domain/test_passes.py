@@ -54,7 +54,7 @@ def test_both_passes_drop_similar_frames():
 
 @pytest.mark.parametrize("options", [{"escalate_below": 0.5}, {"sampler": "auto", "still_tasks": ("colour",)}])
 def test_what_goes_by_jobs_is_refused_where_there_are_none(options):
-    with pytest.raises(ValueError, match=f"{[*options][-1]} cannot be used here, where videos come without jobs"):
+    with pytest.raises(ValueError, match=f"{[*options][-1]} cannot be used without jobs and answers"):
         of_videos_alone(Sampling(**options))
 
 
@@ -84,7 +84,7 @@ def test_what_decides_between_samplers_changes_the_identity_of_a_spec():
         ({"still_tasks": ("a",)}, "the sampler keyframes takes no still_tasks"),
         (
             {"sampler": "auto", "motion_tasks": ("a", "b"), "still_tasks": ("b",)},
-            "b cannot be in motion_tasks and in still_tasks; leave one out",
+            "b cannot be in both motion_tasks and still_tasks; remove it from one",
         ),
         ({"sampler": "auto", "dense_sampler": "keyframes"}, "Input should be 'uniform'"),
     ],

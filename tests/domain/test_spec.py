@@ -64,7 +64,7 @@ def test_only_a_spec_with_several_orders_of_choices_says_so():
             "takes no fps; leave it out, or choose the sampler uniform or",
         ),
         ({"sampler": "fps", "max_duration_s": 9, "min_frames": 2}, "takes no max_duration_s and no min_frames"),
-        ({"sampler": "qwen3_vl", "min_frames": 8, "max_frames": 4}, "is more than max_frames"),
+        ({"sampler": "qwen3_vl", "min_frames": 8, "max_frames": 4}, "exceeds max_frames"),
         ({"sampler": "qwen4_vl"}, "Input should be"),
     ],
 )

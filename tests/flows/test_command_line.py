@@ -128,7 +128,9 @@ def test_choices_that_cannot_be_told_apart_are_counted_before_anything_is_asked(
     by_text = environment | {"REELABEL_MODEL_CHOICE_SCORING": "text"}
     ended = reelabel(by_text, "classify", str(tmp_path / "twins.parquet"))
 
-    said = "1 of 2 jobs has choices that the tokenizer cannot tell apart, such as b: Choices 'yes' and 'yes, always'"
+    said = (
+        "1 of 2 jobs has choices that a single token cannot tell apart (for example b): Choices 'yes' and 'yes, always'"
+    )
     assert ended.stdout.startswith(said)
     assert "Reconciled: 2 jobs = 0 labels + 2 failures." in ended.stdout
 

@@ -18,7 +18,7 @@ def test_a_run_whose_every_job_failed_is_told_of_no_bottleneck():
 
     assert progress.columns()["bottleneck"] == ""
     progress.jobs_labelled = 1
-    assert "give one run more jobs" in progress.columns()["bottleneck"]
+    assert "put more jobs into one run" in progress.columns()["bottleneck"]
 
 
 def test_what_the_own_process_does_once_the_engine_is_loaded_is_measured():

@@ -87,7 +87,7 @@ def test_a_number_of_processes_that_is_none_is_named(make_clip, monkeypatch):
         ({"fps": 2}, "the sampler keyframes takes no fps"),
         (
             {"escalate_below": 0.5},
-            "escalate_below cannot be used here, where videos come without jobs and answers; leave it out",
+            "escalate_below cannot be used without jobs and answers; leave it out",
         ),
     ],
 )

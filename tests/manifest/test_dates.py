@@ -26,5 +26,5 @@ def test_dates_are_filled_in_and_other_braces_left_alone(text, rendered):
 
 @pytest.mark.parametrize("text", ["{schedule_date}", "{date}", "{scheduled_date.year}", "{Scheduled_Date}"])
 def test_a_misspelt_date_is_refused(text):
-    with pytest.raises(ConfigurationError, match=r"is no date; write \{scheduled_date\}"):
+    with pytest.raises(ConfigurationError, match=r"is not a date placeholder; write \{scheduled_date\}"):
         check_dates(f"s3://b/{text}/*.parquet")

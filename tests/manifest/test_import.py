@@ -33,7 +33,7 @@ def test_a_csv_cell_may_hold_a_whole_video_and_the_limit_of_others_stays(tmp_pat
 
     assert import_csv(path)["video_uri"].to_list() == [video]
     path.write_text("job_id,job_id\n")
-    with pytest.raises(ManifestError, match="names columns twice"):
+    with pytest.raises(ManifestError, match="has duplicate columns"):
         import_csv(path)
     assert csv.field_size_limit() == limit
 
@@ -52,8 +52,8 @@ def test_a_csv_value_that_cannot_be_read_is_named_by_its_line(tmp_path):
         pytest.param('"two\nlines",b,c,x|y\na,b,c', "line 4: the number of cells", id="too few cells"),
         pytest.param("a,b,c,x|y,z", "line 2: the number of cells", id="too many cells"),
         pytest.param('a,b,c,"[""x"""', "line 2: choices .* is not a JSON list", id="broken list"),
-        pytest.param("a,b,c,[1]", "line 2: choices .* other than text", id="numbers"),
-        pytest.param('a,b,c,"[""\\ud83d"",""y""]"', "line 2: choices .* half of a surrogate pair", id="surrogate"),
+        pytest.param("a,b,c,[1]", "line 2: choices .* not a string", id="numbers"),
+        pytest.param('a,b,c,"[""\\ud83d"",""y""]"', "line 2: choices .* unpaired surrogate", id="surrogate"),
         pytest.param(f"a,b,c,{'[' * 100_000}", "line 2: choices is nested too deeply", id="nested"),
     ],
 )
@@ -102,21 +102,25 @@ def test_choices_may_stand_in_the_metadata(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        pytest.param("{", "line 1: it is not JSON", id="no json"),
-        pytest.param("[1]", "line 1: it is not a request", id="no request"),
+        pytest.param("{", "line 1: not JSON", id="no json"),
+        pytest.param("[1]", "line 1: not a request", id="no request"),
         pytest.param(json.dumps({"custom_id": "a"}), "line 1: 'body' is missing", id="no body"),
         pytest.param(
             json.dumps({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "A. x\nB. y"}]}}),
-            "0 videos in the messages",
+            "expected one video, found 0",
             id="no video",
         ),
-        pytest.param(json.dumps(request(custom_id="\ud83d")), "line 1: half of a surrogate pair", id="surrogate as id"),
+        pytest.param(
+            json.dumps(request(custom_id="\ud83d")),
+            "line 1: custom_id or a choice contains an unpaired surrogate",
+            id="surrogate as id",
+        ),
         pytest.param(
             json.dumps(request(body=request()["body"] | {"metadata": {"choices": ["\ud83d", "b"]}})),
-            "line 1: half of a surrogate pair",
+            "line 1: custom_id or a choice contains an unpaired surrogate",
             id="surrogate as choice",
         ),
-        pytest.param('{"custom_id": ' + "[" * 200_000, "line 1: its JSON is nested too deeply", id="nested"),
+        pytest.param('{"custom_id": ' + "[" * 200_000, "line 1: the JSON is nested too deeply", id="nested"),
     ],
 )
 def test_a_request_that_cannot_be_read_is_named_by_its_line(tmp_path, line, message):
@@ -131,15 +135,17 @@ def test_a_csv_header_that_cannot_be_right_is_explained(tmp_path):
     path = tmp_path / "jobs.csv"
 
     path.write_text("job_id;video_uri;prompt;choices\na;b;c;d\n")
-    with pytest.raises(ManifestError, match="first line holds job_id;video_uri;prompt;choices"):
+    with pytest.raises(ManifestError, match="first line is: job_id;video_uri;prompt;choices"):
         import_csv(path)
 
     path.write_text("job_id,prompt,frage\na,b,c\n")
-    with pytest.raises(ManifestError, match="lacks video_uri, choices; its first line holds job_id, prompt, frage"):
+    with pytest.raises(
+        ManifestError, match="lacks the columns video_uri, choices; its first line is: job_id, prompt, frage"
+    ):
         import_csv(path)
 
     path.write_text("job_id,job_id\na,b\n")
-    with pytest.raises(ManifestError, match="names columns twice: job_id"):
+    with pytest.raises(ManifestError, match="has duplicate columns: job_id"):
         import_csv(path)
 
 

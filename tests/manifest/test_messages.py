@@ -72,25 +72,21 @@ def test_rows_with_and_without_messages_stand_side_by_side(tmp_path):
 @pytest.mark.parametrize(
     ("messages", "message"),
     [
-        pytest.param("{", "the text is not JSON", id="no json"),
-        pytest.param("[" * 100_000, "the text is not JSON", id="nested without end"),
-        pytest.param(
-            chat(VIDEO, {"type": "text", "text": "\ud83d"}), "half of a surrogate pair", id="half a character"
-        ),
+        pytest.param("{", "not JSON", id="no json"),
+        pytest.param("[" * 100_000, "not JSON", id="nested without end"),
+        pytest.param(chat(VIDEO, {"type": "text", "text": "\ud83d"}), "unpaired surrogate", id="half a character"),
         pytest.param({"role": "user"}, "not a list of messages", id="one message"),
-        pytest.param(["hello"], "a message without role or content", id="text"),
-        pytest.param([{"role": "user"}], "a message without role or content", id="no content"),
-        pytest.param([{"role": "assistant", "content": "A"}], "a message of role 'assistant'", id="role"),
+        pytest.param(["hello"], "a message has no role or no content", id="text"),
+        pytest.param([{"role": "user"}], "a message has no role or no content", id="no content"),
+        pytest.param([{"role": "assistant", "content": "A"}], "a message has the role 'assistant'", id="role"),
         pytest.param([{"role": "user", "content": 7}], "neither text nor a list of parts", id="number"),
-        pytest.param(chat(TEXT), "0 videos in the messages; give one", id="no video"),
-        pytest.param(chat(VIDEO, VIDEO, TEXT), "2 videos in the messages; give one", id="two videos"),
-        pytest.param(chat({"type": "image_url"}), "a part of type 'image_url'; give text", id="image"),
+        pytest.param(chat(TEXT), "expected one video, found 0", id="no video"),
+        pytest.param(chat(VIDEO, VIDEO, TEXT), "expected one video, found 2", id="two videos"),
+        pytest.param(chat({"type": "image_url"}), "a part has the type 'image_url'; only text", id="image"),
         pytest.param(chat({"type": "video", "video": ["a.jpg", "b.jpg"]}), "a list of frames", id="frames"),
         pytest.param(chat({"type": "video_url", "video_url": {}}), "'video_url' without its URL", id="no url"),
         pytest.param(chat(VIDEO), "prompt is empty", id="no text"),
-        pytest.param(
-            chat({"type": "video", "video": "ftp://h/v"}, TEXT), "video_uri has a scheme other than", id="scheme"
-        ),
+        pytest.param(chat({"type": "video", "video": "ftp://h/v"}, TEXT), "its scheme is not one of", id="scheme"),
     ],
 )
 def test_each_fault_of_messages_is_named_with_its_rows(messages, message):
@@ -117,7 +113,7 @@ def test_what_messages_hold_is_not_given_twice():
     frame = manifest(chat(VIDEO, TEXT), video_uri=["a.mp4"], prompt=["Who?"])
 
     assert [fault.rule for fault in check_manifest(frame)] == [
-        "messages: video_uri and prompt given beside messages, which hold the same; leave one out."
+        "messages: video_uri and prompt given both in messages and in a column; leave one out."
     ]
 
 

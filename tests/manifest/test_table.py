@@ -179,7 +179,7 @@ def test_files_that_cannot_be_one_manifest_are_refused(tmp_path, objects):
     manifest(3).write_parquet(tmp_path / "1.parquet")
     manifest(3).with_columns(choices=pl.lit(1)).write_parquet(tmp_path / "2.parquet")
 
-    with pytest.raises(ManifestError, match="differ in their columns' types"):
+    with pytest.raises(ManifestError, match="have incompatible column types"):
         read_jobs(f"{tmp_path}/*.parquet", objects)
 
 
@@ -197,7 +197,7 @@ def test_columns_that_are_no_manifests_are_left_unread_whatever_they_hold(tmp_pa
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("job_id", pa.array(["a", "b", "c"]), r"m\.parquet has several columns job_id; leave one"),
+        ("job_id", pa.array(["a", "b", "c"]), r"m\.parquet has duplicate columns job_id; remove all but one"),
         ("answer", pa.array([1, 2, 3], pa.timestamp("us", "+05:30")), r"answer \(timestamp\[us, tz=\+05:30\]\)"),
     ],
 )
@@ -212,7 +212,7 @@ def test_a_file_with_no_column_of_a_manifest_is_named_among_others(tmp_path, obj
     manifest(3).write_parquet(tmp_path / "1.parquet")
     pl.DataFrame({"jobid": ["a"]}).write_parquet(tmp_path / "2.parquet")
 
-    with pytest.raises(ManifestError, match=r"2\.parquet has no column of a manifest; it needs job_id, video_uri"):
+    with pytest.raises(ManifestError, match=r"2\.parquet has no manifest columns; it needs job_id, video_uri"):
         read_jobs(f"{tmp_path}/*.parquet", objects)
 
 

@@ -28,9 +28,9 @@ def test_they_are_counted_and_named_with_the_reason(encode):
 
     assert found.count == 3
     assert str(found).startswith(
-        "3 of 5 jobs have choices that the tokenizer cannot tell apart, such as j1, j3: Choices"
+        "3 of 5 jobs have choices that a single token cannot tell apart (for example j1, j3): Choices"
     )
-    assert "'yes' and 'yes, always' begin with the same token" in str(found)
+    assert "'yes' and 'yes, always' start with the same token" in str(found)
 
 
 def test_letters_tell_any_choices_apart_as_far_as_they_reach(encode):
@@ -39,8 +39,8 @@ def test_letters_tell_any_choices_apart_as_far_as_they_reach(encode):
     assert find_ambiguous(jobs(("yes", "yes, always")), scoring="letter", encode=encode) is None
     found = find_ambiguous(jobs(("yes", "no"), many), scoring="letter", encode=encode)
     assert str(found) == (
-        "1 of 2 jobs has choices that the tokenizer cannot tell apart, such as j1: 27 choices have no letters "
-        "A to Z each; give at most 26, or use choice_scoring 'text'."
+        "1 of 2 jobs has choices that a single token cannot tell apart (for example j1): 27 choices exceed the 26 "
+        "letters; give at most 26, or use choice_scoring 'text'."
     )
 
 

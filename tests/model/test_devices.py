@@ -21,7 +21,7 @@ def test_gpus_are_dealt_out_to_engines(gpus, engines, tensor_parallel_size, expe
 
 
 def test_more_engines_than_gpus_are_refused():
-    with pytest.raises(ConfigurationError, match="3 engines of 2 GPUs each need 6, but 5 can be seen"):
+    with pytest.raises(ConfigurationError, match="3 engines with 2 GPUs each need 6, but only 5 can be seen"):
         share_gpus(GPUS, engines=3, tensor_parallel_size=2)
 
 

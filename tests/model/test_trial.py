@@ -15,9 +15,9 @@ ANSWER = Answer(
     choice_index=0, probabilities=(1.0,), prompt_tokens=1, cached_tokens=0, preprocess_ms=0.0, inference_ms=0.0
 )
 REFUSAL = Refusal(code="prompt_too_long", stage="inference", message="Too long.")
-TWICE = "The engine died on this question twice. Killed."
+TWICE = "The engine died twice on this question. Killed."
 OTHER_ORDER = "The engine died twice on this question with its choices in another order."
-UNASKED = "The engine died on 2 other questions about this video; not asked."
+UNASKED = "Not asked: the engine died on 2 other questions about this video."
 
 
 class MortalEngine:

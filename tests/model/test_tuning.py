@@ -106,8 +106,8 @@ def test_the_doctor_says_what_is_chosen_and_why():
     settings, reason = check_tuning(EngineConfig(model=str(TINY_MODEL), max_pixels=56 * 56, max_num_seqs=5))
 
     assert settings.ok
-    assert "5 prompts a step" in settings.detail
-    assert "bytes a token" in reason.detail
+    assert "5 prompts per step" in settings.detail
+    assert "bytes per token" in reason.detail
 
 
 def test_the_doctor_names_what_cannot_be():

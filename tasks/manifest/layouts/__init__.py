@@ -1,1 +1,1 @@
-"""Manifests from the files in which public benchmarks are given out, and from any CSV."""
+"""Import manifests from the file layouts of public benchmarks, and from any CSV."""

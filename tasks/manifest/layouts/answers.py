@@ -1,4 +1,4 @@
-"""Which choices a table's answers name: by their texts, their letters, or their numbers from 0."""
+"""Resolve a table's answers to choices: by text, by letter, or by number from 0."""
 
 from __future__ import annotations
 
@@ -14,51 +14,54 @@ if TYPE_CHECKING:
 
 _TEXT, _LETTER, _NUMBER = "text", "letter", "number"
 _KINDS = (_TEXT, _LETTER, _NUMBER)
-_WAY_OUT = {_LETTER: "by number, from 0", _NUMBER: "by letter, from A"}
+_UNAMBIGUOUS = {_LETTER: "by number, from 0", _NUMBER: "by letter, from A"}
 
 
 def answers_of(jobs: Sequence[Mapping[str, Any]], *, path: Path) -> list[str | None]:
-    """Give the choice that each job's answer names.
+    """Resolve each job's answer to one of its choices.
 
-    Where one kind fits all answers, all are of it: in a column of numbers, `2` is no choice that is called 2.
+    If a notation fits all answers, it is used for all: in a column of numbers, `2` is a number even if a choice is
+    called 2.
 
     Args:
-        jobs: With their `job_id`, `choices`, and `answer` as the table has it; None where it is not known.
+        jobs: Each with `job_id`, `choices`, and `answer` as in the table; None if it is unknown.
         path: The table.
 
     Raises:
-        ManifestError: An answer names no choice, or two.
+        ManifestError: An answer refers to no choice, or to two.
     """
     found = [None if job["answer"] is None else _named(job, path) for job in jobs]
     fitting = [kind for kind in _KINDS if all(kind in named for named in found if named is not None)]
     return [
-        None if named is None else _one(job, {kind: named[kind] for kind in fitting or _KINDS if kind in named}, path)
+        None
+        if named is None
+        else _unique(job, {kind: named[kind] for kind in fitting or _KINDS if kind in named}, path)
         for job, named in zip(jobs, found, strict=True)
     ]
 
 
 def _named(job: Mapping[str, Any], path: Path) -> dict[str, str]:
-    """Give the choice that an answer names by each kind that it can be of."""
+    """Return the choice that an answer refers to in each notation that it may be written in."""
     text, choices = job["answer"], job["choices"]
-    # Few letters have an upper case of two, such as the German sharp s.
+    # The upper case of some letters has two characters, such as that of the German sharp s.
     letter = ascii_uppercase.find(text.upper()) if len(text) == 1 else -1
     number = int(text) if text.isdecimal() else -1
     named = {kind: choices[at] for kind, at in ((_LETTER, letter), (_NUMBER, number)) if 0 <= at < len(choices)}
-    for spelt in (strip_letter(text), text):
-        if spelt in choices:
-            named[_TEXT] = spelt
+    for spelling in (strip_letter(text), text):
+        if spelling in choices:
+            named[_TEXT] = spelling
     if not named:
         raise ManifestError(
-            f"{path}, {job['job_id']}: the answer {text!r} is no choice, and no choice's letter or number from 0."
+            f"{path}, {job['job_id']}: the answer {text!r} is not a choice, or the letter or number (from 0) of one."
         )
     return named
 
 
-def _one(job: Mapping[str, Any], named: Mapping[str, str], path: Path) -> str:
+def _unique(job: Mapping[str, Any], named: Mapping[str, str], path: Path) -> str:
     if len(set(named.values())) == 1:
         return next(iter(named.values()))
     kind = _LETTER if _LETTER in named else _NUMBER
     raise ManifestError(
-        f"{path}, {job['job_id']}: the answer {job['answer']!r} is a choice, and the {kind} of another, "
-        f"{named[kind]!r}; give all answers {_WAY_OUT[kind]}."
+        f"{path}, {job['job_id']}: the answer {job['answer']!r} is ambiguous: it is a choice, and the {kind} of "
+        f"another, {named[kind]!r}; give all answers {_UNAMBIGUOUS[kind]}."
     )

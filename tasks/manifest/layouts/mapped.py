@@ -1,4 +1,4 @@
-"""Any CSV, by a mapping from the manifest's columns to the file's."""
+"""Import any CSV, given a mapping from manifest columns to the file's columns."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
     from tasks.manifest.layouts.source import Source
 
 _NUMBERS = ("start_s", "end_s")
-_JOINED = "+"
+_JOINER = "+"
 
 
 def read_mapped(source: Source) -> pl.DataFrame:
-    """Read a CSV file by `source.columns`.
+    """Read a CSV file as mapped by `source.columns`.
 
-    A manifest's column takes one of the file's, or several joined by `+`: those of `choices` each hold one
-    choice (a single column holds them all, separated by bars), others are put together with `_`. Answers may be
-    the choices' texts, their letters, or their numbers from 0: what fits them all.
+    A manifest column maps to one column of the file, or to several joined by `+`. Those of `choices` have one
+    choice each (a single one has all of them, separated by bars); the values of others are joined with `_`. Answers
+    may be the texts, letters, or numbers (from 0) of choices, whichever fits them all.
 
     Raises:
-        ManifestError: A column is missing on either side, or a value cannot be read.
+        ManifestError: A column is missing on either side, or a value cannot be parsed.
     """
     columns = source.columns or {}
     unknown = sorted(columns.keys() - COLUMNS.keys())
     if unknown:
-        raise ManifestError(f"No manifest has a column {', '.join(unknown)}; it has {', '.join(COLUMNS)}.")
+        raise ManifestError(f"Unknown manifest columns: {', '.join(unknown)}; a manifest has {', '.join(COLUMNS)}.")
     missing = [name for name in REQUIRED if name not in columns]
     if missing:
-        raise ManifestError(f"Say which columns of {source.path} hold {', '.join(missing)}, as in {missing[0]}=NAME.")
+        raise ManifestError(f"No columns of {source.path} are mapped to {', '.join(missing)}; add {missing[0]}=COLUMN.")
     try:
         table = pl.read_csv(source.path, infer_schema=False)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise ManifestError(f"Cannot read {source.path} as CSV: {error}") from None
-    parts = {name: theirs.split(_JOINED) for name, theirs in columns.items()}
+    parts = {name: theirs.split(_JOINER) for name, theirs in columns.items()}
     require_columns(
         source.path, table.columns, [each for names in parts.values() for each in names], layout="this mapping"
     )
@@ -75,8 +75,8 @@ def _choices(row: dict[str, str | None], names: list[str], *, where: str) -> lis
         texts.pop()
     for name, text in zip(names, texts, strict=False):
         if not text.strip():
-            # Were it left out, letters and numbers of answers would name the choices after it wrongly.
-            raise ManifestError(f"{where}: column {name} holds no choice, but a later one does; fill it in.")
+            # Skipping it would shift the letters and numbers of the choices after it.
+            raise ManifestError(f"{where}: column {name} is empty, but a later choice is not; fill it in.")
     if len(names) == 1 and texts:
         texts = [part.strip() for part in texts[0].split("|")]
     return strip_letters(texts)

@@ -1,4 +1,4 @@
-"""MVBench: a folder of JSON files, one a subtask, whose videos stand in folders of their own datasets.
+"""MVBench: a folder of JSON files, one per subtask; the videos are in the folders of their source datasets.
 
 Li et al., "MVBench: A Comprehensive Multi-modal Video Understanding Benchmark", CVPR 2024.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tasks.manifest.layouts.source import Source
 
-# As the benchmark's own loader has them; a map of the user's goes before.
+# From the benchmark's own loader; a map given by the user takes precedence.
 _FOLDERS = {
     "action_sequence": "star/Charades_v1_480",
     "action_prediction": "star/Charades_v1_480",
@@ -42,7 +42,7 @@ _FOLDERS = {
     "egocentric_navigation": "vlnqa",
     "counterfactual_inference": "clevrer/video_validation",
 }
-# Its "videos" are folders of pictures.
+# Its "videos" are folders of images.
 _NO_VIDEOS = frozenset({"episodic_reasoning"})
 _DATED = re.compile(r"_\d{8}$")
 _SCHEMA = {
@@ -53,16 +53,16 @@ _SCHEMA = {
 def read_mvbench(source: Source) -> pl.DataFrame:
     """Read one subtask's JSON file, or a folder of them; `start` and `end` become a segment.
 
-    Episodic reasoning is left out of a folder: it comes as pictures, not as videos.
+    Episodic reasoning is skipped: it consists of images, not videos.
 
     Raises:
-        ManifestError: There is no JSON file, one is of another layout, a value of another type, or a subtask's
-            folder of videos is unknown.
+        ManifestError: There is no JSON file, a file has a different layout, a value has the wrong type, or the video
+            folder of a subtask is unknown.
     """
     files = sorted(source.path.glob("*.json")) if source.path.is_dir() else [source.path]
     files = [file for file in files if _subtask(file) not in _NO_VIDEOS]
     if not files:
-        raise ManifestError(f"{source.path} holds no JSON file of a subtask with videos.")
+        raise ManifestError(f"{source.path} contains no JSON file of a subtask with videos.")
     folders = _FOLDERS | source.mapped()
     return pl.DataFrame([job for file in files for job in _jobs(file, source, folders)], schema=_SCHEMA)
 
@@ -71,9 +71,9 @@ def _jobs(file: Path, source: Source, folders: dict[str, str]) -> Iterator[dict[
     subtask, rows = _subtask(file), read_json(file)
     folder = folders.get(subtask)
     if folder is None:
-        raise ManifestError(f"The folder of {subtask}'s videos is unknown; name it in a map of videos.")
+        raise ManifestError(f"The video folder of subtask {subtask} is unknown; add it to the video map.")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ManifestError(f"{file} must hold a JSON list of questions.")
+        raise ManifestError(f"{file} must contain a JSON list of questions.")
     for number, row in enumerate(rows):
         require_columns(file, row, ("video", "question", "candidates", "answer"), layout="MVBench")
         _require_types(row, where=f"{file}, question {number}")
@@ -93,15 +93,15 @@ def _jobs(file: Path, source: Source, folders: dict[str, str]) -> Iterator[dict[
 def _require_types(row: dict[str, Any], *, where: str) -> None:
     choices = row["candidates"]
     if not isinstance(choices, list):
-        raise ManifestError(f"{where}: candidates {choices!r} is no list.")
-    # An answer may be null, where it is not known.
+        raise ManifestError(f"{where}: candidates {choices!r} is not a list.")
+    # An unknown answer is null.
     named = {name: row[name] for name in ("video", "question", "answer") if name != "answer" or row[name] is not None}
     require_texts(named | {f"candidate {at}": choice for at, choice in enumerate(choices)}, where=where)
     for name in ("start", "end"):
         if not isinstance(row.get(name), float | int | None):
-            raise ManifestError(f"{where}: {name} {row[name]!r} is no number of seconds.")
+            raise ManifestError(f"{where}: {name} {row[name]!r} is not a number of seconds.")
 
 
 def _subtask(file: Path) -> str:
-    """Name a file's subtask; corrected files bear a date."""
+    """Return a file's subtask; names of corrected files end in a date."""
     return _DATED.sub("", file.stem)

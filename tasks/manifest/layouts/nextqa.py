@@ -1,4 +1,4 @@
-"""NExT-QA, multiple choice: a CSV of questions, and a JSON map from a video's id to its place.
+"""NExT-QA, multiple choice: a CSV of questions, and a JSON map from video ids to paths.
 
 Xiao et al., "NExT-QA: Next Phase of Question-Answering to Explaining Temporal Actions", CVPR 2021.
 """
@@ -22,10 +22,10 @@ _TASKS = {"C": "causal", "T": "temporal", "D": "descriptive"}
 def read_nextqa(source: Source) -> pl.DataFrame:
     """Read `val.csv` or the like; `task` is causal, temporal or descriptive, `subtask` the type (CW, TN, ...).
 
-    Videos stand at `<place>.mp4`, a place being what the map gives for the id, or the id itself without a map.
+    Videos are at `<path>.mp4`, where the path is that of the video's id in the map, or without a map the id itself.
 
     Raises:
-        ManifestError: The file is of another layout, or a video is not in the map.
+        ManifestError: The file has a different layout, or a video is not in the map.
     """
     try:
         table = pl.read_csv(source.path, infer_schema=False)
@@ -34,20 +34,20 @@ def read_nextqa(source: Source) -> pl.DataFrame:
     require_columns(
         source.path, table.columns, ("video", "question", "answer", "qid", "type", *_CHOICES), layout="NExT-QA"
     )
-    places = source.mapped()
-    return pl.DataFrame([_job(row, source, places) for row in table.iter_rows(named=True)])
+    paths = source.mapped()
+    return pl.DataFrame([_job(row, source, paths) for row in table.iter_rows(named=True)])
 
 
-def _job(row: dict[str, Any], source: Source, places: dict[str, str]) -> dict[str, Any]:
+def _job(row: dict[str, Any], source: Source, paths: dict[str, str]) -> dict[str, Any]:
     job_id = f"{row['video']}_{row['qid']}"
-    if places and row["video"] not in places:
-        raise ManifestError(f"{source.video_map} knows no video {row['video']}, which {job_id} is about.")
+    if paths and row["video"] not in paths:
+        raise ManifestError(f"{source.video_map} has no entry for video {row['video']} of job {job_id}.")
     choices = [row[name] or "" for name in _CHOICES]
     if not (row["answer"] or "").isdecimal():
         raise ManifestError(f"{source.path}: {job_id} has the answer {row['answer']!r}, not a number from 0 to 4.")
     return {
         "job_id": job_id,
-        "video_uri": source.uri_of(f"{places.get(row['video'], row['video'])}.mp4"),
+        "video_uri": source.uri_of(f"{paths.get(row['video'], row['video'])}.mp4"),
         "prompt": row["question"],
         "choices": choices,
         "answer": choice_at(choices, int(row["answer"]), where=job_id),

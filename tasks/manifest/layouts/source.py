@@ -1,4 +1,4 @@
-"""What a benchmark's files are read from, and what all readers share."""
+"""The source files of a benchmark, and what all its readers share."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Source:
     """A benchmark on disk.
 
     Attributes:
-        path: Its questions: a file, or a folder of such.
-        videos: Folder or URI below which its videos stand.
-        video_map: JSON file from a video's name in the questions to its place below `videos`, where there is one.
-        columns: From a manifest's columns to those of a table, where the user named them.
+        path: File or folder with its questions.
+        videos: Folder or URI that contains its videos.
+        video_map: Optional JSON file that maps a video's name in the questions to its path below `videos`.
+        columns: Optional mapping from manifest columns to the table's columns.
     """
 
     path: Path
@@ -36,21 +36,21 @@ class Source:
     columns: dict[str, str] | None = None
 
     def uri_of(self, place: str) -> str:
-        """Give a video's URI by its place below `videos`; a URI or an absolute path stays as it is."""
+        """Return the URI of a video, given its path below `videos`; URIs and absolute paths are returned unchanged."""
         is_whole = scheme_of(place) is not None or Path(place).is_absolute()
         return place if is_whole or not self.videos else f"{self.videos.rstrip('/')}/{place}"
 
     def mapped(self) -> dict[str, str]:
-        """Read the map of videos; empty where there is none.
+        """Read the video map; empty without one.
 
         Raises:
-            ManifestError: It is no JSON object of texts.
+            ManifestError: The file is not a JSON object of strings.
         """
         if self.video_map is None:
             return {}
         found = read_json(self.video_map)
         if not isinstance(found, dict) or not all(map(_is_text, found.values())):
-            raise ManifestError(f"{self.video_map} must hold a JSON object from a video's name to its place.")
+            raise ManifestError(f"{self.video_map} must contain a JSON object that maps video names to paths.")
         return found
 
 
@@ -58,7 +58,7 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
     """Read a JSON file.
 
     Raises:
-        ManifestError: It cannot be read.
+        ManifestError: The file cannot be read, or is not JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
@@ -69,49 +69,51 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def require_columns(path: Path, found: Iterable[str], wanted: Iterable[str], *, layout: str) -> None:
-    """Refuse a file that is not of a layout.
+    """Check that a file has the columns of a layout.
 
     Raises:
-        ManifestError: Columns are missing; they are named.
+        ManifestError: Columns are missing; the message lists them.
     """
     names = list(found)
     missing = [name for name in wanted if name not in names]
     if missing:
-        held = ", ".join(names) or "nothing"
-        raise ManifestError(f"{path} lacks {', '.join(missing)}, so it is no file of {layout}; it holds {held}.")
+        present = ", ".join(names) or "none"
+        raise ManifestError(
+            f"{path} lacks the columns {', '.join(missing)} required for {layout}; its columns are: {present}."
+        )
 
 
 def require_texts(values: Mapping[str, object], *, where: str) -> None:
-    """Refuse what JSON holds instead of text.
+    """Check that JSON values are strings.
 
     Raises:
-        ManifestError: A value is no text; it is named.
+        ManifestError: A value is not a valid string; the message names it.
     """
     for name, value in values.items():
         if not _is_text(value):
-            raise ManifestError(f"{where}: {name} {value!r} is no text.")
+            raise ManifestError(f"{where}: {name} {value!r} is not a valid string.")
 
 
 def strip_letters(choices: Sequence[str]) -> list[str]:
-    """Take `A. `, `(B) ` and the like off choices, where all bear one in the alphabet's order."""
-    # Other letters belong to the choices, as in `U.S.` and `J. Smith`.
+    """Remove prefixes such as `A. ` and `(B) ` from choices, if all have one, in alphabetical order."""
+    # Otherwise the letters are part of the choices, as in `U.S.` and `J. Smith`.
     found = [match[1] for choice in choices if (match := _LETTERED.match(choice))]
     return [strip_letter(choice) for choice in choices] if found == [*ascii_uppercase[: len(choices)]] else [*choices]
 
 
 def strip_letter(text: str) -> str:
-    """Take `A. `, `(B) ` or the like off a text."""
+    """Remove a prefix such as `A. ` or `(B) `."""
     return _LETTERED.sub("", text)
 
 
 def choice_at(choices: Sequence[str], number: int, *, where: str) -> str:
-    """Give the answer by its position.
+    """Return the choice at a position.
 
     Raises:
-        ManifestError: There is no such choice.
+        ManifestError: The position is out of range.
     """
     if not 0 <= number < len(choices):
-        raise ManifestError(f"{where}: answer {number} is none of its {len(choices)} choices, counted from 0.")
+        raise ManifestError(f"{where}: answer {number} is out of range for {len(choices)} choices, counted from 0.")
     return choices[number]
 
 

@@ -1,4 +1,4 @@
-"""Video-MME: a Parquet file of questions about videos that are named by their ids.
+"""Video-MME: a Parquet file of questions about videos, which are named by their ids.
 
 Fu et al., "Video-MME: The First-Ever Comprehensive Evaluation Benchmark of Multi-modal LLMs in Video
 Analysis", CVPR 2025.
@@ -24,12 +24,12 @@ _SCHEMA = {name: COLUMNS[name] for name in ("job_id", "video_uri", "prompt", "ch
 
 
 def read_videomme(source: Source) -> pl.DataFrame:
-    """Read the test file; `task` is the task's type, `subtask` the videos' length (short, medium, long).
+    """Read the test file; `task` is the task type, `subtask` the video's length (short, medium, long).
 
-    Videos stand at `<videoID>.mp4`, or where a map of videos says. An answer may be null, where it is not known.
+    Videos are at `<videoID>.mp4`, or at the path in the video map. Unknown answers are null.
 
     Raises:
-        ManifestError: The file is of another layout.
+        ManifestError: The file has a different layout.
     """
     try:
         table = pl.read_parquet(source.path)
@@ -40,19 +40,19 @@ def read_videomme(source: Source) -> pl.DataFrame:
         rows = table.select(pl.col(name).cast(dtype) for name, dtype in _TYPES.items())
     except pl.exceptions.PolarsError as error:
         why = str(error).splitlines()[0]
-        raise ManifestError(f"{source.path} has columns of other types than Video-MME has: {why}.") from None
-    places = source.mapped()
-    return pl.DataFrame([_job(row, source, places) for row in rows.iter_rows(named=True)], schema=_SCHEMA)
+        raise ManifestError(f"{source.path} has columns whose types differ from Video-MME's: {why}.") from None
+    paths = source.mapped()
+    return pl.DataFrame([_job(row, source, paths) for row in rows.iter_rows(named=True)], schema=_SCHEMA)
 
 
-def _job(row: dict[str, Any], source: Source, places: dict[str, str]) -> dict[str, Any]:
+def _job(row: dict[str, Any], source: Source, paths: dict[str, str]) -> dict[str, Any]:
     where = f"{source.path}, {row['question_id']}"
     if row["options"] is None or None in row["options"]:
-        raise ManifestError(f"{where}: its options are null, or one of them is.")
+        raise ManifestError(f"{where}: options is null, or contains a null.")
     choices = strip_letters(row["options"])
     return {
         "job_id": row["question_id"],
-        "video_uri": source.uri_of(places.get(row["videoID"], f"{row['videoID']}.mp4")),
+        "video_uri": source.uri_of(paths.get(row["videoID"], f"{row['videoID']}.mp4")),
         "prompt": row["question"],
         "choices": choices,
         "answer": None if row["answer"] is None else _answer(row["answer"], choices, where=where),
@@ -64,5 +64,5 @@ def _job(row: dict[str, Any], source: Source, places: dict[str, str]) -> dict[st
 def _answer(letter: str, choices: list[str], *, where: str) -> str:
     number = ascii_uppercase.find(letter) if len(letter) == 1 else -1
     if not 0 <= number < len(choices):
-        raise ManifestError(f"{where}: the answer {letter!r} is no letter of its {len(choices)} choices.")
+        raise ManifestError(f"{where}: the answer {letter!r} is not the letter of one of its {len(choices)} choices.")
     return choices[number]

@@ -1,1 +1,1 @@
-"""An OpenAI-compatible server, such as `vllm serve`, in the place of an engine of our own."""
+"""An OpenAI-compatible server, such as `vllm serve`, as the backend in place of a local engine."""

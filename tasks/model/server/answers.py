@@ -1,4 +1,4 @@
-"""What is needed of a server's answers; all else in them is ignored, for servers differ in it."""
+"""The parts of a server's responses that are used; everything else is ignored, since servers differ in it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pydantic import BaseModel
 
 
 class ServedModel(BaseModel):
-    """A model, as the server tells of it.
+    """A model in the server's list.
 
     Attributes:
-        id: The name by which it is asked.
-        max_model_len: Most tokens of a prompt and its answer; None where the server does not tell.
+        id: The model's name in requests.
+        max_model_len: Maximum tokens of a prompt and its answer; None if the server does not say.
     """
 
     id: str
@@ -18,63 +18,63 @@ class ServedModel(BaseModel):
 
 
 class Models(BaseModel):
-    """The answer of `/models`."""
+    """Response of `/models`."""
 
     data: list[ServedModel]
 
 
 class TopLogprob(BaseModel):
-    """A token that might have come, and the natural logarithm of its probability."""
+    """A candidate token and its logprob."""
 
     token: str
     logprob: float
 
 
 class TokenLogprobs(BaseModel):
-    """What might have come in one token's place."""
+    """The candidates at one position."""
 
     top_logprobs: list[TopLogprob] | None = None
 
 
 class Logprobs(BaseModel):
-    """The tokens of an answer."""
+    """Logprobs of an answer's tokens."""
 
     content: list[TokenLogprobs] | None = None
 
 
 class Choice(BaseModel):
-    """One of the answers to a question; there is but one."""
+    """One completion of a request; only one is asked for."""
 
     logprobs: Logprobs | None = None
 
 
 class PromptTokensDetails(BaseModel):
-    """How many of a prompt's tokens were found in the cache."""
+    """How many of the prompt's tokens were cached."""
 
     cached_tokens: int | None = None
 
 
 class Usage(BaseModel):
-    """What a question cost."""
+    """Token counts of a request."""
 
     prompt_tokens: int
     prompt_tokens_details: PromptTokensDetails | None = None
 
 
 class Completion(BaseModel):
-    """The answer of `/chat/completions`."""
+    """Response of `/chat/completions`."""
 
     choices: list[Choice]
     usage: Usage | None = None
 
 
 class Tokens(BaseModel):
-    """The answer of vLLM's `/tokenize`."""
+    """Response of vLLM's `/tokenize`."""
 
     tokens: list[int]
 
 
 class Version(BaseModel):
-    """The answer of vLLM's `/version`."""
+    """Response of vLLM's `/version`."""
 
     version: str

@@ -1,4 +1,4 @@
-"""A server, asked as an engine of our own is."""
+"""The backend for an OpenAI-compatible server, with the interface of a local engine."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from tasks.model.server.frames import Carried
     from tasks.model.server.manner import Manner
 
-_REMEMBERED = 65_536
-_TEXT = "A (yes) or B (no)?"
+_CACHED_TEXTS = 65_536
+_PROBE_TEXT = "A (yes) or B (no)?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ready:
-    """What is known of the server once it was tried."""
+    """What is known about the server after probing it."""
 
     model: str
     manner: Manner
@@ -44,88 +44,88 @@ class _Ready:
 
 
 class ServerAsker(Lifetime):
-    """Asks a server; a context manager that closes its connections.
+    """Answers batches through a server; a context manager that closes its connections.
 
-    Videos are asked about side by side, the questions on one video one after the other, so that all but
-    the first find it in the server's prefix cache.
+    Different videos are asked about concurrently, and the questions on one video one after another, so that
+    all but the first hit the server's prefix cache.
     """
 
     def __init__(self, settings: ServerSettings, *, encode: Callable[[str], list[int]] | None = None) -> None:
-        """Prepare to ask; nothing is sent yet.
+        """Create the client; nothing is sent yet.
 
         Args:
-            settings: Which server, and how.
-            encode: The model's tokenizer, without special tokens; None asks vLLM's `/tokenize`.
+            settings: Settings of the server.
+            encode: The model's tokenizer, without special tokens; None uses vLLM's `/tokenize`.
 
         Raises:
-            ConfigurationError: No server is set, or no client is installed.
+            ConfigurationError: No server is configured, or the client is not installed.
         """
         self._settings = settings
         self._client = ServerClient(settings)
-        self._asks_for_tokens = encode is None
-        self._encode = encode or lru_cache(_REMEMBERED)(self._client.tokenize)
-        self._asking, self._answering = SharedClock(), SharedClock()
+        self._uses_server_tokenizer = encode is None
+        self._encode = encode or lru_cache(_CACHED_TEXTS)(self._client.tokenize)
+        self._batch_clock, self._request_clock = SharedClock(), SharedClock()
         self._lock = threading.Lock()
         self._ready: _Ready | None = None
         self._threads = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="ask-server")
 
     @property
     def engines(self) -> int:
-        """One, as far as can be seen from here."""
+        """Number of engines: one, since those behind the server are not visible."""
         return 1
 
     @property
     def times(self) -> EngineTimes:
-        """What went on while it was asked: requests under way, or frames being made ready for the next."""
-        answering_ms = self._answering.busy_ms
-        return EngineTimes(busy_ms=answering_ms, waited_ms=max(0.0, self._asking.busy_ms - answering_ms))
+        """Time with requests in flight, and time spent only on preparing frames for them."""
+        busy_ms = self._request_clock.busy_ms
+        return EngineTimes(busy_ms=busy_ms, waited_ms=max(0.0, self._batch_clock.busy_ms - busy_ms))
 
     def start(self) -> None:
-        """Do nothing: a server is not ours to start."""
+        """Do nothing: the server is not ours to start."""
 
     def wait_ready(self) -> EngineInfo:
-        """Find the model, and how the server can be asked; once that is known, see that it still answers.
+        """Find the model and the server's capabilities; on later calls, check that the server still answers.
 
         Raises:
-            ConfigurationError: The server is not there, refuses, or takes no video.
-            ServerUnavailableError: It was there, and does not answer any more.
+            ConfigurationError: The server cannot be reached, rejects requests, or takes no video.
+            ServerUnavailableError: The server has stopped responding.
         """
         if self._ready is not None:
             self._client.reach()
         return self._get_ready().info
 
     def ask(self, batch: Batch) -> list[Reply]:
-        """Answer a batch, in its order; several threads may ask at once.
+        """Answer a batch; replies are in the order of its questions. Thread-safe.
 
         Raises:
-            ServerUnavailableError: The server does not answer, after every attempt.
-            ConfigurationError: It refuses, or takes no video.
+            ServerUnavailableError: The server did not respond after every attempt.
+            ConfigurationError: The server rejects requests, or takes no video.
         """
         ready = self._get_ready()
-        places: dict[str, list[int]] = defaultdict(list)
-        for place, question in enumerate(batch.questions):
-            places[question.video_id].append(place)
-        asking = [
+        indices_by_video: dict[str, list[int]] = defaultdict(list)
+        for index, question in enumerate(batch.questions):
+            indices_by_video[question.video_id].append(index)
+        requests = [
             self._threads.submit(
-                self._ask_video, ready, batch.frame_files[video_id], [batch.questions[place] for place in those]
+                self._ask_video, ready, batch.frame_files[video_id], [batch.questions[index] for index in indices]
             )
-            for video_id, those in places.items()
+            for video_id, indices in indices_by_video.items()
         ]
         try:
-            with self._asking.share():
-                replies = [future.result() for future in asking]
+            with self._batch_clock.share():
+                replies_by_video = [future.result() for future in requests]
         finally:
-            for future in asking:
+            for future in requests:
                 future.cancel()
-        by_place = {
-            place: reply
-            for those, given in zip(places.values(), replies, strict=True)
-            for place, reply in zip(those, given, strict=True)
+        replies = {
+            index: reply
+            for indices, video_replies in zip(indices_by_video.values(), replies_by_video, strict=True)
+            for index, reply in zip(indices, video_replies, strict=True)
         }
-        return [by_place[place] for place in range(len(batch.questions))]
+        return [replies[index] for index in range(len(batch.questions))]
 
     def close(self) -> None:
-        """Close the connections; answers under way are waited for, but not tried again. Safe to call again."""
+        """Close the connections; requests in flight are awaited, but not retried. Idempotent."""
         self._client.close()
         self._threads.shutdown(cancel_futures=True)
 
@@ -133,43 +133,44 @@ class ServerAsker(Lifetime):
         with self._lock:
             if self._ready is None:
                 try:
-                    self._ready = self._try()
+                    self._ready = self._probe()
                 except ServerUnavailableError as error:
-                    raise ConfigurationError(f"{error.message} See to it, and run again.") from None
+                    raise ConfigurationError(f"{error.message} Check the server, then run again.") from None
             return self._ready
 
-    def _try(self) -> _Ready:
+    def _probe(self) -> _Ready:
         started = time.perf_counter()
         model = self._client.find_model()
         self._check_tokenizer()
         manner = find_manner(self._client, model=model.id, frames=self._settings.frames, encode=self._encode)
         version = self._client.find_version()
         software = f"vLLM {version}" if version else "not vLLM"
-        shown = "any token's probability" if manner.exact else "its likeliest tokens alone"
+        shown = "logprobs of any token" if manner.exact else "top logprobs only"
         info = EngineInfo(
             device=f"server {urlsplit(self._client.url).netloc}",
             gpus=self._settings.gpus,
             max_model_len=model.max_model_len or 0,
             start_ms=(time.perf_counter() - started) * 1e3,
             versions={"vllm": version} if version else {},
-            tuning=f"{model.id} at {self._client.url} ({software}), frames as {manner.frames}, shows {shown}",
+            tuning=f"{model.id} at {self._client.url} ({software}), frames as {manner.frames}, {shown}",
         )
         return _Ready(model=model.id, manner=manner, info=info)
 
     def _check_tokenizer(self) -> None:
-        """Hold the model's tokenizer, as far as it is known here, against the server's, where that can be asked."""
+        """Compare the model's tokenizer, if it is known here, with the server's, if the server exposes it."""
         try:
-            theirs = self._client.tokenize(_TEXT)
+            theirs = self._client.tokenize(_PROBE_TEXT)
         except (JobError, ConfigurationError):
             theirs = None
-        if self._asks_for_tokens and theirs is None:
+        if self._uses_server_tokenizer and theirs is None:
             raise ConfigurationError(
-                f"The server at {self._client.url} has no /tokenize, and no tokenizer is at hand; "
+                f"The server at {self._client.url} has no /tokenize endpoint, and there is no local tokenizer; "
                 "set model.name to the model's folder or hub name."
             )
-        if theirs not in (None, self._encode(_TEXT)):
+        if theirs not in (None, self._encode(_PROBE_TEXT)):
             raise ConfigurationError(
-                f"The server at {self._client.url} has another tokenizer than model.name; set that to the model served."
+                f"The tokenizer of the server at {self._client.url} differs from that of model.name; "
+                "set model.name to the model that it serves."
             )
 
     def _ask_video(self, ready: _Ready, frame_file: bytes, questions: list[Question]) -> list[Reply]:
@@ -178,16 +179,16 @@ class ServerAsker(Lifetime):
             carried = WAYS[ready.manner.frames](frame_file)
         except JobError as error:
             return [Refusal.of(error)] * len(questions)
-        carried_ms = (time.perf_counter() - started) * 1e3 / len(questions)
-        return [self._answer(ready, question, carried, carried_ms) for question in questions]
+        encode_ms = (time.perf_counter() - started) * 1e3 / len(questions)
+        return [self._answer(ready, question, carried, encode_ms) for question in questions]
 
-    def _answer(self, ready: _Ready, question: Question, carried: Carried, carried_ms: float) -> Reply:
+    def _answer(self, ready: _Ready, question: Question, carried: Carried, encode_ms: float) -> Reply:
         try:
             tokens = choice_tokens(question.choices, scoring=question.scoring, encode=self._encode)
             body = chat_body(
                 model=ready.model, text=question.text, system_prompt=question.system_prompt, carried=carried
             )
-            with self._answering.share() as share:
+            with self._request_clock.share() as share:
                 completion = self._client.complete(body | ask_for_logprobs(tokens, exact=ready.manner.exact))
             probabilities = score(tokens, read_logprobs(completion, self._encode))
         except JobError as error:
@@ -199,6 +200,6 @@ class ServerAsker(Lifetime):
             probabilities=probabilities,
             prompt_tokens=usage.prompt_tokens if usage else 0,
             cached_tokens=(details.cached_tokens or 0) if details else 0,
-            preprocess_ms=carried_ms,
+            preprocess_ms=encode_ms,
             inference_ms=share.ms,
         )

@@ -1,4 +1,4 @@
-"""A model of which nothing is known but a server's name for it."""
+"""The model card of a model that is known only by its name on a server."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from tasks.model.server.client import ServerClient
 if TYPE_CHECKING:
     from infra.server_settings import ServerSettings
 
-# Qwen's, and so no worse than any: the server's own processor scales frames to what its model takes.
+# Qwen's; any value would do, since the server's processor scales frames to what its model takes.
 _SIZE_MULTIPLE_PX = 28
 
 
 def ask_for_card(settings: ServerSettings) -> ModelCard:
     """Ask a server for its model.
 
-    Its weights may be replaced behind the name at any time, so that the identity says whose word it is.
+    The identity includes the server's URL, because the weights behind the name may change at any time.
 
     Raises:
-        ConfigurationError: The server is not there, refuses, or serves several models and none is chosen.
+        ConfigurationError: The server cannot be reached, rejects requests, or serves several models and
+            server.model is not set.
     """
     with contextlib.closing(ServerClient(settings)) as client:
         name = client.find_model().id

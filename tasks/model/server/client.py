@@ -1,4 +1,4 @@
-"""Talking to an OpenAI-compatible server, by OpenAI's own client; what goes wrong is said in our words."""
+"""A client for OpenAI-compatible servers: OpenAI's own, with errors translated to ours."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=BaseModel)
 
-_REFUSED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
-# What the client itself tries again, besides server errors and lost connections.
-_LATER = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS}
+_UNAUTHORIZED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+# Statuses that the client retries itself, besides server errors and lost connections.
+_RETRIED = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS}
 _TOO_LONG = ("context length", "max_model_len", "context_length_exceeded")
-_NO_KEY = "none"  # the client insists on one
+_NO_KEY = "none"  # the client requires one
 
 
 class ServerClient:
-    """One server; safe to use from many threads.
+    """One server; thread-safe.
 
-    Lost connections, time-outs, 408, 409, 429 and server errors are tried again, each time after a longer
-    pause, or after the one that the server asks for.
+    Lost connections, timeouts, 408, 409, 429 and server errors are retried with exponential backoff, or after
+    the delay that the server asks for.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
-        """Prepare the client; nothing is sent yet.
+        """Create the client; nothing is sent yet.
 
         Raises:
-            ConfigurationError: No server is set, or no client is installed.
+            ConfigurationError: No server is configured, or the client is not installed.
         """
         if settings.url is None:
-            raise ConfigurationError("No server is set; set server.url (REELABEL_SERVER_URL) to its API.")
+            raise ConfigurationError("No server is configured; set server.url (REELABEL_SERVER_URL) to its API.")
         try:
             import openai  # noqa: PLC0415 - an extra, which takes most of a second to import
         except ImportError:
-            raise ConfigurationError("OpenAI's client is not installed; install 'reelabel[server]'.") from None
+            raise ConfigurationError("The OpenAI client is not installed; install 'reelabel[server]'.") from None
         self.url = settings.url.rstrip("/")
         self._model = settings.model
         self._max_attempts = settings.max_attempts
-        self._answered: dict[str, Any] | None = None
+        self._known_good: dict[str, Any] | None = None
         self._openai = openai
         self._client = openai.OpenAI(
             base_url=self.url,
@@ -64,16 +64,16 @@ class ServerClient:
         )
 
     def find_model(self) -> ServedModel:
-        """Find the model to ask: the one that is set, or the only one.
+        """Find the model to ask: the configured one, or the only one.
 
         Raises:
-            ConfigurationError: There is none, or there are several; or the server is not there, or refuses,
-                or is none of this kind.
+            ConfigurationError: There is none, or there are several; or the server cannot be reached, rejects
+                the request, or has no OpenAI-compatible API.
         """
         try:
             found = self._list_models(self._client)
         except self._openai.OpenAIError as error:
-            raise self._explain_absence(error) from None
+            raise self._explain_first(error) from None
         names = [model.id for model in found]
         if self._model is None and len(names) != 1:
             raise ConfigurationError(
@@ -81,7 +81,8 @@ class ServerClient:
             )
         if self._model is not None and self._model not in names:
             raise ConfigurationError(
-                f"The server at {self.url} serves no {self._model}; set server.model to one of: {', '.join(names)}."
+                f"The server at {self.url} does not serve {self._model}; set server.model to one of: "
+                f"{', '.join(names)}."
             )
         return next(model for model in found if self._model in {None, model.id})
 
@@ -89,35 +90,36 @@ class ServerClient:
         """Ask one question.
 
         Args:
-            body: Of the request; may hold what the server knows beyond OpenAI's API.
+            body: The request's body; may contain the server's extensions of OpenAI's API.
 
         Raises:
-            JobError: The server refuses the question, or fails on it but not on others.
-            ServerUnavailableError: It does not answer, after every attempt.
-            ConfigurationError: It refuses the key, serves the model no more, or answers otherwise than it should.
+            JobError: The server rejects the question, or fails on it but not on others.
+            ServerUnavailableError: The server did not respond after every attempt.
+            ConfigurationError: The server rejects the API key, no longer serves the model, or returns an invalid
+                response.
         """
         try:
             answer = self._client.post("/chat/completions", body=body, cast_to=str)
         except self._openai.InternalServerError as error:
-            if error.status_code != HTTPStatus.INTERNAL_SERVER_ERROR or not self._is_well():
+            if error.status_code != HTTPStatus.INTERNAL_SERVER_ERROR or not self._still_answers():
                 raise self._explain(error) from None
             raise InferenceError(
-                f"The server at {self.url} failed {self._max_attempts} times on this question and is well "
-                f"otherwise: {_message(error)}."
+                f"The server at {self.url} failed {self._max_attempts} times on this question, but answers "
+                f"others: {_message(error)}."
             ) from None
         except self._openai.OpenAIError as error:
             raise self._explain(error) from None
         completion = self._read(Completion, answer)
-        self._answered = self._answered or body  # the first one, which is about a grey video, and small
+        self._known_good = self._known_good or body  # the first one is small: a question about the probe video
         return completion
 
     def tokenize(self, text: str) -> list[int]:
-        """Tokenize a text by vLLM's `/tokenize`, without special tokens.
+        """Tokenize a text with vLLM's `/tokenize`, without special tokens.
 
         Raises:
-            JobError: The server refuses it, or does not know how.
-            ServerUnavailableError: It does not answer, after every attempt.
-            ConfigurationError: It refuses the key, or has no such service, or another.
+            JobError: The server rejects the text.
+            ServerUnavailableError: The server did not respond after every attempt.
+            ConfigurationError: The server rejects the API key, or has no such endpoint.
         """
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
         try:
@@ -127,23 +129,23 @@ class ServerClient:
         return self._read(Tokens, answer).tokens
 
     def find_version(self) -> str | None:
-        """Ask for vLLM's version; None for another server."""
+        """Return vLLM's version; None if the server is not vLLM."""
         with contextlib.suppress(self._openai.OpenAIError, ConfigurationError):
             return self._read(Version, self._client.get(f"{self._root}/version", cast_to=str)).version
         return None
 
     def reach(self) -> None:
-        """See that it answers what it answered before.
+        """Check that the server still answers a question that it answered before.
 
         Raises:
-            ServerUnavailableError: It does not answer.
-            ConfigurationError: It refuses the key, or serves the model no more.
+            ServerUnavailableError: The server does not respond.
+            ConfigurationError: The server rejects the API key, or no longer serves the model.
         """
         try:
-            self._ask_what_is_known(self._client.with_options(max_retries=0))
+            self._ask_known_good(self._client.with_options(max_retries=0))
         except self._openai.OpenAIError as error:
             explained = self._explain(error)
-            if not isinstance(explained, JobError):  # which is an answer
+            if not isinstance(explained, JobError):  # even a rejection proves that it responds
                 raise explained from None
 
     def close(self) -> None:
@@ -154,73 +156,74 @@ class ServerClient:
     def _root(self) -> str:
         return self.url.removesuffix("/v1")
 
-    def _is_well(self) -> bool:
-        """Whether it answers what it answered before."""
+    def _still_answers(self) -> bool:
+        """Check whether the server still answers a question that it answered before."""
         try:
-            self._ask_what_is_known(self._client)
+            self._ask_known_good(self._client)
         except (self._openai.OpenAIError, ConfigurationError):
             return False
         return True
 
-    def _ask_what_is_known(self, client: openai.OpenAI) -> None:
-        """Ask what it answered before: its models may be listed by what stands before a dead engine."""
+    def _ask_known_good(self, client: openai.OpenAI) -> None:
+        """Repeat a question: a list of models alone may come from a front end whose engine is dead."""
         self._list_models(client)
-        if self._answered is not None:
-            client.post("/chat/completions", body=self._answered, cast_to=str)
+        if self._known_good is not None:
+            client.post("/chat/completions", body=self._known_good, cast_to=str)
 
     def _list_models(self, client: openai.OpenAI) -> list[ServedModel]:
         return self._read(Models, client.get("/models", cast_to=str)).data
 
     def _read(self, kind: type[M], answer: str) -> M:
-        """Read an answer; anything may stand at a URL, and say that all is well."""
+        """Parse a response: anything may be behind a URL and return status 200."""
         try:
             return kind.model_validate_json(answer)
         except ValidationError:
             raise ConfigurationError(
-                f"The server at {self.url} answers, but not as an OpenAI API does ({_one_line(answer)[:100]!r}); "
+                f"The response of {self.url} is not that of an OpenAI API ({_one_line(answer)[:100]!r}); "
                 "does server.url (REELABEL_SERVER_URL) end in /v1?"
             ) from None
 
     def _explain(self, error: openai.OpenAIError) -> ReelabelError:
-        """Say what an error means for the question that met it."""
+        """Translate an error for the question that caused it."""
         if not isinstance(error, self._openai.APIStatusError):
-            return ServerUnavailableError(f"The server at {self.url} does not answer: {_message(error)}.")
+            return ServerUnavailableError(f"The server at {self.url} does not respond: {_message(error)}.")
         status = error.status_code
-        if status in _REFUSED:
+        if status in _UNAUTHORIZED:
             return ConfigurationError(
-                f"The server at {self.url} refuses the key (HTTP {status}); "
+                f"The server at {self.url} rejects the API key (HTTP {status}); "
                 "set server.api_key (REELABEL_SERVER_API_KEY)."
             )
         if status == HTTPStatus.NOT_FOUND:
             return ConfigurationError(
-                f"The server at {self.url} says: {_message(error)}; check server.url and server.model."
+                f"The server at {self.url} returned HTTP {status}: {_message(error)}; check server.url and "
+                "server.model."
             )
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _LATER:
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _RETRIED:
             return ServerUnavailableError(
-                f"The server at {self.url} is not able to answer (HTTP {status}): {_message(error)}."
+                f"The server at {self.url} is unavailable (HTTP {status}): {_message(error)}."
             )
-        return _refusal(error)
+        return _rejection(error)
 
-    def _explain_absence(self, error: openai.OpenAIError) -> ReelabelError:
-        """Say what an error means before anything was asked."""
+    def _explain_first(self, error: openai.OpenAIError) -> ReelabelError:
+        """Translate an error of the first request, before any question was asked."""
         explained = self._explain(error)
         if not isinstance(explained, ServerUnavailableError | JobError):
             return explained
-        return ConfigurationError(f"{explained.message} Start it, or set server.url (REELABEL_SERVER_URL).")
+        return ConfigurationError(f"{explained.message} Start the server, or set server.url (REELABEL_SERVER_URL).")
 
 
-def _refusal(error: openai.APIStatusError) -> JobError:
+def _rejection(error: openai.APIStatusError) -> JobError:
     message = _message(error)
     if any(mark in f"{message} {error.code}" for mark in _TOO_LONG):
         return PromptTooLongError(
             f"The prompt with its video is too long for the server: {message}; "
             "shorten the prompt, or lower num_frames or max_pixels."
         )
-    return InferenceError(f"The server refuses the question (HTTP {error.status_code}): {message}.")
+    return InferenceError(f"The server rejects the question (HTTP {error.status_code}): {message}.")
 
 
 def _message(error: openai.OpenAIError) -> str:
-    """Give the server's own words, on one line, without their full stop."""
+    """Return the server's own message on one line, without a full stop."""
     body = getattr(error, "body", None)
     said = body.get("message") if isinstance(body, dict) else None
     cause = error.__cause__ if said is None and error.__cause__ else error

@@ -1,4 +1,4 @@
-"""Time shared among requests that are under way at once."""
+"""Attribute wall time to concurrent requests."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Share:
-    """One request's part of the time; all shares add up to the time in which any was under way.
+    """One request's share of the time; all shares sum to the time with any request in flight.
 
     Attributes:
-        ms: Milliseconds; known once the request has ended.
+        ms: Milliseconds; set once the request has ended.
     """
 
     ms: float = 0.0
 
 
 class SharedClock:
-    """Divides each moment equally among the requests that are under way in it."""
+    """Divides each moment equally among the requests in flight."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start with no request."""
         self._lock = threading.Lock()
-        self._under_way = 0
+        self._in_flight = 0
         self._since_s = 0.0
-        self._each_s = 0.0  # what a request that is under way from the beginning would have
+        self._each_s = 0.0  # the share of a request in flight since the start
         self.busy_ms = 0.0
 
     @contextmanager
     def share(self) -> Iterator[Share]:
-        """Count a request as under way."""
+        """Count a request as in flight during the `with` block."""
         share = Share()
         began_s = self._change(+1)
         try:
@@ -47,9 +47,9 @@ class SharedClock:
     def _change(self, by: int) -> float:
         with self._lock:
             now_s = time.perf_counter()
-            if self._under_way:
-                self._each_s += (now_s - self._since_s) / self._under_way
+            if self._in_flight:
+                self._each_s += (now_s - self._since_s) / self._in_flight
                 self.busy_ms += (now_s - self._since_s) * 1e3
             self._since_s = now_s
-            self._under_way += by
+            self._in_flight += by
             return self._each_s

@@ -1,4 +1,4 @@
-"""How frames travel to a server: exact in every way, with their times in all but one."""
+"""Encode frames for a server: lossless in every encoding, with their times in all but one."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from tasks.frames.file import FrameFile
 
 _ARROW = "application/vnd.apache.arrow.file"
-# vLLM tells a list of pictures by this type, and takes each one for what it is, PNG as well as JPEG.
-_PICTURES = "video/jpeg"
+# By this type vLLM recognises a list of images; it detects each one's format, PNG as well as JPEG.
+_IMAGE_LIST = "video/jpeg"
 _TIMES = ("fps", "duration", "total_num_frames", "frames_indices", "do_sample_frames")
-_FASTEST = 1  # of PNG's levels: the higher ones take several times as long for a tenth fewer bytes
+_PNG_LEVEL = 1  # the fastest; higher ones take several times as long and save a tenth of the bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """Frames, ready to be sent.
+    """Frames, encoded for a request.
 
     Attributes:
-        parts: Stand before the question's text in the message.
-        options: Go into the request beside the message.
+        parts: Content parts that precede the question's text in the message.
+        options: Further fields of the request's body.
     """
 
     parts: list[dict[str, Any]] = field(repr=False)
@@ -41,17 +41,17 @@ class Carried:
 
 
 def as_frame_file(data: bytes) -> Carried:
-    """Send the frame file as it is; the server reads it by Reelabel's plugin.
+    """Encode the frame file as it is; the server reads it with Reelabel's plugin.
 
     Raises:
-        FrameFileError: It is damaged.
+        FrameFileError: The frame file is damaged.
     """
-    decode_frame_file(data)  # what is damaged is better told here
+    decode_frame_file(data)  # report a damaged file here, not from the server
     return Carried(parts=[_video(f"data:{_ARROW};base64,{_base64(data)}")])
 
 
 def as_pngs(data: bytes) -> Carried:
-    """Send a video as a list of PNGs with their times beside it; vLLM must trust requests with those.
+    """Encode a video as a list of PNGs, with their times as request options, which vLLM must be set to trust.
 
     Raises:
         FrameFileError: The frame file is damaged.
@@ -60,13 +60,13 @@ def as_pngs(data: bytes) -> Carried:
     _, metadata = video_input(frames)
     times = {name: metadata[name] for name in _TIMES}
     return Carried(
-        parts=[_video(f"data:{_PICTURES};base64,{','.join(_pngs(frames))}")],
+        parts=[_video(f"data:{_IMAGE_LIST};base64,{','.join(_pngs(frames))}")],
         options={"media_io_kwargs": {"video": {"num_frames": -1, **times}}},
     )
 
 
 def as_images(data: bytes) -> Carried:
-    """Send each frame as an image of its own: no times, and to the model no video.
+    """Encode each frame as a separate image: the model gets no times, and sees no video.
 
     Raises:
         FrameFileError: The frame file is damaged.
@@ -84,14 +84,14 @@ def _video(url: str) -> dict[str, Any]:
 
 
 def _pngs(frames: FrameFile) -> list[str]:
-    """Encode the frames in the order shown, each unique one once."""
+    """Encode the frames in the order shown; each distinct frame is encoded once."""
     encoded = [_png(image) for image in frames.images]
     return [encoded[pick] for pick in frames.picks]
 
 
 def _png(image: npt.NDArray[np.uint8]) -> str:
     file = BytesIO()
-    Image.fromarray(image).save(file, "png", compress_level=_FASTEST)
+    Image.fromarray(image).save(file, "png", compress_level=_PNG_LEVEL)
     return _base64(file.getvalue())
 
 

@@ -1,4 +1,4 @@
-"""What `reelabel doctor` looks at of a server: is it there, and does it answer about a video."""
+"""The server check of `reelabel doctor`: can it be reached, and does it answer a question about a video."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_server(settings: Settings) -> Check:
-    """Ask the server about a grey video, as a run would."""
+    """Ask the server about a probe video, as a run would."""
     name, revision = settings.model.name, settings.model.revision
     try:
         encode = read_encoder(read_model_card(name, revision=revision)) if name else None

@@ -1,4 +1,4 @@
-"""How one server wants to be asked: found out by asking it about a grey video."""
+"""Detect a server's capabilities by asking it about a probe video."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How a server is asked.
+    """What a server supports.
 
     Attributes:
-        frames: How frames travel; see `tasks.model.server.frames`.
-        exact: Whether it shows the logprobs of the choices' own tokens.
+        frames: Encoding of frames; see `tasks.model.server.frames`.
+        exact: Whether it returns logprobs of requested tokens, not only the top ones.
     """
 
     frames: str
@@ -32,7 +32,7 @@ class Manner:
 
 
 def chat_body(*, model: str, text: str, system_prompt: str | None, carried: Carried) -> dict[str, Any]:
-    """Make a request for one token, the video before the question."""
+    """Build a request for one token, with the video before the question."""
     user = {"role": "user", "content": [*carried.parts, {"type": "text", "text": text}]}
     system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
     return {"model": model, "messages": [*system, user], "max_tokens": 1, "temperature": 0, **carried.options}
@@ -45,30 +45,30 @@ def find_manner(
     frames: str,
     encode: Callable[[str], list[int]],
 ) -> Manner:
-    """Try how the server can be asked, the best way first.
+    """Find the best encoding and kind of logprobs that the server supports, by trying them in order.
 
     Args:
-        client: Of the server.
-        model: The name by which it serves the model.
-        frames: How frames are to travel; `auto` tries every way that carries their times.
-        encode: The tokenizer, without special tokens.
+        client: Client of the server.
+        model: The model's name on the server.
+        frames: Encoding of frames; `auto` tries every encoding that carries their times.
+        encode: The model's tokenizer, without special tokens.
 
     Raises:
-        ConfigurationError: The server takes frames in none of these ways, or shows no logprobs.
+        ConfigurationError: The server takes frames in none of these encodings, or returns no logprobs.
     """
     tokens = choice_tokens(("yes", "no"), scoring="letter", encode=encode)
-    refusal = ""
-    for way in TIMED_WAYS if frames == "auto" else (frames,):
-        body = chat_body(model=model, text="A or B?", system_prompt=None, carried=WAYS[way](grey_video()))
+    rejection = ""
+    for encoding in TIMED_WAYS if frames == "auto" else (frames,):
+        body = chat_body(model=model, text="A or B?", system_prompt=None, carried=WAYS[encoding](grey_video()))
         for exact in (True, False):
             try:
                 shown = read_logprobs(client.complete(body | ask_for_logprobs(tokens, exact=exact)), encode)
             except JobError as error:
-                refusal = error.message
+                rejection = error.message
                 continue
             if not exact or shown.logprobs.keys() >= frozenset().union(*tokens):
-                return Manner(frames=way, exact=exact)
+                return Manner(frames=encoding, exact=exact)
     raise ConfigurationError(
-        f"The server at {client.url} takes no video (server.frames is {frames}): {refusal} "
-        "Start vLLM with --trust-request-mm-kwargs, or with Reelabel's plugin; docs/server.md says how."
+        f"The server at {client.url} does not accept video (server.frames is {frames}): {rejection} "
+        "Start vLLM with --trust-request-mm-kwargs, or with Reelabel's plugin; see docs/server.md."
     )

@@ -1,4 +1,4 @@
-"""Reading a server's answer: from the logprobs that it shows to probabilities over the choices."""
+"""Score a server's answer: from its logprobs to probabilities over the choices."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
     from tasks.model.choices import ChoiceTokens
     from tasks.model.server.answers import Completion
 
-# The most that OpenAI's API shows, and vLLM by its defaults.
-_SHOWN = 20
-# Of the choices' probability: what may lie outside of the tokens shown without being a failure.
+# The maximum of OpenAI's API, and of vLLM by default.
+_TOP_LOGPROBS = 20
+# Share of the choices' probability that tokens without a logprob may have.
 _NEGLIGIBLE = 1e-3
 _ID = "token_id:"
 
 
 def ask_for_logprobs(tokens: ChoiceTokens, *, exact: bool) -> dict[str, Any]:
-    """Say in a request which logprobs are wanted.
+    """Build the request fields that ask for logprobs.
 
     Args:
         tokens: Token ids per choice.
-        exact: Whether the server shows any tokens by their ids, as vLLM does; any other shows its likeliest.
+        exact: Whether the server returns logprobs of requested token ids, as vLLM does; others return the top ones.
     """
     if not exact:
-        return {"logprobs": True, "top_logprobs": _SHOWN}
+        return {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
     ids = sorted(frozenset().union(*tokens))
     return {"logprobs": True, "logprob_token_ids": ids, "return_tokens_as_token_ids": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a server shows of its first token.
+    """Logprobs that a server returned for the first token.
 
     Attributes:
-        logprobs: Natural logarithms by token id; tokens of one text add up.
-        least: The least of all that it shows; no token that it does not show is likelier.
+        logprobs: Natural logarithms by token id; probabilities of tokens with the same text are summed.
+        least: The lowest logprob returned; no token that is missing has a higher one.
     """
 
     logprobs: dict[int, float]
@@ -51,19 +51,19 @@ class Shown:
 
 
 def read_logprobs(completion: Completion, encode: Callable[[str], list[int]]) -> Shown:
-    """Read what a server shows of its first token.
+    """Read the logprobs of the first token.
 
     Args:
-        completion: The server's answer.
-        encode: The tokenizer, without special tokens; finds the ids of tokens that are shown as text.
+        completion: The server's response.
+        encode: The model's tokenizer, without special tokens; maps tokens that are returned as text to ids.
 
     Raises:
-        InferenceError: The server shows nothing.
+        InferenceError: The response contains no logprobs.
     """
     logprobs = completion.choices[0].logprobs if completion.choices else None
     entries = logprobs.content[0].top_logprobs if logprobs and logprobs.content else []
     if not entries:
-        raise InferenceError("The server answers without logprobs, of which one-token answers are made.")
+        raise InferenceError("The server returned no logprobs, which one-token answers need.")
     found: dict[int, float] = {}
     for entry in entries:
         token = _id_of(entry.token, encode)
@@ -73,18 +73,18 @@ def read_logprobs(completion: Completion, encode: Callable[[str], list[int]]) ->
 
 
 def score(tokens: ChoiceTokens, shown: Shown) -> tuple[float, ...]:
-    """Make probabilities over the choices of what the server shows.
+    """Convert logprobs to probabilities over the choices.
 
     Raises:
-        InferenceError: Too much of them may lie in tokens that it does not show.
+        InferenceError: Tokens of the choices are missing, and may have too much of the probability.
     """
     wanted = frozenset().union(*tokens)
-    hidden = wanted - shown.logprobs.keys()
-    known = sum(math.exp(shown.logprobs[token]) for token in wanted - hidden)
-    if len(hidden) * math.exp(shown.least) > _NEGLIGIBLE * known:
+    missing = wanted - shown.logprobs.keys()
+    known = sum(math.exp(shown.logprobs[token]) for token in wanted - missing)
+    if len(missing) * math.exp(shown.least) > _NEGLIGIBLE * known:
         raise InferenceError(
-            "The server shows its likeliest tokens alone, and the choices' own are not all among them; "
-            "ask a vLLM server, which shows those, or use choice_scoring 'letter'."
+            "The server returns only its top logprobs, and some choices are not among them; "
+            "use a vLLM server, which returns logprobs of any token, or choice_scoring 'letter'."
         )
     return choice_probabilities(tokens, shown.logprobs)
 

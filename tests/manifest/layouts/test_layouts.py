@@ -43,10 +43,14 @@ def test_nextqa_is_read_with_its_map_of_videos(tmp_path):
 @pytest.mark.parametrize(
     ("text", "places", "message"),
     [
-        ("video,question\n1,what\n", {}, "lacks answer, qid, type, a0, a1, a2, a3, a4, so it is no file of NExT-QA"),
-        (NEXTQA, {"1": "2"}, "knows no video 4010069381, which 4010069381_6 is about"),
-        (NEXTQA, ["1"], "must hold a JSON object"),
-        (NEXTQA.replace(",0,6,", ",5,6,"), {}, "answer 5 is none of its 5 choices"),
+        (
+            "video,question\n1,what\n",
+            {},
+            "lacks the columns answer, qid, type, a0, a1, a2, a3, a4 required for NExT-QA",
+        ),
+        (NEXTQA, {"1": "2"}, "has no entry for video 4010069381 of job 4010069381_6"),
+        (NEXTQA, ["1"], "must contain a JSON object"),
+        (NEXTQA.replace(",0,6,", ",5,6,"), {}, "answer 5 is out of range for 5 choices"),
         (NEXTQA.replace(",0,6,", ",roll,6,"), {}, "the answer 'roll', not a number"),
     ],
 )
@@ -88,7 +92,7 @@ def test_mvbench_is_read_from_its_folder_with_segments(tmp_path):
 )
 def test_a_map_says_where_the_videos_of_another_subtask_stand(tmp_path, folder, uri):
     questions = write(tmp_path / "juggling.json", json.dumps([mvbench_row()]))
-    with pytest.raises(ManifestError, match="The folder of juggling's videos is unknown"):
+    with pytest.raises(ManifestError, match="The video folder of subtask juggling is unknown"):
         read_mvbench(Source(path=questions))
 
     video_map = write(tmp_path / "map.json", json.dumps({"juggling": folder}))
@@ -99,8 +103,8 @@ def test_a_map_says_where_the_videos_of_another_subtask_stand(tmp_path, folder, 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"video": 1}', "must hold a JSON list of questions"),
-        ('[{"video": "a", "question": "b"}]', "lacks candidates, answer, so it is no file of MVBench"),
+        ('{"video": 1}', "must contain a JSON list of questions"),
+        ('[{"video": "a", "question": "b"}]', "lacks the columns candidates, answer required for MVBench"),
         ("[", "Cannot read .* as JSON"),
     ],
 )
@@ -112,11 +116,11 @@ def test_what_is_not_mvbench_is_refused(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"start": "0:05"}, "question 1: start '0:05' is no number of seconds"),
-        ({"candidates": "a door"}, "question 1: candidates 'a door' is no list"),
-        ({"candidates": ["a door", 1]}, "question 1: candidate 1 1 is no text"),
-        ({"video": None}, "question 1: video None is no text"),
-        ({"question": "\ud83d"}, r"question 1: question '\\ud83d' is no text"),
+        ({"start": "0:05"}, "question 1: start '0:05' is not a number of seconds"),
+        ({"candidates": "a door"}, "question 1: candidates 'a door' is not a list"),
+        ({"candidates": ["a door", 1]}, "question 1: candidate 1 1 is not a valid string"),
+        ({"video": None}, "question 1: video None is not a valid string"),
+        ({"question": "\ud83d"}, r"question 1: question '\\ud83d' is not a valid string"),
     ],
 )
 def test_values_of_another_type_than_mvbenchs_are_named(tmp_path, changed, message):
@@ -136,7 +140,7 @@ def test_json_that_is_nested_too_deeply_is_refused(tmp_path):
 
 
 def test_a_folder_without_subtasks_is_refused(tmp_path):
-    with pytest.raises(ManifestError, match="holds no JSON file"):
+    with pytest.raises(ManifestError, match="contains no JSON file"):
         read_mvbench(Source(path=tmp_path))
 
 
@@ -193,10 +197,10 @@ def test_a_question_of_videomme_may_have_no_known_answer(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"options": None}, r"test\.parquet, 001-1: its options are null, or one of them is"),
-        ({"options": ["A. x", None]}, r"test\.parquet, 001-1: its options are null, or one of them is"),
-        ({"options": "A. x"}, r"test\.parquet has columns of other types than Video-MME has: casting"),
-        ({"answer": 3}, r"test\.parquet, 001-1: the answer '3' is no letter of its 4 choices"),
+        ({"options": None}, r"test\.parquet, 001-1: options is null, or contains a null"),
+        ({"options": ["A. x", None]}, r"test\.parquet, 001-1: options is null, or contains a null"),
+        ({"options": "A. x"}, r"test\.parquet has columns whose types differ from Video-MME's: casting"),
+        ({"answer": 3}, r"test\.parquet, 001-1: the answer '3' is not the letter of one of its 4 choices"),
     ],
 )
 def test_values_of_another_type_than_videommes_are_named(tmp_path, changed, message):
@@ -206,9 +210,11 @@ def test_values_of_another_type_than_videommes_are_named(tmp_path, changed, mess
 
 def test_what_is_not_videomme_is_refused(tmp_path):
     pl.DataFrame({"question": ["?"]}).write_parquet(tmp_path / "other.parquet")
-    with pytest.raises(ManifestError, match="lacks videoID, question_id, task_type, duration, options, answer"):
+    with pytest.raises(
+        ManifestError, match="lacks the columns videoID, question_id, task_type, duration, options, answer"
+    ):
         read_videomme(Source(path=tmp_path / "other.parquet"))
-    with pytest.raises(ManifestError, match="001-1: the answer 'Z' is no letter of its 4 choices"):
+    with pytest.raises(ManifestError, match="001-1: the answer 'Z' is not the letter of one of its 4 choices"):
         read_videomme(Source(path=videomme(tmp_path / "test.parquet", answer="Z")))
 
 
@@ -270,15 +276,19 @@ def test_answers_of_a_column_are_all_texts_or_all_letters_or_all_numbers(tmp_pat
         (
             ("5", "2", "3", "4"),
             "2",
-            "any.csv, 0: the answer '2' is a choice, and the number of another, '3'; .* letter",
+            "any.csv, 0: the answer '2' is ambiguous: it is a choice, and the number of another, '3'; .* letter",
         ),
         (
             ("B", "A", "D", "C"),
             "A",
-            "any.csv, 0: the answer 'A' is a choice, and the letter of another, 'B'; .* number",
+            "any.csv, 0: the answer 'A' is ambiguous: it is a choice, and the letter of another, 'B'; .* number",
         ),
-        (("cat", "dog", "cow", "pig"), "4", "any.csv, 0: the answer '4' is no choice"),
-        (("cat", "dog", "cow", "pig"), "\N{LATIN SMALL LETTER SHARP S}", "any.csv, 0: the answer '\xdf' is no choice"),
+        (("cat", "dog", "cow", "pig"), "4", "any.csv, 0: the answer '4' is not a choice"),
+        (
+            ("cat", "dog", "cow", "pig"),
+            "\N{LATIN SMALL LETTER SHARP S}",
+            "any.csv, 0: the answer '\xdf' is not a choice",
+        ),
     ],
 )
 def test_an_answer_that_names_two_choices_or_none_is_refused(tmp_path, choices, answer, message):
@@ -311,18 +321,18 @@ def test_choices_may_stand_in_one_column_and_fewer_than_columns(tmp_path):
 def test_only_the_last_choices_may_be_empty_so_that_no_answer_shifts(tmp_path, empty):
     assert answered(tmp_path, ("cat", "dog", "cow", empty, "2")) == ["cow"]
 
-    with pytest.raises(ManifestError, match=r"any\.csv, 0: column c2 holds no choice, but a later one does"):
+    with pytest.raises(ManifestError, match=r"any\.csv, 0: column c2 is empty, but a later choice is not"):
         answered(tmp_path, ("cat", empty, "dog", "cow", "2"))
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"job_id": "vid"}, "hold video_uri, prompt, choices, as in video_uri=NAME"),
-        (MAPPING | {"colour": "q"}, "No manifest has a column colour"),
-        (MAPPING | {"prompt": "question"}, "lacks question"),
+        ({"job_id": "vid"}, "are mapped to video_uri, prompt, choices; add video_uri=COLUMN"),
+        (MAPPING | {"colour": "q"}, "Unknown manifest columns: colour"),
+        (MAPPING | {"prompt": "question"}, "lacks the columns question"),
         (MAPPING | {"start_s": "q"}, "start_s 'Colour\\?' is not a number"),
-        (MAPPING | {"answer": "file"}, "'a.mp4' is no choice, and no choice's letter or number"),
+        (MAPPING | {"answer": "file"}, "'a.mp4' is not a choice, or the letter or number"),
     ],
 )
 def test_a_mapping_that_does_not_fit_is_refused(tmp_path, columns, message):

@@ -32,7 +32,9 @@ ASKS = {
 )
 def test_what_answers_otherwise_than_an_api_is_named(ask, content):
     with gate(NOBODY, lambda _path, _body: (200, content)) as url, contextlib.closing(_client(url)) as client:
-        fault = rf"{url} answers, but not as an OpenAI API does .* server.url \(REELABEL_SERVER_URL\) end in /v1\?"
+        fault = (
+            rf"The response of {url} is not that of an OpenAI API .* server.url \(REELABEL_SERVER_URL\) end in /v1\?"
+        )
         with pytest.raises(ConfigurationError, match=fault):
             ASKS[ask](client)
 
