@@ -16,7 +16,7 @@ _DESCRIPTIONS = {
     Reason.FEW_KEYFRAMES: "few keyframes: what happens between them is not seen",
     Reason.LONG_GAP: "a long gap between keyframes: what happens in it is not seen",
     Reason.THIN_COVER: "no keyframe near most of what happens",
-    Reason.UNKNOWN: "no usable index: their keyframe coverage is unknown before decoding",
+    Reason.UNKNOWN: "no usable index: keyframe coverage is unknown before decoding",
 }
 
 

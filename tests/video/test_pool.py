@@ -192,7 +192,7 @@ def _kill_self():
 
 def test_processor_time_is_limited_for_each_video_alone(make_clip):
     with DecodePool(processes=1, timeout_s=30, memory_mib=2048, cpu_s=1) as pool:
-        with pytest.raises(DecoderTimeoutError, match="1 s of a processor"):
+        with pytest.raises(DecoderTimeoutError, match="1 s of CPU time"):
             pool._run(_burn, 10)
 
         for _ in range(3):
