@@ -71,7 +71,7 @@ def test_a_pool_whose_idle_children_were_killed_goes_on(make_clip):
 def test_a_pool_whose_children_take_up_nothing_any_more_is_replaced(monkeypatch, make_clip):
     objects, clip = ObjectStore(StoreSettings()), make_clip(size=(160, 120), frames=240, gop=24, qp="1")
     monkeypatch.setattr(pool_module, "_STUCK_S", 4.0)
-    monkeypatch.setattr(pool_module, "_LOOK_S", 0.5)
+    monkeypatch.setattr(pool_module, "_POLL_S", 0.5)
     with DecodePool(processes=1, timeout_s=2, memory_mib=2048) as pool:
         child = pool._run(os.getpid)
         os.kill(child, signal.SIGSTOP)
