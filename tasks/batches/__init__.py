@@ -1,1 +1,1 @@
-"""Videos for libraries that move rows in batches of columns, such as Ray Data."""
+"""Video preparation for libraries that process rows in columnar batches, such as Ray Data."""

@@ -1,4 +1,4 @@
-"""What stands in `video` and `video_meta` of one row, in the words of Ray Data's own video example."""
+"""The cells of the columns `video` and `video_meta`, with the field names of Ray Data's video example."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _FRAME_DIMENSIONS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """How frames are handed over.
+    """The output format of frames.
 
     Attributes:
-        kind: `pil`, a list of images; `numpy`, one array; `packed`, an array and its metadata, as vLLM takes them.
-        channels_first: Arrays are (M, 3, H, W) instead of (M, H, W, 3).
+        kind: `pil`, a list of images; `numpy`, one array; `packed`, an array and its metadata, as vLLM expects them.
+        channels_first: Arrays have shape (M, 3, H, W) instead of (M, H, W, 3).
     """
 
     kind: Literal["pil", "numpy", "packed"]
     channels_first: bool = False
 
     def video(self, frames: Keyframes) -> Any:  # noqa: ANN401 - a list, an array or a pair
-        """Hand over the frames shown to the model, M of them, with repeats."""
+        """Convert the M frames shown to the model, with repeats."""
         if self.kind == "packed":
             return video_input(frames)
         pixels = frames.images[frames.picks]
@@ -44,7 +44,7 @@ class Form:
         return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)) if self.channels_first else pixels
 
     def no_video(self) -> Any:  # noqa: ANN401
-        """Hand over no frames, in the same form: a column keeps its type, whichever rows failed."""
+        """Return an empty value of the same type, so that failed rows do not change the column's type."""
         if self.kind == "pil":
             return []
         empty = np.empty((0, _CHANNELS, 0, 0) if self.channels_first else (0, 0, 0, _CHANNELS), np.uint8)
@@ -52,19 +52,19 @@ class Form:
 
 
 def meta_of(frames: Keyframes, source: str) -> dict[str, Any]:
-    """Describe the frames of one video."""
+    """Return the metadata of one video's frames."""
     height, width = frames.images.shape[1:3]
     return _meta(source, size=[width, height], timestamps=frames.time_s[frames.picks].tolist())
 
 
 def meta_of_failure(error: Exception, source: str) -> dict[str, Any]:
-    """Describe why there are no frames; `error_type` is the error's stable code."""
+    """Return the metadata of a failed video; `error_type` is the error's stable code."""
     code = getattr(error, "code", type(error).__name__)
     return _meta(source, size=None, timestamps=[]) | {"failed": True, "error_type": code, "error": str(error)}
 
 
 def cells_as_they_are(row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Keep frames that came with the row, and what it says of them; where it says nothing, their times are unknown."""
+    """Pass through the frames of a row, and their metadata; if it has none, timestamps are unknown."""
     video = row[VIDEO]
     if row.get(VIDEO_META) is not None:
         return video, row[VIDEO_META]
@@ -73,11 +73,11 @@ def cells_as_they_are(row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def column(cells: Sequence[Any]) -> npt.NDArray[np.object_]:
-    """Make a column whose cells NumPy leaves as they are."""
-    made = np.empty(len(cells), np.object_)
+    """Create an object array, whose cells NumPy does not convert."""
+    objects = np.empty(len(cells), np.object_)
     for row, cell in enumerate(cells):
-        made[row] = cell
-    return made
+        objects[row] = cell
+    return objects
 
 
 def _meta(source: str, *, size: list[int] | None, timestamps: list[float]) -> dict[str, Any]:
@@ -92,8 +92,8 @@ def _meta(source: str, *, size: list[int] | None, timestamps: list[float]) -> di
     }
 
 
-def _size_of(frame: Any) -> list[int] | None:  # noqa: ANN401 - an image, an array or what nobody knows
-    """Give width and height in pixels."""
+def _size_of(frame: Any) -> list[int] | None:  # noqa: ANN401 - an image, an array or an unknown type
+    """Return width and height in pixels."""
     if isinstance(frame, Image.Image):
         return [frame.width, frame.height]
     shape: tuple[int, ...] = getattr(frame, "shape", ())

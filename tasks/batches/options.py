@@ -1,4 +1,4 @@
-"""How videos are prepared; equal options share decoding processes."""
+"""The options of `PrepareVideo`; instances with equal options share decoding processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FPS = 3.0
 
 
 def sampling_of(given: Sampling | Mapping[str, Any] | None) -> Sampling:
-    """Read `{"fps": 3}`, `{"num_frames": 8}`, or any options of ours with the `sampler` that takes them."""
+    """Parse `{"fps": 3}`, `{"num_frames": 8}`, or the options of any sampler together with its `sampler` name."""
     if isinstance(given, Sampling):
         return given
     options = {"sampler": "num_frames" if "num_frames" in (given or {}) else "fps"} | dict(given or {})
@@ -29,7 +29,7 @@ def sampling_of(given: Sampling | Mapping[str, Any] | None) -> Sampling:
 
 
 class Options(BaseModel):
-    """The arguments of `PrepareVideo`, checked."""
+    """The validated arguments of `PrepareVideo`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,9 +48,9 @@ class Options(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _explain(cls, given: Any, build: ModelWrapValidatorHandler[Self]) -> Self:  # noqa: ANN401
+    def _raise_configuration_error(cls, given: Any, build: ModelWrapValidatorHandler[Self]) -> Self:  # noqa: ANN401
         try:
             return build(given)
         except ValidationError as error:
             faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-            raise ConfigurationError(f"PrepareVideo cannot be made so: {'; '.join(faults)}.") from None
+            raise ConfigurationError(f"Invalid arguments of PrepareVideo: {'; '.join(faults)}.") from None

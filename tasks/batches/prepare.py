@@ -1,4 +1,4 @@
-"""The preparation of videos as a callable on batches, for Ray Data's `map_batches` or anything that moves columns."""
+"""Video preparation as a callable on batches, for Ray Data's `map_batches` and other columnar libraries."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 
 
 class PrepareVideo:
-    """Replaces each row's video by the frames that a model sees.
+    """Adds the sampled frames of each row's video to a batch.
 
-    A row names its video in `video_uri`, `video_url` or OpenAI chat `messages`; where `start_s` or `end_s` is
-    given, it is about that part of it alone. Two columns are added: `video`, the frames; and `video_meta`,
-    with `video_size` (width, height), `video_num_frames`, `frame_timestamps` (seconds of the whole video),
-    `source`, `failed`, `error_type` and `error`. A bad video fails its own row: no frames, and why.
+    A row names its video in `video_uri`, `video_url` or OpenAI chat `messages`, and optionally a segment of it in
+    `start_s` and `end_s`. Two columns are added: `video`, the frames; and `video_meta`, with `video_size` (width,
+    height), `video_num_frames`, `frame_timestamps` (seconds from the start of the whole video), `source`, `failed`,
+    `error_type` and `error`. A bad video fails only its own row, which then has no frames, and the error in
+    `video_meta`.
 
-    It pickles and holds nothing itself: equal ones share one set of decoding processes per process,
-    which end with it.
+    Instances can be pickled and hold no resources. Within a process, instances with equal options share one set of
+    decoding processes, which end with it.
     """
 
     def __init__(  # noqa: PLR0913 - the names that users of Ray Data's video example know
@@ -54,29 +55,29 @@ class PrepareVideo:
         processes: int = 1,
         settings: Settings | None = None,
     ) -> None:
-        """Check and keep the options; nothing is started yet.
+        """Validate the options. No process is started yet.
 
         Args:
-            sampling: `{"fps": 3}`, `{"num_frames": 8}`, or options of `tasks.domain.Sampling` with their
-                `sampler`, but for those that go by jobs and answers (`escalate_below`, `motion_tasks`, `still_tasks`);
-                None is 3 frames a second.
-            cache_dir: Folder that keeps videos copied to disk; None keeps none.
-            cache_mode: Where a remote video stands while it is decoded: `disk`, `memory`, or by `auto`
-                nowhere if parts of it are enough, else in memory, or on disk if it is large.
-            output_format: `pil`, a list of images; or `numpy`, one array (M, H, W, 3) of uint8.
-            channels_first: That array is (M, 3, H, W).
-            timeout_s: Seconds that a server may keep silent.
-            max_concurrency: Videos on their way at once.
-            retries: Further tries of a request that failed.
-            bypass_if_frames_present: Leave rows alone whose `video` holds frames already.
-            pack_for_model: `video` is (frames, metadata), one item of vLLM's `multi_modal_data["video"]`,
-                whatever `output_format`.
-            processes: Decoding processes; one for each CPU that Ray reserves by `num_cpus`.
-            settings: The object store, which hosts and folders may be read, and limits; None reads
-                `REELABEL_*` variables and `reelabel.toml`.
+            sampling: `{"fps": 3}`, `{"num_frames": 8}`, or options of `tasks.domain.Sampling` with their `sampler`,
+                except those that depend on jobs or answers (`escalate_below`, `motion_tasks`, `still_tasks`); None samples
+                3 frames per second.
+            cache_dir: Folder in which downloaded videos are kept; None keeps none.
+            cache_mode: Where a remote video is stored during decoding: `disk`, `memory`, or `auto`, which stores
+                nothing if range requests suffice, else uses memory, or disk for large videos.
+            output_format: `pil`, a list of images; or `numpy`, one uint8 array of shape (M, H, W, 3).
+            channels_first: Arrays have shape (M, 3, H, W) instead.
+            timeout_s: Connect and read timeout of requests, in seconds.
+            max_concurrency: Maximum number of videos in progress.
+            retries: How often a failed request is retried.
+            bypass_if_frames_present: Pass through rows whose `video` already holds frames.
+            pack_for_model: Set `video` to (frames, metadata), one item of vLLM's `multi_modal_data["video"]`,
+                regardless of `output_format`.
+            processes: Number of decoding processes; use one per CPU that Ray reserves by `num_cpus`.
+            settings: Object store, hosts and folders that may be read, and limits; None reads `REELABEL_*` variables
+                and `reelabel.toml`.
 
         Raises:
-            ConfigurationError: An option is out of bounds.
+            ConfigurationError: An option is invalid.
         """
         self._options = Options(
             sampling=sampling,
@@ -94,28 +95,28 @@ class PrepareVideo:
         )
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Prepare the videos of a batch, several at once and each once.
+        """Prepare the videos of a batch concurrently, each distinct one once.
 
         Args:
-            batch: Columns of equal length by name, as `batch_format="numpy"` gives them.
+            batch: Columns of equal length by name, as with `batch_format="numpy"`.
 
         Returns:
-            The same columns, and `video` and `video_meta`.
+            The same columns, plus `video` and `video_meta`.
 
         Raises:
-            ConfigurationError: It is no such batch, or no column of it can name a video.
+            ConfigurationError: The batch is not a dictionary of columns, or no column can name a video.
         """
         worker = worker_of(self._options)
-        endings = [self._begin(row, worker) for row in rows_of(batch)]
+        waits = [self._start(row, worker) for row in rows_of(batch)]
         videos, metas = [], []
-        for end in endings:
-            video, meta = end()
+        for wait in waits:
+            video, meta = wait()
             videos.append(video)
             metas.append(meta)
         return {**batch, VIDEO: column(videos), VIDEO_META: column(metas)}
 
     def __enter__(self) -> Self:
-        """Give the object itself."""
+        """Return the instance itself."""
         return self
 
     def __exit__(
@@ -124,31 +125,31 @@ class PrepareVideo:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End this process's decoding processes."""
+        """Stop the decoding processes."""
         self.close()
 
     def close(self) -> None:
-        """End this process's decoding processes, which would else end with it; another call starts new ones."""
+        """Stop the decoding processes, which otherwise end with this process; another call starts new ones."""
         close_worker(self._options)
 
-    def _begin(self, row: Mapping[str, Any], worker: Worker) -> Callable[[], _Cells]:
-        """Begin a row, and give what waits for its end."""
+    def _start(self, row: Mapping[str, Any], worker: Worker) -> Callable[[], _Cells]:
+        """Start preparing a row; return a function that waits for its cells."""
         if self._options.bypass_if_frames_present and has_frames(row):
             return partial(cells_as_they_are, row)
         try:
             uri, segment = source_of(row), segment_of(row)
         except VideoRefusedError as error:
-            return partial(self._fail, error, source="")
-        return partial(self._end, worker.start(uri, segment), uri)
+            return partial(self._failed_cells, error, source="")
+        return partial(self._wait, worker.start(uri, segment), uri)
 
-    def _end(self, frames: Future[Keyframes], uri: str) -> _Cells:
+    def _wait(self, frames: Future[Keyframes], uri: str) -> _Cells:
         source = show_uri(uri)
         try:
             return self._form.video(frames.result()), meta_of(frames.result(), source)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with one video is told on its row
-            return self._fail(error, source=source)
+        except Exception as error:  # noqa: BLE001 - any error of one video is reported on its row
+            return self._failed_cells(error, source=source)
 
-    def _fail(self, error: Exception, *, source: str) -> _Cells:
+    def _failed_cells(self, error: Exception, *, source: str) -> _Cells:
         return self._form.no_video(), meta_of_failure(error, source)
 
     @property

@@ -1,4 +1,4 @@
-"""What one process holds to prepare videos: threads that wait for bytes, children that decode."""
+"""The resources of one process for preparing videos: threads that fetch, and processes that decode."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from tasks.domain import Segment
     from tasks.video.keyframes import Keyframes
 
-# Larger files need many seeks over much that is not read twice: memory is better spent on frames.
+# Larger files go to disk, as their bytes are rarely read twice and memory is better used for frames.
 _MEMORY_BYTES = 64 * 1024**2
-_NEVER = sys.maxsize
+_UNLIMITED_BYTES = sys.maxsize
 
 _workers: dict[tuple[Options, int], Worker] = {}
-_making_workers = Lock()
+_workers_lock = Lock()
 
 
 class Worker:
-    """Prepares videos by one set of options; safe to call from many threads."""
+    """Prepares videos with one set of options. Thread-safe."""
 
     def __init__(self, options: Options) -> None:
         """Start the decoding processes."""
@@ -51,25 +51,25 @@ class Worker:
             pool=self._pool,
             sampling=options.sampling,
             limits=video_limits(settings),
-            parts_from_bytes=PARTS_FROM_BYTES if options.cache_mode == "auto" else _NEVER,
+            parts_from_bytes=PARTS_FROM_BYTES if options.cache_mode == "auto" else _UNLIMITED_BYTES,
             copies=_copies(options),
         )
         self._threads = ThreadPoolExecutor(options.max_concurrency, thread_name_prefix="prepare-video")
-        self._flying: dict[tuple[str, Segment], Future[Keyframes]] = {}
-        self._starting = Lock()
+        self._in_progress: dict[tuple[str, Segment], Future[Keyframes]] = {}
+        self._lock = Lock()
 
     def start(self, uri: str, segment: Segment) -> Future[Keyframes]:
-        """Begin to prepare a part of a video; who asks for one that is on its way waits for the same."""
-        part = uri, segment
-        with self._starting:
-            if part not in self._flying:
-                future = self._flying[part] = self._threads.submit(self._prepare, uri, segment)
-                future.add_done_callback(lambda _: self._flying.pop(part, None))
+        """Start preparing a segment of a video, or return the future of the same one already in progress."""
+        key = uri, segment
+        with self._lock:
+            if key not in self._in_progress:
+                future = self._in_progress[key] = self._threads.submit(self._prepare, uri, segment)
+                future.add_done_callback(lambda _: self._in_progress.pop(key, None))
                 return future
-            return self._flying[part]
+            return self._in_progress[key]
 
     def close(self) -> None:
-        """End threads and children."""
+        """Stop threads and decoding processes."""
         self._pool.close()
         self._threads.shutdown(cancel_futures=True)
 
@@ -79,8 +79,8 @@ class Worker:
 
 
 def worker_of(options: Options) -> Worker:
-    """Give this process's worker, which ends with the process: equal options share one, also when unpickled anew."""
-    with _making_workers:
+    """Return this process's worker for some options. Equal options share one, also if unpickled separately."""
+    with _workers_lock:
         key = (options, os.getpid())
         if key not in _workers:
             _workers[key] = Worker(options)
@@ -89,8 +89,8 @@ def worker_of(options: Options) -> Worker:
 
 
 def close_worker(options: Options) -> None:
-    """End this process's worker, if there is one."""
-    with _making_workers:
+    """Stop this process's worker for some options, if there is one."""
+    with _workers_lock:
         worker = _workers.pop((options, os.getpid()), None)
     if worker is not None:
         worker.close()
@@ -98,5 +98,5 @@ def close_worker(options: Options) -> None:
 
 def _copies(options: Options) -> Copies:
     if options.cache_mode == "memory":
-        return Copies(memory_bytes=_NEVER)
+        return Copies(memory_bytes=_UNLIMITED_BYTES)
     return Copies(memory_bytes=_MEMORY_BYTES if options.cache_mode == "auto" else 0, folder=options.cache_dir)

@@ -1,1 +1,1 @@
-"""The Arrow file of one video's frames, and its cache."""
+"""Frame files (one Arrow file per video), and the cache that stores them."""

@@ -1,4 +1,4 @@
-"""Frame files on object storage or in a folder: written once, read many times."""
+"""The frame cache: frame files and index files in object storage or a folder, written once and read many times."""
 
 from __future__ import annotations
 
@@ -16,73 +16,73 @@ if TYPE_CHECKING:
 
 
 class FrameCache:
-    """Frame files below one root, by key."""
+    """Frame files and index files under one root, by key."""
 
     def __init__(self, objects: ObjectStore, root_uri: str, *, keep_bytes: int = 0) -> None:
-        """Remember where.
+        """Open a cache.
 
         Args:
-            objects: The store.
+            objects: The object store.
             root_uri: `s3://bucket/prefix` or `file:///folder`.
-            keep_bytes: Most bytes of frame files that are kept in memory, from when they were found whole
-                or written until they are read, so that they need not be fetched once more.
+            keep_bytes: Maximum size of the frame files kept in memory. A file is kept from `find` or `write` until
+                its `read`, which then fetches nothing.
         """
         self._objects = objects
         self._root_uri = root_uri.rstrip("/")
-        self._kept = _Kept(keep_bytes)
+        self._memory = _MemoryCache(keep_bytes)
 
     def uri_of(self, key: str) -> str:
-        """Name the object behind a key."""
+        """Return the URI of a key."""
         return f"{self._root_uri}/{key}"
 
     def read(self, key: str) -> FrameFile:
         """Read a frame file.
 
         Raises:
-            ObjectMissingError: It is not there.
-            FrameFileError: It is damaged.
+            ObjectMissingError: The file does not exist.
+            FrameFileError: The file is damaged.
         """
-        return self._kept.take(key) or decode_frame_file(self._objects.read(self.uri_of(key)))
+        return self._memory.take(key) or decode_frame_file(self._objects.read(self.uri_of(key)))
 
     def find(self, key: str) -> FrameFile | None:
-        """Look a frame file up; None where it is absent, damaged or of an earlier version, and must be made."""
+        """Look up a frame file; return None if it is missing, damaged or outdated, and must be extracted."""
         try:
             found = self.read(key)
         except (ObjectMissingError, FrameFileError):
             return None
         if not found.can_be_judged:
             return None
-        self._kept.put(key, found)
+        self._memory.put(key, found)
         return found
 
     def write(self, key: str, file: FrameFile) -> None:
-        """Write a frame file once; what `find` does not take in its place is replaced, the rest kept."""
+        """Write a frame file, unless there is one that `find` accepts."""
         uri = self.uri_of(key)
         if not self._objects.write_new(uri, file.data):
             if self.find(key):
                 return
             self._objects.replace(uri, file.data)
-        self._kept.put(key, file)
+        self._memory.put(key, file)
 
     def find_index(self, key: str) -> KnownIndex:
-        """Look an index file up; nothing where it is absent or damaged."""
+        """Look up an index file; return an empty index if it is missing or damaged."""
         try:
             return decode_index(self._objects.read(self.uri_of(key)))
         except (ObjectMissingError, FrameFileError):
             return ()
 
     def write_index(self, key: str, index: KnownIndex) -> None:
-        """Write an index file once; a damaged one in its place is replaced, a whole one kept."""
+        """Write an index file, unless there is an intact one."""
         uri, data = self.uri_of(key), encode_index(index)
         if not self._objects.write_new(uri, data) and not self.find_index(key):
             self._objects.replace(uri, data)
 
 
-class _Kept:
-    """Frame files by key, each taken once; the oldest make room for new ones. Safe to use from many threads."""
+class _MemoryCache:
+    """Frame files in memory, by key; each can be taken once, and the oldest are evicted first. Thread-safe."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._room_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._free_bytes = max_bytes
         self._files: dict[str, FrameFile] = {}
         self._lock = threading.Lock()
 
@@ -90,8 +90,8 @@ class _Kept:
         with self._lock:
             self._drop(key)
             self._files[key] = file
-            self._room_bytes -= len(file.data)
-            while self._room_bytes < 0:
+            self._free_bytes -= len(file.data)
+            while self._free_bytes < 0:
                 self._drop(next(iter(self._files)))
 
     def take(self, key: str) -> FrameFile | None:
@@ -100,5 +100,5 @@ class _Kept:
 
     def _drop(self, key: str) -> FrameFile | None:
         file = self._files.pop(key, None)
-        self._room_bytes += len(file.data) if file else 0
+        self._free_bytes += len(file.data) if file else 0
         return file

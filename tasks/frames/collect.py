@@ -1,4 +1,4 @@
-"""What stands in the cache, and making room in it: the files written first go first."""
+"""Cache eviction: remove files by age, then the oldest until the cache fits its size limit."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ if TYPE_CHECKING:
 
     from infra.objects import ObjectInfo, ObjectStore
 
-# Nothing else below the cache's root is ours to remove.
-_OURS = re.compile(r"/v\d+/[0-9a-f]{2}/[0-9a-f]{32}\.(arrow|index)$")
+# Nothing else under the cache's root may be removed.
+_CACHE_FILE = re.compile(r"/v\d+/[0-9a-f]{2}/[0-9a-f]{32}\.(arrow|index)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What making room came to.
+    """The result of an eviction.
 
     Attributes:
-        kept: Files that stay, and their bytes.
-        removed: Files that are gone (or would be), and their bytes.
+        kept: Number of files kept.
+        kept_bytes: Their total size.
+        removed: Number of files removed, or to be removed in a dry run.
+        removed_bytes: Their total size.
     """
 
     kept: int
@@ -33,8 +35,8 @@ class Room:
 
 
 def cached_files(objects: ObjectStore, root_uri: str) -> Iterator[ObjectInfo]:
-    """Walk through the cache's files by name, none of them held in memory."""
-    return (info for info in objects.list(root_uri) if _OURS.search(info.uri))
+    """Yield the cache's files in order of name, without keeping a list in memory."""
+    return (info for info in objects.list(root_uri) if _CACHE_FILE.search(info.uri))
 
 
 def make_room(
@@ -47,29 +49,29 @@ def make_room(
 ) -> Room:
     """Remove files that are too old, then the oldest until the rest fits.
 
-    Walks through the cache twice where `max_bytes` is given: first to find the hour before which
-    everything must go, so that memory holds one number per hour and no list of files. A file removed
-    under a run fails that run's jobs on it with `frame_file_damaged`; the next run makes it anew.
+    With `max_bytes`, the cache is listed twice: the first pass finds the hour before which everything must go, which
+    takes one number per hour in memory instead of a list of files. Removing a file that a run still needs fails its
+    jobs with `frame_file_damaged`; the next run extracts it again.
 
     Args:
-        objects: The store.
+        objects: The object store.
         root_uri: The cache's root.
-        written_before: Files older than this go.
-        max_bytes: The most that may stay.
-        dry_run: Count only.
+        written_before: Remove files written before this time; None removes none by age.
+        max_bytes: Maximum total size of the files kept; None sets no limit.
+        dry_run: Count only, and remove nothing.
 
     Returns:
-        What stays and what went.
+        The files kept and removed.
     """
-    hour, excess_bytes = _last_hour_to_go(objects, root_uri, written_before, max_bytes)
+    hour, excess_bytes = _boundary_hour(objects, root_uri, written_before, max_bytes)
     kept = removed = kept_bytes = removed_bytes = 0
     for info in cached_files(objects, root_uri):
-        written = _hour(info)
-        goes = _is_before(info, written_before) or (hour is not None and written < hour)
-        if not goes and written == hour and excess_bytes > 0:
+        written_hour = _hour(info)
+        is_evicted = _is_before(info, written_before) or (hour is not None and written_hour < hour)
+        if not is_evicted and written_hour == hour and excess_bytes > 0:
             excess_bytes -= info.size_bytes
-            goes = True
-        if goes:
+            is_evicted = True
+        if is_evicted:
             removed, removed_bytes = removed + 1, removed_bytes + info.size_bytes
             if not dry_run:
                 objects.remove(info.uri)
@@ -78,13 +80,13 @@ def make_room(
     return Room(kept=kept, kept_bytes=kept_bytes, removed=removed, removed_bytes=removed_bytes)
 
 
-def _last_hour_to_go(
+def _boundary_hour(
     objects: ObjectStore,
     root_uri: str,
     written_before: datetime | None,
     max_bytes: int | None,
 ) -> tuple[datetime | None, int]:
-    """Find the hour of which a part must go, and how many bytes of it; everything older goes."""
+    """Find the hour whose files are removed in part, and how many bytes of it; all older files are removed."""
     if max_bytes is None:
         return None, 0
     bytes_by_hour: Counter[datetime] = Counter()
@@ -99,12 +101,12 @@ def _last_hour_to_go(
     return None, 0
 
 
-def _is_before(info: ObjectInfo, instant: datetime | None) -> bool:
-    return instant is not None and info.modified is not None and info.modified < instant
+def _is_before(info: ObjectInfo, time: datetime | None) -> bool:
+    return time is not None and info.modified is not None and info.modified < time
 
 
 def _hour(info: ObjectInfo) -> datetime:
-    assert info.modified is not None  # S3 and folders always say
+    assert info.modified is not None  # always known for S3 and folders
     return info.modified - timedelta(
         minutes=info.modified.minute,
         seconds=info.modified.second,

@@ -1,4 +1,4 @@
-"""Whole copies of remote videos, for as long as they are decoded, or longer."""
+"""Local copies of remote videos, temporary or kept in a download cache."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A copy in a file that decoding processes can open.
+    """A local copy of a video, which decoding processes can open.
 
     Attributes:
         path: The file.
-        bytes_fetched: Bytes read for it now; 0 where it stood there.
+        bytes_fetched: Bytes downloaded for it; 0 if it was in the download cache.
     """
 
     path: Path
@@ -36,11 +36,11 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copies:
-    """Where copies stand; safe to use from many threads and processes.
+    """Stores local copies, in memory or on disk. Safe for concurrent use by threads and processes.
 
     Attributes:
-        memory_bytes: The largest copy that stands in memory; 0 puts all on disk.
-        folder: Where those on disk are kept, by video and version; None keeps none.
+        memory_bytes: Size up to which copies are held in memory; 0 puts all on disk.
+        folder: Download cache for copies on disk, by video and version; None uses temporary files.
     """
 
     memory_bytes: int = 0
@@ -48,7 +48,9 @@ class Copies:
 
     @contextmanager
     def hold(self, objects: ObjectStore, info: ObjectInfo, *, max_bytes: int) -> Iterator[Copy]:
-        """Copy one version of a video, unless its copy was kept; many who ask for a kept one copy it once.
+        """Provide a local copy of one version of a video for the duration of a `with` block.
+
+        Copies in the download cache are reused; concurrent requests for the same one download it once.
 
         Raises:
             ObjectError: As `ObjectStore.download` does.
@@ -57,62 +59,62 @@ class Copies:
         is_small = info.size_bytes <= self.memory_bytes
         if self.folder is not None and not is_small:
             with _disk_errors(info.uri, self.folder):
-                kept = _keep(objects, info, self.folder, max_bytes=max_bytes)
-            yield kept
+                copy = _cached_copy(objects, info, self.folder, max_bytes=max_bytes)
+            yield copy
             return
         with ExitStack() as stack:
             with _disk_errors(info.uri, None, in_memory=is_small):
-                path = stack.enter_context(_nameless_file(in_memory=is_small))
+                path = stack.enter_context(_unnamed_file(in_memory=is_small))
                 size_bytes = objects.download(info.uri, path, fingerprint=info.fingerprint, max_bytes=max_bytes)
             yield Copy(path=path, bytes_fetched=size_bytes)
 
 
 @contextmanager
 def _disk_errors(uri: str, folder: Path | None, *, in_memory: bool = False) -> Iterator[None]:
-    """Say so where no copy can be written to a folder; None is the temporary one.
+    """Convert write errors into DiskUnavailableError; a `folder` of None is the temporary folder.
 
-    Stores tell what is wrong with themselves in words of their own: what is left is this machine's.
+    Stores raise errors of their own, so any OSError here comes from the local machine.
     """
     try:
         yield
     except OSError as error:
-        place = folder or ("memory" if in_memory else f"the temporary folder {tempfile.tempdir or ''}".rstrip())
-        other = "" if in_memory else f", or name another folder in {'cache_dir' if folder else 'TMPDIR'}"
+        location = folder or ("memory" if in_memory else f"the temporary folder {tempfile.tempdir or ''}".rstrip())
+        hint = "" if in_memory else f", or name another folder in {'cache_dir' if folder else 'TMPDIR'}"
         raise DiskUnavailableError(
-            f"No copy of {show_uri(uri)} can be written to {place} ({error.strerror or error}); make room there{other}."
+            f"Cannot write a copy of {show_uri(uri)} to {location} ({error.strerror or error}); free space there{hint}."
         ) from error
 
 
 @contextmanager
-def _nameless_file(*, in_memory: bool) -> Iterator[Path]:
-    """Make a file that ends with this process, however that ends.
+def _unnamed_file(*, in_memory: bool) -> Iterator[Path]:
+    """Create an unnamed file, which disappears with this process even if it is killed.
 
-    Other processes of the same user open it by the path that is given.
+    Other processes of the same user can open it by the yielded path.
     """
     with open(os.memfd_create("video"), "wb") if in_memory else tempfile.TemporaryFile() as file:  # noqa: PTH123 - no path
         yield Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
 
 
-def _keep(objects: ObjectStore, info: ObjectInfo, folder: Path, *, max_bytes: int) -> Copy:
+def _cached_copy(objects: ObjectStore, info: ObjectInfo, folder: Path, *, max_bytes: int) -> Copy:
     key = Path(index_key(source_uri=info.uri, fingerprint=info.fingerprint))
-    home = folder / key.with_suffix("")
-    home.mkdir(parents=True, exist_ok=True)
-    path = home / "video"
-    with _alone_in(home):
+    video_folder = folder / key.with_suffix("")
+    video_folder.mkdir(parents=True, exist_ok=True)
+    path = video_folder / "video"
+    with _locked(video_folder):
         if path.is_file() and path.stat().st_size == info.size_bytes:
             return Copy(path=path, bytes_fetched=0)
-        unfinished = home / f".{secrets.token_hex(8)}.unfinished"
+        unfinished = video_folder / f".{secrets.token_hex(8)}.unfinished"
         size_bytes = objects.download(info.uri, unfinished, fingerprint=info.fingerprint, max_bytes=max_bytes)
         unfinished.replace(path)
         return Copy(path=path, bytes_fetched=size_bytes)
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep other threads and processes of this machine waiting, even if this one is killed then no longer."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder against other threads and processes of this machine; the lock ends with this process."""
     lock = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # a network folder without locks: two may copy at once, each into a file of its own
+        with suppress(OSError):  # no locks on some network folders: two may download at once, into separate files
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The pool of decoding processes and its limits, by the settings."""
+"""The decoding pool and the video limits, from the settings."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 
-_MOST_THREADS = 8  # for sixteen frames, more are not worth their memory
+_MAX_THREADS = 8  # for the usual sixteen frames, more are not worth their memory
 
 
 def decode_pool(settings: Settings, *, processes: int) -> DecodePool:
-    """Start a pool; where there are more cores than processes, each decodes by several threads."""
+    """Start a decoding pool; if there are more cores than processes, each process uses several threads."""
     extract = settings.extract
     return DecodePool(
         processes=processes,
         timeout_s=extract.timeout_s,
         memory_mib=extract.memory_mib,
         cpu_s=extract.max_cpu_s,
-        threads=max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0)) // processes)),
+        threads=max(1, min(_MAX_THREADS, len(os.sched_getaffinity(0)) // processes)),
     )
 
 
 def video_limits(settings: Settings) -> Limits:
-    """Say what one video may cost."""
+    """Return the limits on one video."""
     extract = settings.extract
     return Limits(
         max_video_bytes=extract.max_video_bytes,

@@ -1,4 +1,4 @@
-"""Keyframes of a video wherever it stands: in parts where that is less work, else whole."""
+"""Extract frames of local and remote videos: by range requests if that is cheaper, else from the whole file."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     from tasks.video.limits import Limits
     from tasks.video.pool import DecodePool
 
-# Below, one request for all is over before a few small ones in turn.
+# Below this size, one request for the whole file is faster than several small ones in sequence.
 PARTS_FROM_BYTES = 2 * 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """Keyframes, and what it took to get their bytes.
+    """Extracted frames, and what fetching them took.
 
     Attributes:
         keyframes: The frames.
         fetch_ms: Milliseconds spent waiting for the store.
-        bytes_fetched: Bytes read from it, those read in vain included.
-        packets: The keyframes' own, proven to give these pixels; None where they were not asked for or do not.
+        bytes_fetched: Bytes read from it, including those of failed attempts.
+        packets: The keyframes' packets, verified to decode to these pixels; None if not requested or not verified.
     """
 
     keyframes: Keyframes
@@ -62,15 +62,20 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetcher:
-    """Gets keyframes; safe to call from many threads.
+    """Fetches and decodes videos. Thread-safe.
 
     Attributes:
-        cache: Where indexes are kept for the next time; None keeps none.
-        native: Frames unscaled and unrotated; reads the whole video.
-        every: All keyframes instead of picks; reads the whole video.
-        copies: Where whole copies stand.
-        segment: The part of the video to choose from.
-        keep_packets: Get the keyframes' packets, too; reads local and small files in parts as well.
+        objects: The object store, web and local files, by URI.
+        cache: Where index files are kept for reuse; None keeps none.
+        pool: The decoding pool.
+        sampling: Which frames to decode, and at what size.
+        limits: Limits on one video.
+        parts_from_bytes: Size from which remote videos are read by range requests.
+        native: Leave frames unscaled and unrotated; reads the whole video.
+        every: Return all keyframes instead of picks; reads the whole video.
+        copies: Where copies of whole videos are stored.
+        keep_packets: Also return the keyframes' packets; reads local and small videos by ranges as well.
+        segment: The part of the video to sample from.
     """
 
     objects: ObjectStore
@@ -86,19 +91,19 @@ class Fetcher:
     segment: Segment = WHOLE
 
     def fetch(self, info: ObjectInfo) -> Fetched:
-        """Decode the keyframes of one version of a video.
+        """Extract frames of one version of a video.
 
         Raises:
             VideoError: The video cannot be used; see its code.
-            TransientError: The store did not answer.
+            TransientError: The store is unavailable.
         """
-        self._require_size(info)
+        self._check_size(info)
         local = self.objects.local_path(info.uri)
-        with own_fault(info.uri), _explained():
+        with own_fault(info.uri), _as_video_errors():
             wasted_bytes = wasted_frames = 0
-            if self._is_worth_parts(info, is_local=local is not None):
+            if self._should_use_ranges(info, is_local=local is not None):
                 try:
-                    return self._fetch_parts(info)
+                    return self._fetch_ranges(info)
                 except MisledError as error:
                     wasted_bytes, wasted_frames = error.bytes_fetched, error.frames_decoded
                 except RangesIgnoredError:
@@ -108,22 +113,23 @@ class Fetcher:
                 self.objects.stat(info.uri).require(fingerprint=info.fingerprint, max_bytes=None)
             else:
                 fetched = self._fetch_whole(info, wasted_bytes)
-            return _with_waste(fetched, wasted_frames)
+            return _with_wasted_frames(fetched, wasted_frames)
 
-    def _require_size(self, info: ObjectInfo) -> None:
+    def _check_size(self, info: ObjectInfo) -> None:
         if info.size_bytes == 0:
-            raise VideoEmptyError(f"{show_uri(info.uri)} has no bytes; upload it again.")
+            raise VideoEmptyError(f"{show_uri(info.uri)} is empty; upload it again.")
         if info.size_bytes > self.limits.max_video_bytes:
             raise VideoTooLargeError(
-                f"{show_uri(info.uri)} has {info.size_bytes:,} bytes, more than extract.max_video_bytes."
+                f"The {info.size_bytes:,} bytes of {show_uri(info.uri)} exceed extract.max_video_bytes "
+                f"({self.limits.max_video_bytes:,})."
             )
 
-    def _is_worth_parts(self, info: ObjectInfo, *, is_local: bool) -> bool:
+    def _should_use_ranges(self, info: ObjectInfo, *, is_local: bool) -> bool:
         if self.native or self.every or scheme_of(info.uri) == INLINE_SCHEME:
             return False
         return self.keep_packets or (not is_local and info.size_bytes >= self.parts_from_bytes)
 
-    def _fetch_parts(self, info: ObjectInfo) -> Fetched:
+    def _fetch_ranges(self, info: ObjectInfo) -> Fetched:
         key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
         known = self.cache.find_index(key) if self.cache else ()
         video = RemoteVideo(self.objects, info)
@@ -136,16 +142,14 @@ class Fetcher:
             keyframes=keyframes,
             fetch_ms=keyframes.fetch_ms,
             bytes_fetched=keyframes.bytes_fetched,
-            packets=self._prove_packets(keyframes, gather_packets(keyframes, index, video))
-            if self.keep_packets
-            else None,
+            packets=self._verified(keyframes, gather_packets(keyframes, index, video)) if self.keep_packets else None,
         )
 
-    def _prove_packets(self, keyframes: Keyframes, stored: StoredPackets | None) -> StoredPackets | None:
+    def _verified(self, keyframes: Keyframes, stored: StoredPackets | None) -> StoredPackets | None:
         if stored is None:
             return None
-        is_proven = prove_packets(stored, keyframes, self.pool, sampling=self.sampling, limits=self.limits)
-        return stored if is_proven else None
+        is_exact = prove_packets(stored, keyframes, self.pool, sampling=self.sampling, limits=self.limits)
+        return stored if is_exact else None
 
     def _fetch_whole(self, info: ObjectInfo, wasted_bytes: int) -> Fetched:
         started = time.perf_counter()
@@ -165,18 +169,18 @@ class Fetcher:
         return Fetched(keyframes=keyframes, fetch_ms=fetch_ms, bytes_fetched=bytes_fetched)
 
 
-def _with_waste(fetched: Fetched, frames: int) -> Fetched:
-    """Count frames that were decoded in vain."""
+def _with_wasted_frames(fetched: Fetched, frames: int) -> Fetched:
+    """Add the frames decoded by a failed attempt."""
     keyframes = fetched.keyframes
     return replace(fetched, keyframes=replace(keyframes, frames_decoded=keyframes.frames_decoded + frames))
 
 
 @contextmanager
 def own_fault(uri: str) -> Iterator[None]:
-    """Let a web server that fails fail its own videos, not the run: it is not our store.
+    """Make an unavailable web server fail its own videos only, not the run, unlike the object store.
 
     Raises:
-        VideoUnavailableError: Instead of a StoreUnavailableError, where `uri` is on the web.
+        VideoUnavailableError: Instead of a StoreUnavailableError, if `uri` is on the web.
     """
     try:
         yield
@@ -187,8 +191,8 @@ def own_fault(uri: str) -> Iterator[None]:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """Turn an object's error into its video's own."""
+def _as_video_errors() -> Iterator[None]:
+    """Convert ObjectErrors into the matching VideoErrors."""
     try:
         yield
     except ObjectChangedError as error:

@@ -1,8 +1,8 @@
-"""The frame file: one Arrow IPC file, one row per unique frame.
+"""The frame file: an Arrow IPC file with one row per unique frame.
 
-Columns: `pixels`, `pts`, `time_s`, `frame_index`, `is_keyframe`. The schema's metadata holds
-everything else as JSON under `reelabel`: how pixels are stored, picks, sizes, rates, where the frames
-came from, what made them; and under `seal` a checksum of the whole file.
+Columns: `pixels`, `pts`, `time_s`, `frame_index`, `is_keyframe`. The schema metadata holds everything else as JSON
+under `reelabel`: pixel encoding, picks, sizes, rates, the source, and software versions; and under `seal` a checksum
+of the whole file.
 """
 
 from __future__ import annotations
@@ -33,30 +33,31 @@ if TYPE_CHECKING:
     from tasks.video.verdict import Thresholds, Verdict
 
 _METADATA_KEY = b"reelabel"
-_LISTED = "are_keyframes_listed"
-_DAMAGE = (pa.ArrowException, OSError, KeyError, ValueError, IndexError)
+_LISTED_KEY = "are_keyframes_listed"
+_DAMAGE_ERRORS = (pa.ArrowException, OSError, KeyError, ValueError, IndexError)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FrameFile:
-    """A frame file that was found whole; its columns are read when they are first asked for.
+    """A frame file whose checksum is verified. Columns are read lazily.
 
     Attributes:
         data: The file's bytes.
         encoding: How the pixels are stored.
-        shape: Of `images`: (N, H, W, 3).
-        sampler: What chose the frames.
-        frames_decoded: Frames that came out of a decoder for them.
-        picks: Indices into `images` as shown to the model; shape (M,), int64.
-        fps: Average frame rate of the source; 0.0 where unknown.
-        duration_s: Length of the source; 0.0 where unknown.
-        total_frames: Frames of the source; None where unknown.
-        keyframes_in_file: Keyframes of the source.
-        source_uri: The video.
-        fingerprint: Which version of it.
-        method: How the frames were reached.
-        reason: Why not by the shortest way; empty otherwise.
-        facts: All of the metadata, as JSON values.
+        shape: Shape of `images`: (N, H, W, 3).
+        sampler: The sampler that chose the frames.
+        frames_decoded: Frames output by decoders.
+        picks: Indices into `images` in the order shown to the model; shape (M,), int64.
+        fps: Average frame rate of the source; 0.0 if unknown.
+        duration_s: Duration of the source; 0.0 if unknown.
+        total_frames: Number of frames in the source; None if unknown.
+        keyframes_in_file: Number of keyframes in the source.
+        source_uri: URI of the video.
+        fingerprint: Version of the video.
+        method: How the frames were located: `index`, `seek` or `linear`.
+        reason: Why a faster method was unavailable, and whether the source is cut short; empty if there is nothing to
+            report.
+        facts: The complete metadata, as JSON values.
     """
 
     data: bytes = field(repr=False)
@@ -77,31 +78,31 @@ class FrameFile:
 
     @property
     def segment(self) -> Segment:
-        """The part of the source that frames were chosen from."""
+        """The part of the source that was sampled."""
         return Segment(*self.facts["segment_s"])
 
     @property
     def starts_s(self) -> float | None:
-        """When the segment starts, by the clock of `time_s`; None for the whole source."""
+        """Start of the segment on the clock of `time_s`; None for the whole source."""
         starts_s: float | None = self.facts["starts_s"]
         return starts_s
 
     @property
     def keyframe_ms(self) -> npt.NDArray[np.int64] | None:
-        """When each keyframe of the source is shown, in milliseconds; shape (K,), int64; None where unknown."""
+        """Presentation time of each keyframe in the source, in milliseconds; shape (K,), int64; None if unknown."""
         times_ms = self.facts["keyframe_ms"]
         return None if times_ms is None else np.array(times_ms, np.int64)
 
     @property
     def can_be_judged(self) -> bool:
-        """Whether it tells what its source is judged by; one of an earlier version may not."""
-        return self.method != "linear" or _LISTED in self.facts
+        """Whether the file holds what coverage is computed from; files of earlier versions may not."""
+        return self.method != "linear" or _LISTED_KEY in self.facts
 
     def judged(self, thresholds: Thresholds) -> Verdict:
-        """Judge the source by its keyframes, as far as they can be known before anything is decoded."""
+        """Return how well keyframes cover the source, from what is known of it before decoding."""
         return judge(
-            self.keyframe_ms if self.facts.get(_LISTED, True) else None,
-            first_ms=self.facts.get("first_ms"),  # files of earlier versions do not tell
+            self.keyframe_ms if self.facts.get(_LISTED_KEY, True) else None,
+            first_ms=self.facts.get("first_ms"),  # missing in files of earlier versions
             keyframes=self.keyframes_in_file,
             duration_s=self.duration_s,
             thresholds=thresholds,
@@ -110,24 +111,24 @@ class FrameFile:
 
     @property
     def image_bytes(self) -> int:
-        """Bytes of `images`, whatever they take in the file."""
+        """Size of `images` in bytes, uncompressed."""
         return prod(self.shape)
 
     @property
     def pts(self) -> npt.NDArray[np.int64]:
-        """Presentation times in the stream's time base, `NO_PTS` where there is none; shape (N,), int64."""
+        """Presentation timestamps in the stream's time base, `NO_PTS` if there is none; shape (N,), int64."""
         pts: npt.NDArray[np.int64] = self._table["pts"].fill_null(NO_PTS).to_numpy()
         return pts
 
     @property
     def time_s(self) -> npt.NDArray[np.float64]:
-        """The same in seconds; shape (N,), float64."""
+        """Presentation times in seconds; shape (N,), float64."""
         time_s: npt.NDArray[np.float64] = self._table["time_s"].to_numpy()
         return time_s
 
     @property
     def frame_index(self) -> npt.NDArray[np.int64]:
-        """Positions in the linear decode, `UNKNOWN_POSITION` where unknown; shape (N,), int64."""
+        """Positions in the linear decode, `UNKNOWN_POSITION` if unknown; shape (N,), int64."""
         positions: npt.NDArray[np.int64] = self._table["frame_index"].fill_null(UNKNOWN_POSITION).to_numpy()
         return positions
 
@@ -139,33 +140,33 @@ class FrameFile:
 
     @cached_property
     def images(self) -> npt.NDArray[np.uint8]:
-        """RGB pixels; shape (N, H, W, 3), uint8, read-only; where stored raw, backed by `data`.
+        """RGB pixels; shape (N, H, W, 3), uint8, read-only; a view of `data` if stored raw.
 
         Raises:
-            FrameFileError: The pixels are not what the metadata tell, or there are packets instead.
+            FrameFileError: The pixels do not match the metadata, or the file holds packets instead.
         """
         if self.encoding == "packets":
-            raise FrameFileError("The frame file holds packets, not pixels; read it by tasks.frames.packets.")
+            raise FrameFileError("The frame file holds packets, not pixels; decode it with tasks.frames.packets.")
         try:
             return decode_pixels(self.read_pixels(), self.encoding, self.shape)
-        except _DAMAGE as error:
+        except _DAMAGE_ERRORS as error:
             raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
 
     def read_pixels(self) -> pa.Array:
-        """Read the column of pixels as it is stored."""
+        """Return the pixel column as stored."""
         return self._table["pixels"].chunk(0)
 
     @cached_property
     def _table(self) -> pa.Table:
         try:
-            # Pixels alone are large: threads for the other columns cost more than they save.
+            # Only the pixel column is large: threads for the others cost more than they save.
             options = pa.ipc.IpcReadOptions(use_threads=False)
             return pa.ipc.open_file(pa.py_buffer(self.data), options=options).read_all()
-        except _DAMAGE as error:
+        except _DAMAGE_ERRORS as error:
             raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
 
     def replace_pixels(self, pixels: pa.Array, *, encoding: Encoding, **facts: Any) -> bytes:  # noqa: ANN401 - JSON
-        """Write the file with its pixels stored otherwise, and facts added to its metadata."""
+        """Return the file's bytes with another pixel column, and `facts` merged into its metadata."""
         columns = dict(zip(self._table.column_names, self._table.columns, strict=True)) | {"pixels": pixels}
         return _write(columns, self.facts | facts | {"encoding": encoding})
 
@@ -179,18 +180,18 @@ def make_frame_file(
     lossless: Lossless = "zstd",
     encoding_note: str = "",
 ) -> FrameFile:
-    """Write extracted frames as Arrow IPC.
+    """Create a frame file from extracted frames.
 
     Args:
         keyframes: The frames.
-        source_uri: The video.
-        fingerprint: Which version of it.
-        sampling: How the frames were chosen; with a `jpeg_quality` they are stored so.
-        lossless: How they are stored without one.
-        encoding_note: Why not as was asked for; empty otherwise.
+        source_uri: URI of the video.
+        fingerprint: Version of the video.
+        sampling: How the frames were chosen; with a `jpeg_quality`, they are stored as JPEG.
+        lossless: How they are stored otherwise.
+        encoding_note: Why the requested encoding was not used; empty if it was.
 
     Raises:
-        VideoTooLargeError: JPEG was asked for, and a frame is too long for it.
+        VideoTooLargeError: A frame is too large for JPEG.
     """
     encoding: Encoding = "jpeg" if sampling.jpeg_quality else lossless
     _, height, width, _ = keyframes.images.shape
@@ -206,7 +207,7 @@ def make_frame_file(
         "duration_s": keyframes.duration_s,
         "total_frames": keyframes.total_frames,
         "keyframe_ms": None if keyframes.keyframe_ms is None else keyframes.keyframe_ms.tolist(),
-        _LISTED: keyframes.are_keyframes_listed,
+        _LISTED_KEY: keyframes.are_keyframes_listed,
         "first_ms": keyframes.first_ms,
         "frames_decoded": keyframes.frames_decoded,
         "keyframes_in_file": keyframes.keyframes_in_file,
@@ -236,19 +237,19 @@ def make_frame_file(
 
 
 def decode_frame_file(data: bytes) -> FrameFile:
-    """Check that a frame file is whole, and read its metadata.
+    """Verify a frame file's checksum and read its metadata.
 
     Raises:
-        FrameFileError: The bytes are not a frame file of this version, or are damaged.
+        FrameFileError: The bytes are damaged, or not a frame file of this version.
     """
     check_seal(data)
     try:
         schema = pa.ipc.open_file(pa.py_buffer(data)).schema
         metadata: dict[str, Any] = json.loads((schema.metadata or {})[_METADATA_KEY])
         if metadata["schema"] != SCHEMA_VERSION:
-            raise FrameFileError(f"The frame file has schema {metadata['schema']}, not {SCHEMA_VERSION}.")
+            raise FrameFileError(f"Unsupported frame file: schema {metadata['schema']}, expected {SCHEMA_VERSION}.")
         return _frame_file(data, metadata)
-    except _DAMAGE as error:
+    except _DAMAGE_ERRORS as error:
         raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
 
 
@@ -257,7 +258,7 @@ def _frame_file(data: bytes, metadata: dict[str, Any]) -> FrameFile:
     return FrameFile(
         data=data,
         encoding=metadata["encoding"],
-        shape=(int(picks.max()) + 1, metadata["height_px"], metadata["width_px"], 3),  # every frame is shown
+        shape=(int(picks.max()) + 1, metadata["height_px"], metadata["width_px"], 3),  # every frame is picked
         sampler=metadata["sampling"]["sampler"],
         frames_decoded=metadata["frames_decoded"],
         picks=picks,

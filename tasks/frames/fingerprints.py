@@ -1,4 +1,4 @@
-"""What many videos are now, compared with what they were when a label was given."""
+"""Current fingerprints of many videos, for comparison with those they had when labelled."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ if TYPE_CHECKING:
 
     from infra.objects import ObjectInfo, ObjectStore
 
-_LOOKUPS_AT_ONCE = 16
+_MAX_CONCURRENT_LOOKUPS = 16
 
 
 def fingerprints_of(objects: ObjectStore, uris: Sequence[str]) -> list[str | None]:
-    """Look at videos, many by one request where their store lists them.
+    """Look up the fingerprints of videos, many per request if their store can list them.
 
     Args:
-        objects: Where URIs lead.
-        uris: The videos; those that stand close together side by side.
+        objects: The object store, web and local files, by URI.
+        uris: The videos, sorted so that those in the same folder are adjacent.
 
     Returns:
-        Each one's fingerprint; None where it is gone or refused.
+        The fingerprint of each video; None if it is missing or refused.
 
     Raises:
-        TransientError: The store did not answer.
+        TransientError: The store is unavailable.
     """
     listed = _listed(objects, uris)
 
-    def look(uri: str) -> str | None:
+    def look_up(uri: str) -> str | None:
         try:
             return (listed.get(uri) or look_at_video(objects, uri)).fingerprint
         except VideoError:
             return None
 
-    with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as threads:
-        return list(threads.map(look, uris))
+    with ThreadPoolExecutor(_MAX_CONCURRENT_LOOKUPS) as threads:
+        return list(threads.map(look_up, uris))
 
 
 def _listed(objects: ObjectStore, uris: Sequence[str]) -> dict[str, ObjectInfo]:
     try:
         return objects.stat_near(uris)
     except ConfigurationError:
-        return {}  # one video's fault, as a bucket that is missing
+        return {}  # caused by a single video, such as one in a missing bucket

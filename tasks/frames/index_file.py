@@ -1,9 +1,9 @@
-"""The index file: what tells where a remote video's keyframes are.
+"""The index file: the locations of a remote video's keyframes.
 
-One Arrow IPC file, compressed. Of an MP4, one row per keyframe: `pts`, `pos`, `size`,
-`frames_before`, and under `stream` in the schema's metadata what a decoder must know, as JSON. Of
-others, those bytes of the file that tell: one row per extent, `start` and `data`. With it, another
-sampler or another number of frames reads nothing but the frames themselves.
+A compressed Arrow IPC file. For an MP4, it has one row per keyframe (`pts`, `pos`, `size`, `frames_before`), and the
+decoder's parameters as JSON under `stream` in the schema metadata. For other containers, it has the bytes of the
+file's own index, one row per extent (`start`, `data`). With an index file, extracting other frames of the same video
+reads only their packets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COLUMNS = ("pts", "pos", "size", "frames_before")
 
 
 def encode_index(index: KnownIndex) -> bytes:
-    """Write a keyframe table, or extents, as Arrow IPC."""
+    """Encode a keyframe table, or extents, as an index file."""
     if isinstance(index, KeyframeTable):
         columns = {name: pa.array(getattr(index, name)) for name in _COLUMNS}
         metadata = {_STREAM_KEY: json.dumps(describe_table(index)).encode()}
@@ -50,10 +50,10 @@ def encode_index(index: KnownIndex) -> bytes:
 
 
 def decode_index(data: bytes) -> KnownIndex:
-    """Read what `encode_index` wrote.
+    """Decode an index file.
 
     Raises:
-        FrameFileError: The bytes are not an index file, or are damaged.
+        FrameFileError: The bytes are damaged, or not an index file.
     """
     check_seal(data)
     try:
@@ -68,7 +68,7 @@ def decode_index(data: bytes) -> KnownIndex:
 
 
 def describe_table(table: KeyframeTable) -> dict[str, Any]:
-    """Give everything of a table but its columns, as JSON values."""
+    """Return the attributes of a table, without its columns, as JSON values."""
     return {
         "codec": asdict(table.codec) | {"extradata": base64.b64encode(table.codec.extradata).decode()},
         "stream": asdict(table.stream) | {"time_base": str(table.stream.time_base)},
@@ -79,7 +79,7 @@ def describe_table(table: KeyframeTable) -> dict[str, Any]:
 
 
 def table_facts(described: dict[str, Any]) -> dict[str, Any]:
-    """Turn what `describe_table` gave into a table's other arguments."""
+    """Convert the result of `describe_table` to arguments of `KeyframeTable`."""
     codec, stream = described["codec"], described["stream"]
     return described | {
         "codec": CodecFacts(**codec | {"extradata": base64.b64decode(codec["extradata"])}),

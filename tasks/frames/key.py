@@ -1,4 +1,4 @@
-"""Where a video's frame file stands in the cache."""
+"""Keys of frame files and index files in the cache."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _TABLE_VERSION = 2
 
 
 def decoder_versions() -> dict[str, str]:
-    """Name what decides on pixels: PyAV and FFmpeg's libraries."""
+    """Return the versions that determine pixels: those of PyAV and FFmpeg's libraries."""
     libraries = {name: ".".join(map(str, numbers)) for name, numbers in av.library_versions.items()}
     return {"av": _version("av"), **libraries}
 
 
 @cache
 def _version(package: str) -> str:
-    # Read from a file by `importlib`, each time: for every video that would take longer than to hash its key.
+    # Cached, as importlib reads a file on each call, which takes longer than hashing the key.
     return version(package)
 
 
@@ -37,25 +37,25 @@ def frame_key(
     sampling: Sampling,
     segment: Segment = WHOLE,
 ) -> str:
-    """Derive a key from everything that decides on the file's frames, and from no job.
+    """Derive a frame file's key from everything that determines its frames.
 
-    How frames are stored without loss is no part of it: such files stand for each other.
+    The key depends on no job, and on no lossless encoding: files that differ in that are interchangeable.
 
     Args:
-        source_uri: The video.
-        fingerprint: Which version of it.
-        sampling: Which frames, at what size.
-        segment: The part of it.
+        source_uri: URI of the video.
+        fingerprint: Version of the video.
+        sampling: Which frames, and at what size.
+        segment: The part of the video that is sampled.
 
     Returns:
-        A path below the cache's root: `v3/ab/abcdef....arrow`.
+        A path relative to the cache's root: `v3/ab/abcdef....arrow`.
     """
     digest = digest_of(
         {
             "source_uri": source_uri,
             "fingerprint": fingerprint,
             "segment_s": list(segment),
-            # Files from before it was so counted from the first keyframe where that was not the first frame.
+            # Earlier versions measured segments from the first keyframe, even if that was not the first frame.
             **({} if segment.is_whole else {"segment_from": "first frame"}),
             "sampling": sampling.model_dump(mode="json"),
             "schema": SCHEMA_VERSION,
@@ -67,10 +67,10 @@ def frame_key(
 
 
 def index_key(*, source_uri: str, fingerprint: str) -> str:
-    """Derive the key of a video's index file, which is the same whoever decodes the video.
+    """Derive an index file's key, which is the same for all decoder versions.
 
     Returns:
-        A path below the cache's root: `v3/ab/abcdef....index`.
+        A path relative to the cache's root: `v3/ab/abcdef....index`.
     """
     digest = digest_of(
         {"source_uri": source_uri, "fingerprint": fingerprint, "schema": SCHEMA_VERSION, "table": _TABLE_VERSION}

@@ -1,4 +1,4 @@
-"""Frame files that no run can use any more: their video is gone, or has other content."""
+"""Removal of orphaned frame files, whose video no longer exists or has changed."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 
     from infra.objects import ObjectInfo, ObjectStore
 
-# The schema stands first in an Arrow file; its metadata name the source.
+# An Arrow file begins with its schema, whose metadata names the source.
 _HEAD_BYTES = 64 * 1024
-# What stands before it: the magic, a mark, and the schema's own length.
+# The schema is preceded by the magic, a continuation marker, and the schema's length.
 _MAGIC_BYTES = 8
-_LENGTH_AT = 12
+_LENGTH_OFFSET = 12
 _PREFIX_BYTES = 16
-_REMEMBERED = 10_000
-_UNTOLD = ""
+_MAX_CACHED_FINGERPRINTS = 10_000
+_UNKNOWN = ""
 
 
 def remove_orphans(objects: ObjectStore, root_uri: str, *, dry_run: bool = False) -> Room:
-    """Remove frame files whose video is gone or has another fingerprint; count the others.
+    """Remove frame files whose video no longer exists or has another fingerprint.
 
-    Reads the head of each frame file, and asks the store once per video. Videos on the web, those that the
-    store refuses to tell of, and index files, which do not name their video, are left alone.
+    Reads the schema of each frame file, and queries the store once per video. Kept are frame files of videos that are
+    on the web or to which the store denies access, and index files, which do not name their video.
 
     Args:
-        objects: The store.
+        objects: The object store.
         root_uri: The cache's root.
-        dry_run: Count only.
+        dry_run: Count only, and remove nothing.
 
     Returns:
-        What stays and what went.
+        The files kept and removed.
     """
-    fingerprint_of = lru_cache(_REMEMBERED)(lambda uri: _fingerprint(objects, uri))
+    fingerprint_of = lru_cache(_MAX_CACHED_FINGERPRINTS)(lambda uri: _fingerprint(objects, uri))
     kept = removed = kept_bytes = removed_bytes = 0
     for info in cached_files(objects, root_uri):
         if _is_orphan(objects, info, fingerprint_of):
@@ -58,17 +58,17 @@ def _is_orphan(objects: ObjectStore, info: ObjectInfo, fingerprint_of: Callable[
     if source is None or scheme_of(source[0]) in {*WEB_SCHEMES, INLINE_SCHEME}:
         return False
     uri, fingerprint = source
-    return fingerprint_of(uri) not in {fingerprint, _UNTOLD}
+    return fingerprint_of(uri) not in {fingerprint, _UNKNOWN}
 
 
 def _source(objects: ObjectStore, info: ObjectInfo) -> tuple[str, str] | None:
-    """Read a frame file's video and its fingerprint; None where it does not say, or has just gone."""
+    """Read the URI and fingerprint of a frame file's video; None if it names none, or has just been removed."""
     if not info.uri.endswith(".arrow"):
         return None
     try:
         head = objects.read_range(info.uri, start=0, size=_HEAD_BYTES, fingerprint=info.fingerprint)
-        size = _PREFIX_BYTES + int.from_bytes(head[_LENGTH_AT:_PREFIX_BYTES], "little")
-        if len(head) < size <= info.size_bytes:  # thousands of keyframes have as many times
+        size = _PREFIX_BYTES + int.from_bytes(head[_LENGTH_OFFSET:_PREFIX_BYTES], "little")
+        if len(head) < size <= info.size_bytes:  # the metadata lists the times of thousands of keyframes
             head = objects.read_range(info.uri, start=0, size=size, fingerprint=info.fingerprint)
         metadata = pa.ipc.read_schema(pa.py_buffer(head[_MAGIC_BYTES:])).metadata or {}
         facts = json.loads(metadata[b"reelabel"])
@@ -82,5 +82,5 @@ def _fingerprint(objects: ObjectStore, uri: str) -> str | None:
         return objects.stat(uri).fingerprint
     except ObjectMissingError:
         return None
-    except ConfigurationError:  # its bucket, its folder or its object is closed to us, and perhaps still there
-        return _UNTOLD
+    except ConfigurationError:  # access is denied, so the video may still exist
+        return _UNKNOWN

@@ -1,7 +1,7 @@
-"""A video's own keyframe packets instead of pixels: decoded and scaled whenever they are read.
+"""Frame files that store keyframe packets instead of pixels, decoded and scaled on each read.
 
-Packets come from strangers. So they are decoded in disposable processes, at reading as at writing, and
-whoever takes pixels from a frame file never meets them.
+Packets are untrusted input. So they are decoded in disposable processes, on reading as on writing, and code that
+reads pixels from a frame file never handles them.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StoredPackets:
-    """Some keyframes' packets where they stood in their video; a `ByteSource` that holds nothing else.
+    """Packets of some keyframes at their original offsets: a `ByteSource` that contains nothing else.
 
     Attributes:
-        size_bytes: Length of the video's file.
-        table: These keyframes alone.
-        packets: The bytes of each.
+        size_bytes: Length of the video file.
+        table: The table of these keyframes.
+        packets: The bytes of each packet.
     """
 
     size_bytes: int
@@ -47,22 +47,22 @@ class StoredPackets:
 
     @property
     def patience_s(self) -> float:
-        """Memory takes no time worth mentioning."""
+        """Seconds that reads may take; nominal, as reads are from memory."""
         return 1.0
 
     def read(self, start: int, size: int) -> bytes:
-        """Read packets that stand end to end."""
+        """Read one or more adjacent packets."""
         stored = sorted(zip(self.table.pos.tolist(), self.packets, strict=True))
         return b"".join(packet for pos, packet in stored if start <= pos < start + size)
 
 
 def gather_packets(keyframes: Keyframes, index: KnownIndex, source: ByteSource) -> StoredPackets | None:
-    """Gather the packets of keyframes that were just extracted; None where no table tells of them.
+    """Collect the packets of extracted keyframes; None if no keyframe table lists them.
 
     Args:
         keyframes: The frames.
-        index: What tells where they are.
-        source: Their video; read again only where `keyframes.parts` lack something.
+        index: The video's index.
+        source: The video; read only for bytes missing from `keyframes.parts`.
     """
     if not isinstance(index, KeyframeTable) or keyframes.method != "index":
         return None
@@ -80,10 +80,10 @@ def gather_packets(keyframes: Keyframes, index: KnownIndex, source: ByteSource) 
 def decode_packets(
     stored: StoredPackets, pool: DecodePool, *, sampling: Sampling, limits: Limits
 ) -> npt.NDArray[np.uint8]:
-    """Decode stored packets in a child.
+    """Decode stored packets in a decoding process.
 
     Returns:
-        RGB pixels; shape (N, H, W, 3), as they were extracted.
+        RGB pixels, as originally extracted; shape (N, H, W, 3).
 
     Raises:
         MisledError: A packet does not decode to a keyframe.
@@ -98,7 +98,7 @@ def decode_packets(
 def prove_packets(
     stored: StoredPackets, keyframes: Keyframes, pool: DecodePool, *, sampling: Sampling, limits: Limits
 ) -> bool:
-    """Tell whether stored packets decode to the very pixels that were extracted."""
+    """Return whether stored packets decode to exactly the extracted pixels."""
     try:
         images = decode_packets(stored, pool, sampling=sampling, limits=limits)
     except (MisledError, VideoError):
@@ -107,7 +107,7 @@ def prove_packets(
 
 
 def with_packets(file: FrameFile, stored: StoredPackets) -> bytes:
-    """Put packets in the place of a frame file's pixels."""
+    """Return a frame file's bytes with packets instead of pixels."""
     facts = describe_table(stored.table) | {
         "pos": stored.table.pos.tolist(),
         "frames_before": stored.table.frames_before.tolist(),
@@ -118,10 +118,10 @@ def with_packets(file: FrameFile, stored: StoredPackets) -> bytes:
 
 
 def with_pixels(file: FrameFile, pool: DecodePool, limits: Limits) -> bytes:
-    """Give a frame file's bytes, raw pixels in the place of packets; others as they are.
+    """Return a frame file's bytes with raw pixels instead of packets; files without packets are unchanged.
 
     Raises:
-        FrameFileError: The packets are not those of the frames.
+        FrameFileError: The packets do not match the metadata.
         VideoError: As `DecodePool.extract` does.
     """
     if file.encoding != "packets":

@@ -1,4 +1,4 @@
-"""From a video's URI to its frame file in the cache."""
+"""Extraction into the cache: from a video's URI to its frame file."""
 
 from __future__ import annotations
 
@@ -43,31 +43,36 @@ if TYPE_CHECKING:
     from tasks.video.pool import DecodePool
     from tasks.video.verdict import Thresholds, Verdict
 
-_NO_PACKETS = "packets were asked for, but no table of keyframes tells of them, or they do not give these pixels alone"
+_NO_PACKETS = (
+    "packets were requested, but no keyframe table lists them, or they do not decode to these pixels by themselves"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedVideo:
-    """A video whose frame file stands in the cache. Durations are milliseconds, 0 for a cache hit.
+    """A video whose frame file is in the cache. Times but `lookup_ms` are 0 for a cache hit.
 
     Attributes:
-        uri: The video.
-        fingerprint: Which version of it.
-        key: Its frame file.
-        was_cached: Whether the frame file stood there already.
-        keyframes_in_file: Keyframes of the video.
-        frames_used: Unique frames that the model sees.
-        frame_bytes: Their pixels.
-        lookup_ms: Looking the video and its frame file up, a hit's included.
-        cache_write_ms: Compressing the frames and writing the file.
+        uri: URI of the video.
+        fingerprint: Version of the video.
+        key: Key of the frame file.
+        was_cached: Whether the frame file was in the cache already.
+        keyframes_in_file: Number of keyframes in the video.
+        frames_used: Number of unique frames shown to the model.
+        frame_bytes: Size of their pixels, uncompressed.
+        lookup_ms: Milliseconds to look up the video and its frame file.
+        fetch_ms: Milliseconds spent waiting for the store.
+        decode_ms: Milliseconds to decode, without `fetch_ms`.
+        cache_write_ms: Milliseconds to encode and write the frame file.
         bytes_fetched: Bytes read from the store.
-        decode_method: How the frames were reached.
-        decode_note: Why not by the shortest way; empty otherwise.
-        sampler: What chose them.
-        frames_decoded: Frames that came out of a decoder for them, now or when the frame file was made.
-        longest_gap_s: Longest time without a keyframe; None where unknown.
-        keyframe_cover: Share of the video that is near one, 0 to 1; None where unknown.
-        verdict: Codes of why keyframes may not be enough for this video, by commas; empty where they are.
+        decode_method: How the frames were located: `index`, `seek` or `linear`.
+        decode_note: Why a faster method was unavailable, and whether the video is cut short; empty if there is nothing
+            to report.
+        sampler: The sampler that chose the frames.
+        frames_decoded: Frames output by decoders, when the frame file was made.
+        longest_gap_s: Longest gap without a keyframe; None if unknown.
+        keyframe_cover: Share of the video that is near a keyframe, 0 to 1; None if unknown.
+        verdict: Why keyframes may not cover the video, as comma-separated codes; empty if they do.
     """
 
     uri: str
@@ -93,11 +98,18 @@ class PreparedVideo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparer:
-    """Prepares videos; safe to call from many threads.
+    """Extracts frame files into the cache. Thread-safe.
 
     Attributes:
-        stored_as: How frame files hold their pixels; a `jpeg_quality` of the sampling comes before it.
-        thresholds: From where on keyframes are not enough.
+        objects: The object store, web and local files, by URI.
+        cache: The frame cache.
+        pool: The decoding pool.
+        sampling: Which frames to extract, and at what size.
+        limits: Limits on one video.
+        stored_as: Pixel encoding of frame files, unless the sampling has a `jpeg_quality`.
+        allow_roots: Folders that local videos must lie in; empty allows every folder.
+        parts_from_bytes: Size from which remote videos are read by range requests.
+        thresholds: The limits of sufficient keyframe coverage.
     """
 
     objects: ObjectStore
@@ -111,38 +123,41 @@ class Preparer:
     thresholds: Thresholds = USUAL
 
     def look_around(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
-        """Find sizes and fingerprints of many videos by few requests, as far as that goes; see `prepare`.
+        """Look up sizes and fingerprints of many videos in few requests, where possible; for use with `prepare`.
+
+        Returns:
+            What was found, by URI.
 
         Raises:
-            TransientError: The store did not answer.
+            TransientError: The store is unavailable.
         """
         try:
             return self.objects.stat_near(uris)
         except ConfigurationError:
-            return {}  # one row's fault, and it will be told
+            return {}  # caused by a single video, for which `prepare` will raise
 
     def reach_stores(self, uris: Iterable[str]) -> None:
-        """See that S3 answers for videos and frame files that stand there; see `ObjectStore.reach`.
+        """Check that S3 is available, if videos or frame files are stored there; see `ObjectStore.reach`.
 
         Raises:
-            StoreUnavailableError: It does not.
+            StoreUnavailableError: S3 is unavailable.
         """
         self.objects.reach([*uris, self.cache.uri_of("any")])
 
     def prepare(
         self, uri: str, info: ObjectInfo | None = None, *, shown: Pass = "first", segment: Segment = WHOLE
     ) -> PreparedVideo:
-        """Make sure that a video's frame file stands in the cache.
+        """Extract a video's frame file into the cache, unless it is there already.
 
         Args:
-            uri: The video.
-            info: What it is known to be; None looks at it.
-            shown: Which of its frames.
-            segment: The part of it that is shown.
+            uri: URI of the video.
+            info: Its size and fingerprint, if known; None looks them up.
+            shown: The pass that selects its sampler.
+            segment: The part of the video to sample from.
 
         Raises:
             VideoError: The video cannot be used; see its code.
-            TransientError: The store did not answer.
+            TransientError: The store is unavailable.
         """
         started = time.perf_counter()
         info = info or look_at_video(self.objects, uri, allow_roots=self.allow_roots)
@@ -167,11 +182,11 @@ class Preparer:
             decode_note=found.reason,
             sampler=found.sampler,
             frames_decoded=found.frames_decoded,
-            **_columns(found.judged(self.thresholds)),
+            **_coverage_columns(found.judged(self.thresholds)),
         )
 
     def _find(self, info: ObjectInfo, sampling: Sampling, segment: Segment) -> tuple[Sampling, FrameFile | None]:
-        """Look a frame file up; of `auto`, whichever it would take, as any file of the video tells."""
+        """Look up a frame file; for `auto`, resolve the sampler from any cached frame file of the video."""
         if sampling.sampler != "auto":
             return sampling, self.cache.find(_key(info, sampling, segment))
         for each in (taken(sampling, "keyframes"), lossless_pass(sampling)):
@@ -215,14 +230,14 @@ class Preparer:
             decode_note=keyframes.reason,
             sampler=keyframes.sampler,
             frames_decoded=keyframes.frames_decoded,
-            **_columns(keyframes.judged(self.thresholds)),
+            **_coverage_columns(keyframes.judged(self.thresholds)),
         )
 
     def _encode(self, fetched: Fetched, info: ObjectInfo, sampling: Sampling) -> FrameFile:
         encode = partial(
             make_frame_file,
             fetched.keyframes,
-            source_uri=show_uri(info.uri),  # the file must not carry an embedded video or a signed query
+            source_uri=show_uri(info.uri),  # frame files must not contain an embedded video or a signed query
             fingerprint=info.fingerprint,
             sampling=sampling,
         )
@@ -237,34 +252,34 @@ def _key(info: ObjectInfo, sampling: Sampling, segment: Segment) -> str:
     return frame_key(source_uri=info.uri, fingerprint=info.fingerprint, sampling=sampling, segment=segment)
 
 
-def _columns(verdict: Verdict) -> dict[str, Any]:
+def _coverage_columns(coverage: Verdict) -> dict[str, Any]:
     return {
-        "longest_gap_s": verdict.longest_gap_s,
-        "keyframe_cover": verdict.cover,
-        "verdict": ",".join(verdict.reasons),
+        "longest_gap_s": coverage.longest_gap_s,
+        "keyframe_cover": coverage.cover,
+        "verdict": ",".join(coverage.reasons),
     }
 
 
 def look_at_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:
-    """Find a video's size and fingerprint.
+    """Look up a video's size and fingerprint.
 
     Args:
-        objects: Where URIs lead.
-        uri: The video.
-        allow_roots: Folders that a local video must lie in; none allow every folder.
+        objects: The object store, web and local files, by URI.
+        uri: URI of the video.
+        allow_roots: Folders that a local video must lie in; empty allows every folder.
 
     Raises:
-        VideoMissingError: Nothing stands at the URI.
-        VideoRefusedError: It may not be read, or the URI cannot be a source.
-        VideoTooLargeError: Its server tells no length, and it is too long to be read for that.
-        VideoUnavailableError: Its web server does not give it.
+        VideoMissingError: There is no video at the URI.
+        VideoRefusedError: The video may not be read, or the URI is not a valid source.
+        VideoTooLargeError: The server reports no length, and the video is too large to be read to find out.
+        VideoUnavailableError: The web server does not serve it.
     """
     try:
         path = objects.local_path(uri)
         if path is not None:
             require_within(allow_roots, path)
-            if os.path.isdir(path):  # noqa: PTH112 - unlike Path's, bears a name that is too long
-                raise VideoMissingError(f"{uri} is a folder; name a video in it.")
+            if os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir, does not raise if the name is too long
+                raise VideoMissingError(f"{uri} is a folder, not a video; name a file in it.")
         with own_fault(uri):
             return objects.stat(uri)
     except ObjectMissingError:
@@ -272,5 +287,5 @@ def look_at_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ..
     except ObjectTooLargeError as error:
         raise VideoTooLargeError(f"{error.message} Its server sends no length, so it was read to measure it.") from None
     except (ConfigurationError, ValueError) as error:
-        # One row's fault: the store of frame files was tried before the run began.
+        # Caused by this video alone: access to the frame cache was checked before the run.
         raise VideoRefusedError(f"{show_uri(uri)} cannot be read: {error}") from None

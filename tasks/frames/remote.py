@@ -1,4 +1,4 @@
-"""A video on a store, read in parts."""
+"""A remote video, read by range requests."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteVideo:
-    """The bytes of one object, as `tasks.video.ranges.ByteSource`; all of one version of it."""
+    """One version of an object, as a `tasks.video.ranges.ByteSource`."""
 
     objects: ObjectStore
     info: ObjectInfo
 
     @property
     def size_bytes(self) -> int:
-        """Length of the whole."""
+        """Total length in bytes."""
         return self.info.size_bytes
 
     @property
     def patience_s(self) -> float:
-        """Seconds that reads may take, one of them or all together."""
+        """Seconds that all reads together may take."""
         return self.objects.patience_s(self.info.uri)
 
     def read(self, start: int, size: int) -> bytes:
-        """Read a part.
+        """Read exactly `size` bytes from `start`.
 
         Raises:
-            ObjectError: It is gone, replaced, or given whole only.
-            StoreUnavailableError: The store does not answer.
-            VideoRefusedError: It may not be read.
+            ObjectError: The object is missing or has changed, or its server ignores ranges.
+            StoreUnavailableError: The store is unavailable.
+            VideoRefusedError: Access to the object is denied.
         """
         with own_refusal():
             return self.objects.read_range(self.info.uri, start=start, size=size, fingerprint=self.info.fingerprint)
@@ -45,7 +45,7 @@ class RemoteVideo:
 
 @contextmanager
 def own_refusal() -> Iterator[None]:
-    """Let a video that may be looked at, but not read, fail alone: the store gives others.
+    """Make denied access to one video fail that video only, as the store may serve others.
 
     Raises:
         VideoRefusedError: Instead of an ObjectRefusedError.

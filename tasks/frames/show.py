@@ -1,4 +1,4 @@
-"""What the model would see of one video: as plain values, as an array file, as a picture."""
+"""Output of extracted frames: as JSON values, as an array file, or as a contact sheet."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from tasks.video.verdict import Thresholds
 
 _CAPTION_PX = 16
-_MOST_COLUMNS = 4
+_MAX_COLUMNS = 4
 
 
 def describe(keyframes: Keyframes, thresholds: Thresholds = USUAL) -> dict[str, Any]:
-    """List the picks in the order shown, and the facts of their video, as JSON values."""
+    """Describe the picks, in the order shown, and their video as JSON values."""
     height, width = keyframes.images.shape[1:3]
-    verdict = keyframes.judged(thresholds)
+    coverage = keyframes.judged(thresholds)
     picks = [_describe_pick(keyframes, row) for row in keyframes.picks.tolist()]
     if keyframes.deviation_s is not None:
         deviations_s = keyframes.deviation_s.round(6).tolist()
@@ -34,9 +34,9 @@ def describe(keyframes: Keyframes, thresholds: Thresholds = USUAL) -> dict[str, 
         "picks": picks,
         "unique_frames": len(keyframes.images),
         "keyframes_in_file": keyframes.keyframes_in_file,
-        "longest_gap_s": verdict.longest_gap_s,
-        "keyframe_cover": verdict.cover,
-        "verdict": list(verdict.reasons),
+        "longest_gap_s": coverage.longest_gap_s,
+        "keyframe_cover": coverage.cover,
+        "verdict": list(coverage.reasons),
         "sampler": keyframes.sampler,
         "frames_decoded": keyframes.frames_decoded,
         "total_frames": keyframes.total_frames,
@@ -56,16 +56,16 @@ def describe(keyframes: Keyframes, thresholds: Thresholds = USUAL) -> dict[str, 
 
 
 def save_npz(keyframes: Keyframes, path: Path) -> None:
-    """Save the unique frames as `frames`, (N, H, W, 3) uint8, and their times as `pts`, (N,) int64."""
-    # An open file keeps NumPy from adding a suffix to the name that was asked for.
+    """Save the unique frames as `frames`, shape (N, H, W, 3), uint8, and their PTS as `pts`, shape (N,), int64."""
+    # Passing an open file keeps NumPy from appending a suffix to the name.
     with path.open("wb") as file:
         np.savez(file, frames=keyframes.images, pts=keyframes.pts)
 
 
 def contact_sheet(keyframes: Keyframes, path: Path) -> None:
-    """Draw the unique frames in rows, each with its time in seconds beneath, as PNG or what the suffix says."""
+    """Save the unique frames as a grid, each captioned with its time in seconds; the suffix selects the format."""
     count, height, width, _ = keyframes.images.shape
-    columns = min(count, _MOST_COLUMNS)
+    columns = min(count, _MAX_COLUMNS)
     rows = -(-count // columns)
     sheet = Image.new("RGB", (columns * width, rows * (height + _CAPTION_PX)), "white")
     draw = ImageDraw.Draw(sheet)
@@ -91,12 +91,12 @@ def _draw_frame(
 def _describe_pick(keyframes: Keyframes, row: int) -> dict[str, Any]:
     return {
         "frame": row,
-        "pts": _known(keyframes.pts[row], NO_PTS),
+        "pts": _or_none(keyframes.pts[row], NO_PTS),
         "time_s": float(keyframes.time_s[row]),
-        "frame_index": _known(keyframes.frame_index[row], UNKNOWN_POSITION),
+        "frame_index": _or_none(keyframes.frame_index[row], UNKNOWN_POSITION),
         "is_keyframe": bool(keyframes.is_keyframe[row]),
     }
 
 
-def _known(value: np.int64, unknown: int) -> int | None:
+def _or_none(value: np.int64, unknown: int) -> int | None:
     return None if value == unknown else int(value)

@@ -1,1 +1,1 @@
-"""A plugin that gives vLLM our frames: any video's keyframes, and frame files as videos."""
+"""A vLLM plugin with video loaders: sampled frames of any video, and frame files in place of videos."""

@@ -1,4 +1,4 @@
-"""From the bytes that vLLM hands over to frames: in its own threads, or in processes that may die."""
+"""Decode the bytes passed by vLLM, in its own threads or in disposable processes."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 
 PROCESSES = "REELABEL_LOADER_PROCESSES"
 
-# The model's processor scales frames to its own size, unless the configuration names that size here.
+# By default, frames are left for the model's processor to scale; options can set its size here instead.
 _UNSCALED = {"max_pixels": 16_777_216, "size_multiple_px": 1}
-_starting = threading.Lock()
+_start_lock = threading.Lock()
 _started: list[Decoders] = []
 
 
 def decode_video(data: bytes, **options: Any) -> Keyframes:  # noqa: ANN401
-    """Decode the frames of a video that the model sees.
+    """Decode sampled frames of a video.
 
     Args:
-        data: A whole video file.
-        options: Those of `tasks.domain.Sampling`.
+        data: The bytes of a video file.
+        options: Options of `tasks.domain.Sampling`.
 
     Raises:
-        ConfigurationError: An option is unknown or has no such value.
+        ConfigurationError: An option is unknown or invalid.
         VideoError: The video cannot be used; see its code.
     """
     sampling = _sampling(options)
-    pool = _pool()
+    pool = _decode_pool()
     with tempfile.NamedTemporaryFile(prefix="reelabel-") as file:
         file.write(data)
         file.flush()
@@ -56,23 +56,23 @@ def decode_video(data: bytes, **options: Any) -> Keyframes:  # noqa: ANN401
 
 
 def is_frame_file(data: bytes) -> bool:
-    """Tell a frame file from a video, by Arrow's mark at its beginning."""
+    """Return whether the bytes are a frame file, by Arrow's magic number."""
     return data.startswith(b"ARROW1\0\0")
 
 
 def read_frame_file(data: bytes) -> FrameFile:
-    """Read a frame file; stored packets are decoded, in a process that may die.
+    """Read a frame file; stored packets are decoded in a disposable process.
 
     Raises:
-        FrameFileError: It is damaged, or holds packets and there are no such processes.
-        VideoError: Its packets cannot be decoded.
+        FrameFileError: The file is damaged, or holds packets and there are no decoding processes.
+        VideoError: The packets cannot be decoded.
     """
     file = decode_frame_file(data)
     if file.encoding != "packets":
         return file
-    pool = _pool()
+    pool = _decode_pool()
     if pool is None:
-        raise FrameFileError(f"The frame file holds a video's packets; set {PROCESSES} to 1 or more to decode them.")
+        raise FrameFileError(f"The frame file holds packets; set {PROCESSES} to at least 1 to decode them.")
     return decode_frame_file(with_pixels(file, pool, Limits()))
 
 
@@ -81,21 +81,21 @@ def _sampling(options: dict[str, Any]) -> Sampling:
         return of_videos_alone(Sampling(**_UNSCALED | options))
     except ValidationError as error:
         fault = error.errors()[0]
-        where = ".".join(map(str, fault["loc"])) or "the options together"
+        where = ".".join(map(str, fault["loc"])) or "combination of options"
         message = fault["msg"].removeprefix("Value error, ")
     except ValueError as error:
-        where, message = "the options together", str(error)
-    raise ConfigurationError(f"media_io_kwargs of the video loader pyav_keyframes, {where}: {message}.")
+        where, message = "combination of options", str(error)
+    raise ConfigurationError(f"Invalid media_io_kwargs of the video loader pyav_keyframes: {where}: {message}.")
 
 
-def _pool() -> DecodePool | None:
-    """Give the pool, where one was asked for; vLLM calls from many threads, and the first of them starts it."""
+def _decode_pool() -> DecodePool | None:
+    """Return the decoding pool, if processes are configured. vLLM calls from many threads; the first starts it."""
     processes = os.environ.get(PROCESSES) or "0"
     if not processes.isdecimal():
-        raise ConfigurationError(f"{PROCESSES} is {processes!r}; give a number of processes, or 0 for none.")
+        raise ConfigurationError(f"{PROCESSES} is {processes!r}; it must be a number of processes, or 0 for none.")
     if int(processes) == 0:
         return None
-    with _starting:
+    with _start_lock:
         if not (_started and _started[-1].are_running):
             _started.append(Decoders(int(processes)))
         return _started[-1].pool

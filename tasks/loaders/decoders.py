@@ -1,7 +1,7 @@
-"""The pool of decoding processes, in a process between vLLM's and theirs: `python -m tasks.loaders.decoders`.
+"""A process between vLLM's and the decoding processes, which runs their pool: `python -m tasks.loaders.decoders`.
 
-Processes started by vLLM's own would import its main module again, and torch with it, for which their limit
-of memory has no room. So the pool stands in one that imports nothing of the kind.
+Processes spawned by vLLM's own would import its main module, and with it torch, which exceeds their memory limit. So
+the pool runs in a process that does not import them.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ _MEMORY_MIB = 4096
 
 
 class Decoders:
-    """A pool beside this process, which ends with it.
+    """A decoding pool in a process of its own, which ends with this one.
 
     Attributes:
-        pool: What behaves as the pool does; safe to call from many threads.
+        pool: A proxy for the pool. Thread-safe.
+        process: The process that runs it.
     """
 
     pool: DecodePool
 
     def __init__(self, processes: int) -> None:
-        """Start it.
+        """Start the process and its pool.
 
         Args:
-            processes: Videos decoded at once.
+            processes: Number of decoding processes.
         """
         name, key = secrets.token_hex(8), secrets.token_hex(16)
-        # Its input stays open as long as this process lives. A Ctrl-C is for vLLM to answer, not for it.
+        # Its stdin stays open as long as this process lives. In a session of its own, it receives no Ctrl-C.
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tasks.loaders.decoders"],
             stdin=subprocess.PIPE,
@@ -56,12 +57,12 @@ class Decoders:
 
     @property
     def are_running(self) -> bool:
-        """Whether they can be asked."""
+        """Whether the process is running."""
         return self.process.poll() is None
 
 
 class _Manager(BaseManager):
-    """Lets one process call another's pool, from as many threads as it likes."""
+    """Lets one process call another's pool, from any number of threads."""
 
 
 _pools: list[DecodePool] = []
@@ -69,11 +70,11 @@ _Manager.register("pool", lambda: _pools[0], exposed=("extract", "extract_by_ran
 
 
 def main() -> None:
-    """Serve the parent until its end."""
-    from tasks.video.pool import DecodePool  # noqa: PLC0415 - vLLM's process needs none
+    """Serve the parent until it exits."""
+    from tasks.video.pool import DecodePool  # noqa: PLC0415 - not needed in vLLM's process
 
     name, key, processes = sys.stdin.readline().split()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     _pools.append(DecodePool(processes=int(processes), timeout_s=_TIMEOUT_S, memory_mib=_MEMORY_MIB))
     server = _manager(name, key).get_server()
     print("ready", flush=True)  # noqa: T201 - to the parent
@@ -81,13 +82,13 @@ def main() -> None:
 
 
 def _manager(name: str, key: str) -> BaseManager:
-    # An abstract socket leaves no file behind, and asks for the key.
+    # An abstract socket leaves no file behind; clients authenticate with the key.
     return _Manager(address=f"\0reelabel-{name}", authkey=key.encode())
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     sys.stdin.read()
-    os._exit(0)  # the pool's children notice
+    os._exit(0)  # the decoding processes exit with their parent
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The entry point `vllm.general_plugins`, by which vLLM finds our video loaders in each of its processes."""
+"""The entry point `vllm.general_plugins`, which registers the video loaders in each of vLLM's processes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class KeyframeLoader(VideoLoader):  # type: ignore[misc]
-    """`pyav_keyframes`: a video's keyframes, or the frames that another of our samplers chooses.
+    """`pyav_keyframes`: a video's keyframes, or the frames chosen by another sampler.
 
-    Frame files are taken, too, so that one server takes both.
+    Also accepts frame files, so that one server can serve both.
     """
 
     @classmethod
@@ -27,16 +27,16 @@ class KeyframeLoader(VideoLoader):  # type: ignore[misc]
         """Decode a video.
 
         Args:
-            data: A whole video, or a whole frame file, which shows its own picks.
-            repeat_frames: Show keyframes repeatedly where there are fewer than were asked for.
-            options: The others of `media_io_kwargs`: those of `tasks.domain.Sampling`.
+            data: The bytes of a video file, or of a frame file, whose own picks are used.
+            repeat_frames: Repeat frames if there are fewer than requested.
+            options: The other `media_io_kwargs`: options of `tasks.domain.Sampling`.
 
         Returns:
-            Frames as shown, shape (M, H, W, 3), uint8; and their true times, as `tasks.model.video_input`
-            lays them out.
+            Frames as shown to the model, shape (M, H, W, 3), uint8; and metadata with their actual times, as defined
+            by `tasks.model.video_input`.
 
         Raises:
-            VLLMValidationError: An option is unknown or has no such value.
+            VLLMValidationError: An option is unknown or invalid.
             VLLMUnprocessableEntityError: The video cannot be used.
         """
         if is_frame_file(data):
@@ -51,18 +51,18 @@ class KeyframeLoader(VideoLoader):  # type: ignore[misc]
 
 
 class FrameFileLoader(VideoLoader):  # type: ignore[misc]
-    """`reelabel_frames`: a frame file in the place of a video; shows its own picks."""
+    """`reelabel_frames`: a frame file in place of a video; its own picks are used."""
 
     @classmethod
     def load_bytes(cls, data: bytes, *, repeat_frames: bool = True, **_options: Any) -> Video:  # noqa: ANN401
         """Read a frame file.
 
         Args:
-            data: A whole frame file.
-            repeat_frames: Show picks repeatedly where the file does.
+            data: The bytes of a frame file.
+            repeat_frames: Keep the file's repeated picks.
 
         Returns:
-            As `KeyframeLoader.load_bytes` does.
+            As `KeyframeLoader.load_bytes`.
 
         Raises:
             VLLMUnprocessableEntityError: The frame file is damaged.
@@ -75,6 +75,6 @@ class FrameFileLoader(VideoLoader):  # type: ignore[misc]
 
 
 def register() -> None:
-    """Name our loaders to vLLM; may be called again."""
+    """Register the loaders with vLLM. Idempotent."""
     VIDEO_LOADER_REGISTRY.register("pyav_keyframes")(KeyframeLoader)
     VIDEO_LOADER_REGISTRY.register("reelabel_frames")(FrameFileLoader)

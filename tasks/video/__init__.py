@@ -1,1 +1,1 @@
-"""Pure PyAV and NumPy: which frames, decoded exactly, in processes that may die."""
+"""Exact frame extraction with PyAV and NumPy: sampling, decoding, and a pool of disposable processes."""

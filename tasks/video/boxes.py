@@ -1,4 +1,4 @@
-"""The outermost boxes of an MP4 or MOV file (ISO/IEC 14496-12, section 4.2)."""
+"""Box parsing for MP4 and MOV files (ISO/IEC 14496-12, section 4.2)."""
 
 from __future__ import annotations
 
@@ -14,38 +14,41 @@ if TYPE_CHECKING:
 
     from tasks.video.ranges import SparseFile
 
-_SHORT, _LONG = 8, 16
-_MOST_BOXES = 1000
+_HEADER_BYTES, _LARGE_HEADER_BYTES = 8, 16
+_MAX_BOXES = 1000
 
 
 class Box(NamedTuple):
-    """One box: its four-letter kind, and where it stands, header included."""
+    """One box: its four-character type, and its span in the file, header included."""
 
     kind: bytes
     span: Span
 
 
 def walk_boxes(file: BinaryIO | SparseFile, size_bytes: int) -> Iterator[Box]:
-    """List the outermost boxes, until the file's end or the first that cannot be one."""
+    """Yield the top-level boxes, up to the end of the file or the first malformed one."""
     start = 0
-    for _ in range(_MOST_BOXES):
+    for _ in range(_MAX_BOXES):
         file.seek(start)
-        head = read_up_to(file, _LONG)
-        if len(head) < _SHORT:
+        head = read_up_to(file, _LARGE_HEADER_BYTES)
+        if len(head) < _HEADER_BYTES:
             return
-        size, kind = struct.unpack(">I4s", head[:_SHORT])
-        if size == 1 and len(head) == _LONG:
-            size = struct.unpack(">Q", head[_SHORT:])[0]
-        if size == 0:  # up to the end
+        size, kind = struct.unpack(">I4s", head[:_HEADER_BYTES])
+        if size == 1 and len(head) == _LARGE_HEADER_BYTES:
+            size = struct.unpack(">Q", head[_HEADER_BYTES:])[0]
+        if size == 0:  # extends to the end of the file
             size = size_bytes - start
-        if size < _SHORT:
+        if size < _HEADER_BYTES:
             return
         yield Box(kind, Span(start, size))
         start += size
 
 
 def read_up_to(file: BinaryIO | SparseFile, size: int) -> bytes:
-    """Read `size` bytes from where a file stands, fewer at its end: raw files may give them piece by piece."""
+    """Read `size` bytes from the current position, fewer at the end of the file.
+
+    Unbuffered files may return less than asked for, so reads are repeated.
+    """
     data = io.BytesIO()
     while data.tell() < size and (piece := file.read(size - data.tell())):
         data.write(piece)
@@ -53,27 +56,27 @@ def read_up_to(file: BinaryIO | SparseFile, size: int) -> bytes:
 
 
 def read_box(file: BinaryIO | SparseFile, box: Box) -> memoryview:
-    """Read what stands inside a box."""
+    """Read the payload of a box."""
     file.seek(box.span.start)
     data = memoryview(read_up_to(file, box.span.size))
-    return data[_head_bytes(data) :]
+    return data[_header_bytes(data) :]
 
 
 def inner_boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """List the boxes inside a box, until the first that cannot be one: their kinds and their insides."""
+    """Yield type and payload of each child box, up to the first malformed one."""
     start = 0
-    for _ in range(_MOST_BOXES):
+    for _ in range(_MAX_BOXES):
         rest = data[start:]
-        if len(rest) < _SHORT:
+        if len(rest) < _HEADER_BYTES:
             return
         size, kind = struct.unpack_from(">I4s", rest)
-        if size == 1 and len(rest) >= _LONG:
-            size = struct.unpack_from(">Q", rest, _SHORT)[0]
-        if not _SHORT <= size <= len(rest):
+        if size == 1 and len(rest) >= _LARGE_HEADER_BYTES:
+            size = struct.unpack_from(">Q", rest, _HEADER_BYTES)[0]
+        if not _HEADER_BYTES <= size <= len(rest):
             return
-        yield kind, rest[_head_bytes(rest) : size]
+        yield kind, rest[_header_bytes(rest) : size]
         start += size
 
 
-def _head_bytes(data: memoryview) -> int:
-    return _LONG if bytes(data[:4]) == b"\0\0\0\1" else _SHORT
+def _header_bytes(data: memoryview) -> int:
+    return _LARGE_HEADER_BYTES if bytes(data[:4]) == b"\0\0\0\1" else _HEADER_BYTES

@@ -1,8 +1,8 @@
-"""Keyframes of an AVI by its index.
+"""Keyframe extraction from an AVI by its index.
 
-An AVI holds no times: a frame's is the number of chunks before it. So an index that leaves one out is
-wrong about all that follow, and is held against the chunks themselves. In a remote file only those
-heads are read that the index does not account for: what damage did to the others stays unknown.
+AVI stores no timestamps: a frame's time is the number of its stream's chunks before it. An index that omits one
+chunk is therefore wrong about every later frame, so it is checked against the chunks themselves. In a remote file,
+only chunk headers that the index does not account for are read; damage to the others goes unnoticed here.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from tasks.video.keyframes import Keyframes
     from tasks.video.shots import Request
 
-_MOST_GAPS = 64  # of a remote file: each costs a request
+_MAX_GAPS = 64  # in a remote file, where each costs a request
 
 
 class Picture(NamedTuple):
-    """A keyframe as the index lists it.
+    """A keyframe, as listed in the index.
 
     Attributes:
-        timestamp: Its time in the stream's time base.
-        pos: Where its chunk begins.
-        size_bytes: Bytes of its packet.
+        timestamp: Its time, in the stream's time base.
+        pos: Offset of its chunk in the file.
+        size_bytes: Size of its packet.
     """
 
     timestamp: int
@@ -53,27 +53,27 @@ class Picture(NamedTuple):
 
 
 def extract_by_avi_index(request: Request, file: BinaryIO | SparseFile, size_bytes: int) -> Keyframes:
-    """Read the header, the index and the picked keyframes' chunks.
+    """Extract the picked keyframes, reading only the header, the index and their chunks.
 
     Args:
-        request: What is wanted.
+        request: The frames to extract.
         file: The video.
-        size_bytes: Its length.
+        size_bytes: Length of the file.
 
     Raises:
-        MisledError: There is no index, or something contradicts it.
+        MisledError: There is no index, or the file contradicts it.
         VideoError: As `extract_keyframes` does.
     """
     if isinstance(file, SparseFile):
         prefetch_index(file)
         file.seek(0)
-    # Opened as for a linear decode: whether frames are reordered, FFmpeg learns from the first of them.
+    # Probed as for a linear decode: FFmpeg learns from the first frames whether they are reordered.
     with open_video(request.source, request.limits, strictly=True) as (container, stream):
         check_count(len(stream.index_entries), request.limits)
         first = _first_packet(container, stream)
-        keyframes = _list_pictures(container, stream, file, size_bytes, first=first)
+        keyframes = _checked_keyframes(container, stream, file, size_bytes, first=first)
         if keyframes[0].pos != stream.index_entries[0].pos and not request.segment.is_whole:
-            raise MisledError("frames stand before the first keyframe of the index")
+            raise MisledError("frames precede the first keyframe in the index")
         times = [picture.timestamp for picture in keyframes]
         chosen = request.choose(times, stream.time_base)
         picked = [keyframes[number] for number in dict.fromkeys(chosen)]
@@ -85,7 +85,7 @@ def extract_by_avi_index(request: Request, file: BinaryIO | SparseFile, size_byt
             request,
             partial(StreamFacts.of, container, stream),
             chosen=chosen,
-            frames=request.tally.each(_read(file, stream, picked)),
+            frames=request.tally.each(_decode_keyframes(file, stream, picked)),
             census=Census(keyframes=len(keyframes), frames=None, keyframe_pts=times, first_pts=first.pts),
             method="index",
         )
@@ -94,15 +94,15 @@ def extract_by_avi_index(request: Request, file: BinaryIO | SparseFile, size_byt
 def list_pictures(
     container: InputContainer, stream: VideoStream, file: BinaryIO | SparseFile, size_bytes: int
 ) -> list[Picture]:
-    """List the keyframes of an AVI that was just opened.
+    """List the keyframes of a newly opened AVI.
 
     Raises:
-        MisledError: There is no index, or something contradicts it.
+        MisledError: There is no index, or the file contradicts it.
     """
-    return _list_pictures(container, stream, file, size_bytes, first=_first_packet(container, stream))
+    return _checked_keyframes(container, stream, file, size_bytes, first=_first_packet(container, stream))
 
 
-def _list_pictures(
+def _checked_keyframes(
     container: InputContainer,
     stream: VideoStream,
     file: BinaryIO | SparseFile,
@@ -110,9 +110,9 @@ def _list_pictures(
     *,
     first: Packet[VideoStream],
 ) -> list[Picture]:
-    _require_times(stream, first)
+    _require_index_times(stream, first)
     _require_all_listed(container, stream, file, size_bytes)
-    return _keyframes(stream)
+    return _indexed_keyframes(stream)
 
 
 def _first_packet(container: InputContainer, stream: VideoStream) -> Packet[VideoStream]:
@@ -122,16 +122,16 @@ def _first_packet(container: InputContainer, stream: VideoStream) -> Packet[Vide
         raise MisledError("the first packet cannot be read") from None
 
 
-def _require_times(stream: VideoStream, first: Packet[VideoStream]) -> None:
-    """Check that a frame's time is its packet's place in the file."""
+def _require_index_times(stream: VideoStream, first: Packet[VideoStream]) -> None:
+    """Check that each frame's time is the position of its packet in the file."""
     codec, entries = stream.codec_context, stream.index_entries
-    # MPEG-4 says whether it reorders; of the others that may, only a decode would tell.
+    # MPEG-4 signals whether it reorders frames; for other codecs that can, only decoding would show it.
     if codec.codec.reorder and codec.name != "mpeg4":
-        raise MisledError(f"{codec.name} in AVI may show its frames in another order")
+        raise MisledError(f"{codec.name} in AVI may reorder frames")
     if not entries or first.pos != entries[0].pos + HEAD_BYTES:
-        raise MisledError("the index does not begin with the first packet")
+        raise MisledError("the index does not start at the first packet")
     if not first.pts == first.dts == entries[0].timestamp:
-        raise MisledError("frames are shown later than their packets come")
+        raise MisledError("presentation order differs from decode order")
 
 
 def _require_all_listed(
@@ -140,7 +140,7 @@ def _require_all_listed(
     file: BinaryIO | SparseFile,
     size_bytes: int,
 ) -> None:
-    """Walk from chunk to chunk and hold the index against what lies there."""
+    """Walk the chunks and check the index against them."""
     listed = {
         entry.pos: Chunk(b"%02d" % other.index, entry.size)
         for other in container.streams
@@ -148,28 +148,28 @@ def _require_all_listed(
     }
     times = {entry.pos: entry.timestamp for entry in stream.index_entries}
     is_remote = isinstance(file, SparseFile)
-    digits, frames, gaps, found = b"%02d" % stream.index, 0, 0, 0
+    stream_digits, frames, gaps, found = b"%02d" % stream.index, 0, 0, 0
     for position, chunk in walk_chunks(file, size_bytes, known=listed if is_remote else {}):
         is_listed = position in listed
-        if not (_is_same(chunk, listed[position]) if is_listed else chunk.is_filling):
-            raise MisledError("the index is not that of the chunks")
-        if chunk.stream == digits:
+        if not (_is_same_chunk(chunk, listed[position]) if is_listed else chunk.is_filling):
+            raise MisledError("the index does not match the chunks")
+        if chunk.stream == stream_digits:
             if times.get(position, frames) != frames:
-                raise MisledError("the index counts other frames than there are")
+                raise MisledError("the index miscounts the frames")
             frames += 1
         found += is_listed
         gaps += not is_listed
-        if is_remote and gaps > _MOST_GAPS:
-            raise MisledError("the index leaves too many gaps")
+        if is_remote and gaps > _MAX_GAPS:
+            raise MisledError("the index has too many gaps")
     if found < len(listed):
-        raise MisledError("the index lists what is not there")
+        raise MisledError("the index lists chunks that do not exist")
 
 
-def _is_same(chunk: Chunk, listed: Chunk) -> bool:
+def _is_same_chunk(chunk: Chunk, listed: Chunk) -> bool:
     return (chunk.stream, chunk.size_bytes) == (listed.stream, listed.size_bytes)
 
 
-def _keyframes(stream: VideoStream) -> list[Picture]:
+def _indexed_keyframes(stream: VideoStream) -> list[Picture]:
     entries = stream.index_entries
     keyframes = [Picture(entry.timestamp, entry.pos, entry.size) for entry in entries if entry.is_keyframe]
     if not keyframes:
@@ -179,23 +179,23 @@ def _keyframes(stream: VideoStream) -> list[Picture]:
     return keyframes
 
 
-def _read(
+def _decode_keyframes(
     file: BinaryIO | SparseFile,
     stream: VideoStream,
     pictures: Sequence[Picture],
 ) -> Iterator[tuple[Sight, VideoFrame]]:
-    """Decode keyframes, each from its packet alone."""
+    """Decode each keyframe from its own packet."""
     for picture in pictures:
-        frame = decode_alone(stream.codec_context, _packet(file, stream, picture))
+        frame = decode_alone(stream.codec_context, _read_packet(file, stream, picture))
         if stream.codec_context.has_b_frames:
-            raise MisledError("frames are shown later than their packets come")
+            raise MisledError("presentation order differs from decode order")
         yield Sight(picture.timestamp, UNKNOWN_POSITION, is_keyframe=True), frame
 
 
-def _packet(file: BinaryIO | SparseFile, stream: VideoStream, picture: Picture) -> Packet[VideoStream]:
-    """Read a keyframe's packet; its head has the last word on what it is."""
-    if not _is_same(read_head(file, picture.pos), Chunk(b"%02d" % stream.index, picture.size_bytes)):
-        raise MisledError("the index is not that of the chunks")
+def _read_packet(file: BinaryIO | SparseFile, stream: VideoStream, picture: Picture) -> Packet[VideoStream]:
+    """Read a keyframe's packet, after checking its chunk header against the index."""
+    if not _is_same_chunk(read_head(file, picture.pos), Chunk(b"%02d" % stream.index, picture.size_bytes)):
+        raise MisledError("the index does not match the chunks")
     file.seek(picture.pos + HEAD_BYTES)
     packet: Packet[VideoStream] = av.Packet(read_up_to(file, picture.size_bytes))  # type: ignore[assignment]
     packet.pts = packet.dts = picture.timestamp

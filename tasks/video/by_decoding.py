@@ -1,4 +1,4 @@
-"""The way that is always right: decode everything, once to learn the keyframes, once to keep the picks."""
+"""The reference strategy: a full linear decode, once to find the keyframes and once to keep the picks."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def extract_by_decoding(request: Request) -> Keyframes:
 
 
 def look_at_all(container: InputContainer, stream: VideoStream, limits: Limits) -> list[Sight]:
-    """Decode all frames and drop them, keeping what they say of themselves."""
+    """Decode all frames and return their PTS, positions and keyframe flags, without pixels."""
     seen = [(frame.pts, frame.key_frame, is_flagged) for frame, is_flagged in decode_all(container, stream, limits)]
-    # Some decoders never mark a keyframe; they show a frame per packet, so the packets' flags stand in.
+    # Some decoders never flag keyframes. They output one frame per packet, so the packets' flags are used instead.
     are_marked = any(is_marked for _, is_marked, _ in seen)
     return [
         Sight(pts, position, bool(is_marked if are_marked else is_flagged))
@@ -61,7 +61,7 @@ def take(
     wanted: dict[int, Sight],
     limits: Limits,
 ) -> Iterator[tuple[Sight, VideoFrame]]:
-    """Decode all frames and keep those at some positions."""
+    """Decode all frames and yield those at the wanted positions."""
     for position, (frame, _) in enumerate(decode_all(container, stream, limits)):
         if position in wanted:
             yield wanted[position], frame

@@ -1,7 +1,4 @@
-"""Frames chosen on the timeline, each decoded from the keyframe before it.
-
-The packets are listed; then those GOPs are decoded that hold a chosen frame, each once.
-"""
+"""Dense sampling by GOP: list the packets, then decode only the GOPs that contain a chosen frame, each once."""
 
 from __future__ import annotations
 
@@ -33,34 +30,37 @@ if TYPE_CHECKING:
     from tasks.video.keyframes import Keyframes
     from tasks.video.shots import Request, Tally
 
-_MOST_RUN_UPS = 3  # GOPs
+_MAX_PREROLL_GOPS = 3
 
 
 def extract_by_gops(request: Request) -> Keyframes:
-    """Decode the GOPs that hold a chosen frame, each once.
+    """Decode the GOPs that contain a chosen frame, each once.
 
     Raises:
-        MisledError: The packets do not tell enough, or a GOP does not show what they announce.
+        MisledError: The packets are not sufficient, or a GOP does not decode to the frames they announce.
         VideoError: As `extract_keyframes` does.
     """
-    table = _timetable(request)
+    table = _header_timetable(request)
     with open_video(request.source, request.limits) as (container, stream):
         times, keyframes = table or arrange(list_packets(container, stream, request.limits))
         choice = choose(request, times, stream)
-    if choice.positions[0] < keyframes[0]:  # an edit list hides the keyframe that they need
-        raise MisledError("frames stand before the first keyframe that is shown")
+    if choice.positions[0] < keyframes[0]:  # an edit list hides the keyframe they depend on
+        raise MisledError("frames precede the first presented keyframe")
     are_key = set(keyframes)
     unique = dict.fromkeys(choice.positions)
     sights = [Sight(times[position], position, is_keyframe=position in are_key) for position in unique]
     pts = [times[position] for position in keyframes]
     census = Census(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0])
     with open_video(request.source, request.limits, strictly=True) as opened:
-        frames, describe = _walk(*opened, sights, times, keyframes, request.tally), partial(StreamFacts.of, *opened)
+        frames, describe = (
+            _decode_chosen(*opened, sights, times, keyframes, request.tally),
+            partial(StreamFacts.of, *opened),
+        )
         got = shoot(request, describe, chosen=choice.positions, frames=frames, census=census, method="seek")
     return choice.measured(got)
 
 
-def _timetable(request: Request) -> tuple[list[int], list[int]] | None:
+def _header_timetable(request: Request) -> tuple[list[int], list[int]] | None:
     if isinstance(request.source, SparseFile):
         return None
     try:
@@ -69,7 +69,7 @@ def _timetable(request: Request) -> tuple[list[int], list[int]] | None:
         return None
 
 
-def _walk(
+def _decode_chosen(
     container: InputContainer,
     stream: VideoStream,
     sights: list[Sight],
@@ -77,28 +77,28 @@ def _walk(
     keyframes: list[int],
     tally: Tally,
 ) -> Iterator[tuple[Sight, VideoFrame]]:
-    """Decode from keyframe to chosen frames; go on where the next GOP holds one, and jump where it does not."""
-    for run in _runs(sights, keyframes):
+    """Decode from a keyframe to each chosen frame, reading on into the next GOP or seeking past unneeded ones."""
+    for run in _split_into_runs(sights, keyframes):
         number = bisect_right(keyframes, run[0].position) - 1
-        earlier = iter(keyframes[max(0, number - _MOST_RUN_UPS) : number][::-1])
+        earlier = iter(keyframes[max(0, number - _MAX_PREROLL_GOPS) : number][::-1])
         gop = _decode_from(container, stream, keyframes[number], times, wanted=run, tally=tally)
         for place, sight in enumerate(run):
-            while (frame := _find(gop, sight.position)) is None:
-                # A frame of an open GOP may let go of frames that only the GOP before has.
+            while (frame := _frame_at(gop, sight.position)) is None:
+                # A frame of an open GOP may depend on frames that only the previous GOP contains.
                 if (start := next(earlier, None)) is None:
-                    raise MisledError("a GOP does not show what its packets announce")
+                    raise MisledError("a GOP does not decode to the frames its packets announce")
                 gop = _decode_from(container, stream, start, times, wanted=run[place:], tally=tally)
             yield sight, frame
 
 
-def _runs(sights: list[Sight], keyframes: list[int]) -> list[list[Sight]]:
-    """Part chosen frames where the decoder can jump from one to a keyframe before the next."""
+def _split_into_runs(sights: list[Sight], keyframes: list[int]) -> list[list[Sight]]:
+    """Split the chosen frames into runs between which the decoder can seek to a keyframe."""
     spans = spans_to_decode((sight.position for sight in sights), keyframes)
     return [[sight for sight in sights if first <= sight.position <= last] for first, last in spans]
 
 
-def _find(gop: Iterator[tuple[int, VideoFrame]], wanted: int) -> VideoFrame | None:
-    """Give the frame at a position; None where the GOP does not come so far."""
+def _frame_at(gop: Iterator[tuple[int, VideoFrame]], wanted: int) -> VideoFrame | None:
+    """Return the frame at a position, or None if decoding does not reach it."""
     with suppress(MisledError):
         for position, frame in gop:
             if position >= wanted:
@@ -115,18 +115,18 @@ def _decode_from(
     wanted: list[Sight],
     tally: Tally,
 ) -> Iterator[tuple[int, VideoFrame]]:
-    """Give positions and frames from a keyframe on; what a decoder shows before it is not whole."""
+    """Yield positions and frames from a keyframe on, dropping leading frames, which are incomplete."""
     container.seek(times[start], stream=stream, backward=True)
     begun = False
     try:
         for frame in _frames_from(container, stream, times[start], {sight.pts for sight in wanted}, tally):
             position = bisect_left(times, frame.pts) if frame.pts is not None else len(times)
             if not begun and position < start:
-                continue  # a leading frame, of the GOP before
+                continue  # a leading frame, which belongs to the previous GOP
             if position == len(times) or times[position] != frame.pts or frame.is_corrupt:
-                raise MisledError("a frame is damaged, or has a time that no packet announces")
+                raise MisledError("a frame is damaged, or its PTS matches no packet")
             if not begun and position > start:
-                raise MisledError("a seek landed elsewhere")
+                raise MisledError("a seek missed its target")
             if not begun:
                 require_keyframe(frame)
             begun = True
@@ -134,7 +134,7 @@ def _decode_from(
     except MemoryError:
         raise
     except av.error.FFmpegError:
-        raise MisledError("a GOP does not decode") from None
+        raise MisledError("a GOP cannot be decoded") from None
 
 
 def _frames_from(
@@ -144,10 +144,10 @@ def _frames_from(
     wanted: set[int | None],
     tally: Tally,
 ) -> Iterator[VideoFrame]:
-    """Decode from a keyframe to the last frame that is wanted, passing over what no other frame needs.
+    """Decode from a keyframe to the last wanted frame, skipping frames that nothing wanted depends on.
 
-    That is, in an open GOP, the frames shown before the keyframe, which need the GOP before (H.264, D.2.8:
-    recovery point; HEVC, 7.4.2.2: RASL); and H.264's frames that are no reference (7.4.1: nal_ref_idc).
+    Skipped are the leading frames of an open GOP, which reference the previous GOP (H.264, D.2.8: recovery point;
+    HEVC, 7.4.2.2: RASL), and non-reference frames in H.264 (7.4.1: nal_ref_idc).
     """
     codec = stream.codec_context
     has_landed = False
@@ -167,6 +167,6 @@ def _frames_from(
 
 
 def _counted(frames: list[VideoFrame], tally: Tally) -> list[VideoFrame]:
-    """Count what was decoded, whether it is looked at or not."""
+    """Count decoded frames, used or not."""
     tally.frames += len(frames)
     return frames

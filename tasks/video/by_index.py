@@ -1,4 +1,4 @@
-"""The shortest way: keyframes by the container's own index, each decoded from its packet alone."""
+"""The fastest strategy: find keyframes in the container's index and decode each from its own packet."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 
 def extract_by_index(request: Request) -> Keyframes:
-    """Read the header, and the picked keyframes' packets.
+    """Extract the picked keyframes, reading only the header and their packets.
 
     Raises:
-        MisledError: The container has no index, or something contradicts it.
+        MisledError: The container has no index, or the file contradicts it.
         VideoError: As `extract_keyframes` does.
     """
     if request.every:
-        raise MisledError("every keyframe was asked for")
+        raise MisledError("all keyframes were requested")
     try:
         return _extract(request)
     except VideoUnreadableError:
-        raise MisledError("it does not open by its header alone") from None
+        raise MisledError("the container cannot be opened from its header alone") from None
 
 
 def _extract(request: Request) -> Keyframes:
-    with _reading(request.source) as (file, size_bytes):
+    with _open_binary(request.source) as (file, size_bytes):
         if is_avi(file):
             return extract_by_avi_index(request, file, size_bytes)
         is_quick = is_mp4(file, size_bytes)
@@ -56,13 +56,13 @@ def _extract(request: Request) -> Keyframes:
             if other is not stream:
                 other.discard = Discard.all
         reader = KeyframeReader(container, stream, size_bytes)
-        with _reading(request.source) as (file, _):
-            place = file.tell()
+        with _open_binary(request.source) as (file, _):
+            offset = file.tell()
             pts = keyframe_pts(reader, file, size_bytes)
             first_pts = first_shown(reader, pts, file, size_bytes)
-            file.seek(place)  # where FFmpeg believes to be in a remote file: it may read on without a seek
+            file.seek(offset)  # FFmpeg tracks its own offset in a remote file and may read on without seeking
         if first_pts is None and not request.segment.is_whole:
-            raise MisledError("frames stand before the first keyframe of the index")
+            raise MisledError("frames precede the first keyframe in the index")
         chosen = request.choose(pts, stream.time_base, first_pts=first_pts)
         numbers = list(dict.fromkeys(chosen))
         remote = request.source if isinstance(request.source, SparseFile) else None
@@ -79,15 +79,15 @@ def _extract(request: Request) -> Keyframes:
         describe = partial(StreamFacts.of, *opened)
         got = shoot(request, describe, chosen=chosen, frames=frames, census=census, method="index")
         if not request.segment.is_whole and any(pts[number] != shown for number, shown in reader.demuxed.items()):
-            raise ContradictedError("the index does not tell when keyframes are shown")
+            raise ContradictedError("keyframe times in the index are wrong")
         if remote and is_quick:
             remote.index = tabulate(reader, got, stream=describe(), file=remote) or remote.index
         return got
 
 
 @contextmanager
-def _reading(source: Path | SparseFile) -> Iterator[tuple[BinaryIO | SparseFile, int]]:
-    """Give a video as a binary file, and its length."""
+def _open_binary(source: Path | SparseFile) -> Iterator[tuple[BinaryIO | SparseFile, int]]:
+    """Open a video as a binary file; yield it with its length in bytes."""
     if isinstance(source, SparseFile):
         yield source, source.size_bytes
         return
@@ -95,4 +95,4 @@ def _reading(source: Path | SparseFile) -> Iterator[tuple[BinaryIO | SparseFile,
         with source.open("rb", buffering=0) as file:
             yield file, source.stat().st_size
     except OSError:
-        raise MisledError("it cannot be read in parts") from None
+        raise MisledError("the file cannot be read") from None

@@ -1,4 +1,4 @@
-"""The way for containers that can seek but keep no index in their header: list the packets, then seek."""
+"""The strategy for seekable containers without an index in their header: list the packets, then seek."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from tasks.video.limits import Limits
     from tasks.video.shots import Request, Tally
 
-# MPEG-PS/TS land on the next keyframe, AVI's times run backwards in real files, FLV and Ogg have no index.
+# MPEG-PS/TS seeks land on the next keyframe, AVI timestamps run backwards in real files, FLV and Ogg have no index.
 _SEEKABLE_FORMATS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
-_MOST_FRAMES_AFTER_SEEK = 32
-_VP8_SHOWN = 0x10
+_MAX_FRAMES_AFTER_SEEK = 32
+_VP8_SHOW_FRAME = 0x10
 
 
 def extract_by_seeking(request: Request) -> Keyframes:
-    """Read all packets, decode none but those around the picks.
+    """Demux all packets, but decode only at the picks.
 
     Raises:
-        MisledError: The packets do not tell enough, or a seek landed elsewhere.
+        MisledError: The packets are not sufficient, or a seek missed its target.
         VideoError: As `extract_keyframes` does.
     """
     if request.every:
-        raise MisledError("every keyframe was asked for")
+        raise MisledError("all keyframes were requested")
     with open_video(request.source, request.limits) as opened:
         listed, time_base = list_packets(*opened, request.limits), opened[1].time_base
     times, keyframes = arrange(listed)
@@ -47,7 +47,7 @@ def extract_by_seeking(request: Request) -> Keyframes:
     chosen = request.choose(pts, time_base, first_pts=times[0])
     sights = [Sight(times[keyframes[number]], keyframes[number], is_keyframe=True) for number in dict.fromkeys(chosen)]
     census = Census(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0])
-    # Opened anew: demuxing to the end may have met what a decoder starting there would not.
+    # Reopened: demuxing to the end may have left state behind that a fresh demuxer would not have.
     with open_video(request.source, request.limits, strictly=True) as opened:
         frames = ((sight, _frame_at(*opened, sight.pts, request.tally)) for sight in sights)
         return shoot(
@@ -56,7 +56,7 @@ def extract_by_seeking(request: Request) -> Keyframes:
 
 
 class Listed(NamedTuple):
-    """One packet, as far as it matters here."""
+    """The properties of one packet that determine order and keyframes."""
 
     pts: int
     is_keyframe: bool
@@ -64,21 +64,21 @@ class Listed(NamedTuple):
 
 
 def list_packets(container: InputContainer, stream: VideoStream, limits: Limits) -> list[Listed]:
-    """Read all packets of a stream, and decode none.
+    """Demux all packets of a stream without decoding.
 
     Raises:
-        MisledError: They do not tell enough.
+        MisledError: Seeks in the container are inexact, the demuxer fails, or a packet is truncated or has no PTS.
         VideoTooLargeError: There are more than `limits.max_frames`.
     """
     if container.format.name not in _SEEKABLE_FORMATS:
-        raise MisledError(f"seeks in {container.format.name} are not exact")
+        raise MisledError(f"seeking in {container.format.name} is inexact")
     try:
         listed = []
         for packet in read_packets(container, stream):
             listed.append(_listed(packet, stream))
             check_count(len(listed), limits)
     except av.error.FFmpegError:
-        raise MisledError("the demuxer stopped at an error") from None
+        raise MisledError("the demuxer failed") from None
     return listed
 
 
@@ -86,49 +86,52 @@ def _listed(packet: Packet[VideoStream], stream: VideoStream) -> Listed:
     if packet.is_corrupt:
         raise MisledError("a packet is cut short")
     if packet.pts is None:
-        raise MisledError("packets without a presentation time")
-    is_hidden = stream.codec_context.name == "vp8" and not memoryview(packet)[0] & _VP8_SHOWN
-    # An edit list discards what lies before its start.
+        raise MisledError("a packet has no PTS")
+    is_hidden = stream.codec_context.name == "vp8" and not memoryview(packet)[0] & _VP8_SHOW_FRAME
+    # FFmpeg marks packets outside the edit list as discarded.
     return Listed(packet.pts, packet.is_keyframe, is_shown=not (packet.is_discard or is_hidden))
 
 
 def arrange(listed: list[Listed]) -> tuple[list[int], list[int]]:
-    """Order frames as they are shown; gives their times, and the positions of the keyframes.
+    """Sort frames into presentation order.
+
+    Returns:
+        The PTS of all presented frames, ascending, and the positions of keyframes among them.
 
     Raises:
-        MisledError: The packets do not tell the order.
+        MisledError: The packets do not determine the order.
     """
     times = sorted(packet.pts for packet in listed if packet.is_shown)
-    where = {pts: position for position, pts in enumerate(times)}
-    keyframes = sorted(where[packet.pts] for packet in listed if packet.is_keyframe and packet.is_shown)
-    if len(where) != len(times):
-        raise MisledError("packets that share a presentation time")
+    position_of = {pts: position for position, pts in enumerate(times)}
+    keyframes = sorted(position_of[packet.pts] for packet in listed if packet.is_keyframe and packet.is_shown)
+    if len(position_of) != len(times):
+        raise MisledError("packets share a PTS")
     if not keyframes:
         raise MisledError("no packet is flagged as a keyframe")
-    # What a decoder cannot decode it does not show: positions would be wrong.
+    # A decoder does not output frames it cannot decode, so positions would be wrong.
     if not listed[0].is_keyframe or times[0] < listed[0].pts:
-        raise MisledError("frames stand before the first keyframe")
+        raise MisledError("frames precede the first keyframe")
     return times, keyframes
 
 
 def _frame_at(container: InputContainer, stream: VideoStream, wanted: int | None, tally: Tally) -> VideoFrame:
-    """Seek to a keyframe and check that it is what was looked for."""
+    """Seek to a keyframe, decode it and check that it is the wanted one."""
     assert wanted is not None
     try:
         container.seek(wanted, stream=stream, backward=True)
-        frame = _landing(tally.each(container.decode(stream)), wanted)
+        frame = _first_match(tally.each(container.decode(stream)), wanted)
     except MemoryError:
         raise
     except av.error.FFmpegError:
-        raise MisledError("a seek ended in an error") from None
+        raise MisledError("a seek failed") from None
     require_keyframe(frame)
     return frame
 
 
-def _landing(frames: Iterator[VideoFrame], wanted: int) -> VideoFrame:
+def _first_match(frames: Iterator[VideoFrame], wanted: int) -> VideoFrame:
     for count, frame in enumerate(frames):
         if frame.pts == wanted:
             return frame
-        if frame.pts is None or frame.pts > wanted or count >= _MOST_FRAMES_AFTER_SEEK:
-            raise MisledError("a seek landed elsewhere")
-    raise MisledError("a seek reached the end")
+        if frame.pts is None or frame.pts > wanted or count >= _MAX_FRAMES_AFTER_SEEK:
+            raise MisledError("a seek missed its target")
+    raise MisledError("a seek reached the end of the stream")

@@ -1,9 +1,8 @@
-"""Frames chosen on the timeline, keyframes or not, by one of `tasks.video.samplers`.
+"""Dense sampling by a full linear decode, with one of `tasks.video.samplers`.
 
-Two ways. `tasks.video.by_gops` decodes what the chosen frames need. Here everything is decoded, where
-the packets do not tell enough or a GOP does not come out as they announce it: a chosen frame that is
-never shown is replaced by the next one that is, if that comes before the next chosen frame, as vLLM's
-loaders do.
+This is the fallback for `tasks.video.by_gops`, which decodes only the GOPs needed. It is used when the packets are
+not sufficient or a GOP does not decode as they announce. A chosen frame that the decoder never outputs is replaced
+by the next one it does, if that precedes the next chosen frame, as in vLLM's loaders.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def extract_all(request: Request) -> Keyframes:
-    """Decode the whole video twice: to learn what it shows, and to keep what was chosen.
+    """Decode the whole video twice: once to list its frames, once to keep the chosen ones.
 
     Raises:
         VideoError: As `extract_keyframes` does.
@@ -47,12 +46,12 @@ def extract_all(request: Request) -> Keyframes:
         shown = look_at_all(*opened, request.limits)
     request.tally.frames += 2 * len(shown)
     with open_video(request.source, request.limits) as (container, stream):
-        announced = _announced(container, stream, request.limits)
+        announced = _announced_pts(container, stream, request.limits)
         if announced is None:
             choice, replaced = choose(request, [sight.pts for sight in shown], stream), 0
         else:
             wanted = choose(request, announced, stream)
-            choice, replaced = _nearest_shown(wanted, announced, [sight.pts or 0 for sight in shown])
+            choice, replaced = _map_to_decoded(wanted, announced, [sight.pts or 0 for sight in shown])
     sights = {position: shown[position] for position in choice.positions}
     pts = [sight.pts for sight in shown if sight.is_keyframe]
     census = Census(keyframes=len(pts), frames=len(shown), keyframe_pts=pts, first_pts=shown[0].pts if shown else None)
@@ -65,26 +64,31 @@ def extract_all(request: Request) -> Keyframes:
 
 
 class Choice(NamedTuple):
-    """Positions in the linear decode, ascending and with repeats; the instants they stand for, if they do."""
+    """The frames a sampler chose.
+
+    Attributes:
+        positions: Positions in the linear decode, ascending, with repeats.
+        instants_s: The instants they were chosen for, in seconds; None if the sampler targets no instants.
+    """
 
     positions: list[int]
     instants_s: list[float] | None
 
     def measured(self, got: Keyframes) -> Keyframes:
-        """Add how far each pick is from its instant."""
+        """Add each pick's deviation from its instant."""
         if self.instants_s is None:
             return got
         return replace(got, deviation_s=got.time_s[got.picks] - np.array(self.instants_s))
 
 
 def choose(request: Request, times: Sequence[int | None], stream: VideoStream) -> Choice:
-    """Choose frames; the facts are OpenCV's, as vLLM's loaders have them."""
+    """Choose frames from the stream properties that OpenCV reports, as vLLM's loaders do."""
     if not times:
-        raise NoFramesError("No frame of the video can be decoded; is it damaged?")
+        raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
     fps = float(stream.guessed_rate or stream.average_rate or 0)
     known = [pts for pts in times if pts is not None]
     times_s = np.array(known, np.float64) * float(stream.time_base or 0) if len(known) == len(times) else None
-    numbers = _of_segment(request, times_s, len(times), fps)
+    numbers = _segment_positions(request, times_s, len(times), fps)
     facts = SourceFacts(
         total_frames=len(numbers),
         fps=fps,
@@ -102,14 +106,16 @@ def choose(request: Request, times: Sequence[int | None], stream: VideoStream) -
     return Choice(positions, (shown_s[indices] - deviations)[order].tolist())
 
 
-def _of_segment(
+def _segment_positions(
     request: Request, times_s: npt.NDArray[np.float64] | None, frames: int, fps: float
 ) -> npt.NDArray[np.int64]:
-    """Find the frames of the segment: what a sampler would have if the video were cut there."""
+    """Return the frames in the segment, as if the video had been trimmed to it."""
     if request.segment.is_whole:
         return np.arange(frames)
     if times_s is None and not fps:
-        raise SamplingRefusedError("The video tells no times by which a segment could be found; leave it out.")
+        raise SamplingRefusedError(
+            "The video has no timestamps, so a segment of it cannot be located; remove start_s and end_s."
+        )
     shown_s = np.arange(frames) / fps if times_s is None else times_s
     found = cut(shown_s, request.segment, first_s=float(shown_s[0]))
     request.tally.starts_s = float(shown_s[found.numbers].min())
@@ -117,18 +123,21 @@ def _of_segment(
     return found.numbers
 
 
-def _announced(container: InputContainer, stream: VideoStream, limits: Limits) -> list[int] | None:
+def _announced_pts(container: InputContainer, stream: VideoStream, limits: Limits) -> list[int] | None:
     try:
         return arrange(list_packets(container, stream, limits))[0]
     except MisledError:
         return None
 
 
-def _nearest_shown(wanted: Choice, announced: list[int], shown: list[int]) -> tuple[Choice, int]:
-    """Map announced positions to shown ones; gives how many were replaced by a later frame.
+def _map_to_decoded(wanted: Choice, announced: list[int], shown: list[int]) -> tuple[Choice, int]:
+    """Map positions among the announced frames to positions among the decoded ones.
+
+    Returns:
+        The mapped choice, and how many frames were replaced by a later one.
 
     Raises:
-        NoFramesError: None of them is shown, and no other in its place.
+        NoFramesError: Neither the chosen frames nor any replacement could be decoded.
     """
     chosen, instants_s, replaced = [], [], 0
     unique = list(dict.fromkeys(wanted.positions))
@@ -140,5 +149,5 @@ def _nearest_shown(wanted: Choice, announced: list[int], shown: list[int]) -> tu
             instants_s += wanted.instants_s[row : row + 1] if wanted.instants_s else []
             replaced += shown[found] != announced[position]
     if not chosen:
-        raise NoFramesError("None of the chosen frames can be decoded; is the video damaged?")
+        raise NoFramesError("None of the chosen frames can be decoded; the file is probably damaged.")
     return Choice(chosen, instants_s or None), replaced

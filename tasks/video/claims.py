@@ -1,4 +1,4 @@
-"""Pictures that claim more pixels than they may have, before memory is taken for them."""
+"""Enforce the frame size limit on declared sizes, before memory is allocated for them."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
     from tasks.video.limits import Limits
 
-# FFmpeg asks for that much even where a picture is tiny.
-_LEAST_PIXELS = 65_536
-# Said by `av_image_check_size2` in FFmpeg's libavutil/imgutils.c, and by dav1d; nothing but the
-# message tells this error from others.
-_REFUSAL = re.compile(r"(?:Picture|Frame) size (\d+)x(\d+) (?:exceeds|is invalid)")
+# FFmpeg requests buffers of this size even for tiny frames.
+_MIN_PIXELS = 65_536
+# Logged by `av_image_check_size2` in FFmpeg's libavutil/imgutils.c, and by dav1d. Only the message distinguishes
+# this error from others.
+_SIZE_REJECTED = re.compile(r"(?:Picture|Frame) size (\d+)x(\d+) (?:exceeds|is invalid)")
 
 
 def decoder_limits(limits: Limits) -> dict[str, str]:
-    """Give the options with which FFmpeg refuses larger pictures itself."""
-    return {"max_pixels": str(max(limits.max_frame_pixels, _LEAST_PIXELS))}
+    """Return the FFmpeg options that make a decoder reject frames over the limit."""
+    return {"max_pixels": str(max(limits.max_frame_pixels, _MIN_PIXELS))}
 
 
 def check_frame_size(width_px: int, height_px: int, limits: Limits) -> None:
-    """Refuse frames of too many pixels.
+    """Raise if a frame size exceeds the limit.
 
     Raises:
-        VideoTooLargeError: They exceed `limits.max_frame_pixels`.
+        VideoTooLargeError: The size exceeds `limits.max_frame_pixels`.
     """
     if width_px * height_px > limits.max_frame_pixels:
         raise VideoTooLargeError(
@@ -46,29 +46,29 @@ def check_frame_size(width_px: int, height_px: int, limits: Limits) -> None:
 
 
 def check_claim(codec: VideoCodecContext, packet: Packet[VideoStream] | None, limits: Limits) -> None:
-    """Tell, after a decoder refused a packet, whether it did so for the size of a picture.
+    """Raise if a decoder rejected a packet because of its declared frame size.
 
-    Some decoders keep the size they refused, some forget it. So the packet is shown to a fresh decoder,
-    and what FFmpeg says of it is read; the first decoder must not see it twice.
+    Not all decoders keep the size they rejected. So the packet is decoded again by a fresh decoder, whose log is
+    searched for the size; the original decoder must not receive it twice.
 
     Raises:
-        VideoTooLargeError: A picture exceeds `limits.max_frame_pixels`.
+        VideoTooLargeError: The declared size exceeds `limits.max_frame_pixels`.
     """
     check_frame_size(codec.width, codec.height, limits)
     if packet is None:
         return
     fresh: VideoCodecContext = av.CodecContext.create(codec.name, "r")  # type: ignore[assignment]
     fresh.extradata, fresh.thread_count, fresh.options = codec.extradata, 1, decoder_limits(limits)
-    with _heard() as messages, suppress(MemoryError, av.error.FFmpegError):
+    with _captured_log() as messages, suppress(MemoryError, av.error.FFmpegError):
         fresh.decode(packet)
     for _, _, message in messages:
-        if refusal := _REFUSAL.match(message):
-            check_frame_size(int(refusal[1]), int(refusal[2]), limits)
+        if rejected := _SIZE_REJECTED.match(message):
+            check_frame_size(int(rejected[1]), int(rejected[2]), limits)
 
 
 @contextmanager
-def _heard() -> Iterator[list[tuple[int, str, str]]]:
-    """Gather the errors that FFmpeg speaks of in this thread."""
+def _captured_log() -> Iterator[list[tuple[int, str, str]]]:
+    """Capture the errors that FFmpeg logs in this thread."""
     before = av.logging.get_level(), av.logging.get_skip_repeated()
     av.logging.set_level(av.logging.ERROR)
     av.logging.set_skip_repeated(False)

@@ -1,4 +1,4 @@
-"""Decoders for lone packets, made from what a container says of its codec."""
+"""Decoders for single packets, configured from a container's codec parameters."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
     from tasks.video.limits import Limits
 
-# Of these, a keyframe's packet and what stands here give the whole picture; MPEG-4's decoder, for
-# one, also goes by what it has seen before.
+# For these codecs, a keyframe's packet and `CodecFacts` determine the frame. Other decoders, such as MPEG-4's, also
+# depend on earlier packets.
 _SELF_CONTAINED = frozenset({"h264", "hevc", "vp8", "vp9", "av1"})
-_WAITING_PER_THREAD = 2
-_STRICTLY = {"err_detect": "explode"}
+_QUEUED_PER_THREAD = 2
+_STRICT_OPTIONS = {"err_detect": "explode"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodecFacts:
-    """What a decoder needs to know before its first packet; names and numbers are FFmpeg's."""
+    """The parameters a decoder needs before its first packet, with FFmpeg's names and values."""
 
     name: str
     extradata: bytes
@@ -49,7 +49,7 @@ class CodecFacts:
 
     @classmethod
     def of(cls, codec: VideoCodecContext) -> CodecFacts | None:
-        """Read them; None where they would not be enough."""
+        """Copy the parameters of a codec context; None if they do not suffice to decode a keyframe's packet."""
         if codec.codec.canonical_name not in _SELF_CONTAINED:
             return None
         return cls(
@@ -68,7 +68,7 @@ class CodecFacts:
         )
 
     def open(self, limits: Limits) -> VideoCodecContext:
-        """Make a decoder that ends at damage, as `open_video(..., strictly=True)` does."""
+        """Create a decoder that fails on damage, as `open_video(..., strictly=True)` does."""
         codec: VideoCodecContext = av.CodecContext.create(self.name, "r")  # type: ignore[assignment]
         codec.extradata = self.extradata or None
         codec.codec_tag = self.tag
@@ -80,7 +80,7 @@ class CodecFacts:
         codec.color_primaries, codec.color_trc = self.color_primaries, self.color_trc
         codec.field_order = self.field_order
         codec.thread_type, codec.thread_count = "NONE", 1
-        codec.options = decoder_limits(limits) | _STRICTLY
+        codec.options = decoder_limits(limits) | _STRICT_OPTIONS
         return codec
 
 
@@ -88,7 +88,7 @@ def decode_each(
     packets: Sequence[Packet[VideoStream]],
     codecs: Sequence[VideoCodecContext],
 ) -> Iterator[VideoFrame]:
-    """Decode lone keyframes in their order, by as many threads as there are decoders.
+    """Decode keyframe packets independently, in order, with one thread per decoder.
 
     Raises:
         MisledError: As `decode_alone` does.
@@ -96,8 +96,8 @@ def decode_each(
     if len(codecs) == 1:
         yield from (decode_alone(codecs[0], packet) for packet in packets)
         return
-    # The first packet is for the first decoder: where that is the stream's own, it alone knows of a rotation.
-    fresh = iter(codecs)
+    # The first packet goes to the first decoder: if that is the stream's own, only its frames carry the rotation.
+    unused = iter(codecs)
     idle: SimpleQueue[VideoCodecContext] = SimpleQueue()
 
     def decode(packet: Packet[VideoStream], codec: VideoCodecContext | None) -> VideoFrame:
@@ -107,11 +107,11 @@ def decode_each(
         finally:
             idle.put(codec)
 
-    waiting: deque[Future[VideoFrame]] = deque()
+    pending: deque[Future[VideoFrame]] = deque()
     with ThreadPoolExecutor(len(codecs)) as threads:
         for packet in packets:
-            waiting.append(threads.submit(decode, packet, next(fresh, None)))
-            if len(waiting) > _WAITING_PER_THREAD * len(codecs):  # decoded frames are large
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+            pending.append(threads.submit(decode, packet, next(unused, None)))
+            if len(pending) > _QUEUED_PER_THREAD * len(codecs):  # decoded frames are large
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()

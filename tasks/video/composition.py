@@ -1,4 +1,4 @@
-"""From an MP4's decoding order to its presentation times (ISO/IEC 14496-12, sections 8.6 and 8.3.2)."""
+"""Presentation times and keyframes from an MP4's sample tables (ISO/IEC 14496-12, sections 8.6 and 8.3.2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks.video.boxes import inner_boxes
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_TRACK_ID_AT = {0: 12, 1: 20}  # by the box's version
+_TRACK_ID_OFFSET = {0: 12, 1: 20}  # by version of the tkhd box
 _STTS = np.dtype([("count", ">u4"), ("value", ">u4")])
 _CTTS = np.dtype([("count", ">u4"), ("value", ">i4")])
 _STSS = np.dtype(">u4")
@@ -21,19 +21,20 @@ _ELST = {
     0: np.dtype([("duration", ">u4"), ("start", ">i4"), ("rate", ">u4")]),
     1: np.dtype([("duration", ">u8"), ("start", ">i8"), ("rate", ">u4")]),
 }
-_NO_MEDIA, _AS_IT_IS = -1, 0x10000
-_HEAD = struct.Struct(">II")
+_EMPTY_EDIT, _NORMAL_RATE = -1, 0x10000
+_HEADER = struct.Struct(">II")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Track:
-    """A track's samples in decoding order.
+    """A track's samples, in decode order.
 
     Attributes:
-        times: When each is shown, in the track's time scale, counted from no particular instant; shape
-            (samples,), int64.
-        keyframes: Numbers of the samples that are keyframes, ascending; shape (K,), int64.
-        is_whole: Whether the edit list plays the track once and as it is; it may still hide its ends.
+        times: Presentation time of each sample in the track's time scale, from an arbitrary origin; shape (samples,),
+            int64.
+        keyframes: Indices of the sync samples, ascending; shape (K,), int64.
+        is_whole: Whether the edit list plays the track once, in one piece and at normal rate; it may still trim the
+            ends.
     """
 
     times: npt.NDArray[np.int64]
@@ -42,15 +43,15 @@ class Track:
 
 
 def read_track(moov: memoryview, *, track_id: int, samples: int) -> Track | None:
-    """Read a track's tables.
+    """Read a track's sample tables.
 
     Args:
-        moov: The movie box's inside.
-        track_id: The track.
-        samples: How many samples it has.
+        moov: Payload of the movie box.
+        track_id: The track's ID.
+        samples: Number of samples in the track.
 
     Returns:
-        None where the tables do not tell, or where the track changes its decoder's configuration on the way.
+        The track; None if its tables are missing or inconsistent, or if it has several sample descriptions.
     """
     for kind, track in inner_boxes(moov):
         if kind == b"trak" and _track_id(track) == track_id:
@@ -60,17 +61,17 @@ def read_track(moov: memoryview, *, track_id: int, samples: int) -> Track | None
 
 
 def _read(track: memoryview, boxes: dict[bytes, memoryview], samples: int) -> Track | None:
-    steps = _runs(boxes.get(b"stts"), _STTS, samples)
-    offsets = _runs(boxes[b"ctts"], _CTTS, samples) if b"ctts" in boxes else np.zeros(samples, np.int64)
+    durations = _expand_runs(boxes.get(b"stts"), _STTS, samples)
+    offsets = _expand_runs(boxes[b"ctts"], _CTTS, samples) if b"ctts" in boxes else np.zeros(samples, np.int64)
     keyframes = _keyframes(boxes.get(b"stss"), samples)
-    if steps is None or offsets is None or keyframes is None or _count(boxes.get(b"stsd")) != 1:
+    if durations is None or offsets is None or keyframes is None or _entry_count(boxes.get(b"stsd")) != 1:
         return None
-    times: npt.NDArray[np.int64] = np.cumsum(steps) - steps + offsets
+    times: npt.NDArray[np.int64] = np.cumsum(durations) - durations + offsets
     return Track(times=times, keyframes=keyframes, is_whole=_plays_once(_descend(track, b"edts", b"elst")))
 
 
-def _runs(box: memoryview | None, layout: np.dtype[np.void], samples: int) -> npt.NDArray[np.int64] | None:
-    """Unfold runs of (count, value) to one value a sample."""
+def _expand_runs(box: memoryview | None, layout: np.dtype[np.void], samples: int) -> npt.NDArray[np.int64] | None:
+    """Expand (count, value) runs to one value per sample."""
     runs = _entries(box, layout)
     if runs is None or runs["count"].sum(dtype=np.int64) != samples:
         return None
@@ -79,13 +80,13 @@ def _runs(box: memoryview | None, layout: np.dtype[np.void], samples: int) -> np
 
 def _keyframes(box: memoryview | None, samples: int) -> npt.NDArray[np.int64] | None:
     if box is None:
-        return np.arange(samples)  # every sample is one
+        return np.arange(samples)  # without stss, every sample is a sync sample
     numbers = _entries(box, _STSS)
     if numbers is None or not numbers.size:
         return None
     keyframes = numbers.astype(np.int64) - 1
-    is_possible = keyframes[0] >= 0 and keyframes[-1] < samples and (np.diff(keyframes) > 0).all()
-    return keyframes if is_possible else None
+    is_valid = keyframes[0] >= 0 and keyframes[-1] < samples and (np.diff(keyframes) > 0).all()
+    return keyframes if is_valid else None
 
 
 def _plays_once(elst: memoryview | None) -> bool:
@@ -94,21 +95,21 @@ def _plays_once(elst: memoryview | None) -> bool:
     edits = _entries(elst, _ELST.get(elst[0], _ELST[0])) if len(elst) else None
     if edits is None:
         return False
-    media = edits[edits["start"] != _NO_MEDIA]  # the others are pauses
-    return len(media) == 1 and edits["start"][-1] != _NO_MEDIA and int(media["rate"][0]) == _AS_IT_IS
+    media = edits[edits["start"] != _EMPTY_EDIT]  # without empty edits, which are pauses
+    return len(media) == 1 and edits["start"][-1] != _EMPTY_EDIT and int(media["rate"][0]) == _NORMAL_RATE
 
 
 def _entries(box: memoryview | None, layout: np.dtype[np.void] | np.dtype[np.uint32]) -> npt.NDArray[np.void] | None:
-    count = _count(box)
-    if box is None or len(box) < _HEAD.size + count * layout.itemsize:
+    count = _entry_count(box)
+    if box is None or len(box) < _HEADER.size + count * layout.itemsize:
         return None
-    return np.frombuffer(box, layout, count, _HEAD.size)
+    return np.frombuffer(box, layout, count, _HEADER.size)
 
 
 def _track_id(track: memoryview) -> int | None:
     head = dict(inner_boxes(track)).get(b"tkhd")
-    at = _TRACK_ID_AT.get(head[0]) if head else None
-    return None if head is None or at is None else int.from_bytes(head[at : at + 4])
+    offset = _TRACK_ID_OFFSET.get(head[0]) if head else None
+    return None if head is None or offset is None else int.from_bytes(head[offset : offset + 4])
 
 
 def _descend(box: memoryview, *kinds: bytes) -> memoryview | None:
@@ -120,6 +121,6 @@ def _descend(box: memoryview, *kinds: bytes) -> memoryview | None:
     return box
 
 
-def _count(box: memoryview | None) -> int:
-    """Read the number of entries, behind version and flags."""
-    return _HEAD.unpack_from(box)[1] if box is not None and len(box) >= _HEAD.size else 0
+def _entry_count(box: memoryview | None) -> int:
+    """Read the entry count, which follows version and flags."""
+    return _HEADER.unpack_from(box)[1] if box is not None and len(box) >= _HEADER.size else 0

@@ -1,4 +1,4 @@
-"""Which frames of a video lie in a segment."""
+"""Select the frames of a video that lie in a segment."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
     from tasks.domain.segment import Segment
 
-# A time that only rounding puts outside is inside; frames are much further apart.
-_ROUNDED_S = 1e-4
+# Tolerance for rounded timestamps; far less than the distance between frames.
+_TOLERANCE_S = 1e-4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
-    """Frames of a segment.
+    """The frames selected for a segment.
 
     Attributes:
-        numbers: Which of the frames; shape (M,), M >= 1, int64.
-        is_outside: Whether none lies in the segment, so that the last one before it stands for it.
+        numbers: Indices of the frames; shape (M,), M >= 1, int64.
+        is_outside: Whether no frame lies in the segment, so that the last one before it is used instead.
     """
 
     numbers: npt.NDArray[np.int64]
@@ -30,15 +30,15 @@ class Cut:
 
 
 def cut(times_s: npt.NDArray[np.float64], segment: Segment, *, first_s: float) -> Cut:
-    """Find the frames of a segment.
+    """Find the frames in a segment.
 
     Args:
-        times_s: When frames are shown, in any order; shape (N,), N >= 1.
-        segment: Counted from the video's first frame.
-        first_s: When that is shown, by the same clock as `times_s`.
+        times_s: Presentation times in seconds, in any order; shape (N,), N >= 1.
+        segment: The segment, relative to the video's first frame.
+        first_s: Presentation time of the first frame, on the clock of `times_s`.
     """
-    start_s = first_s + (segment.start_s or 0.0) - _ROUNDED_S
-    end_s = np.inf if segment.end_s is None else first_s + segment.end_s + _ROUNDED_S
+    start_s = first_s + (segment.start_s or 0.0) - _TOLERANCE_S
+    end_s = np.inf if segment.end_s is None else first_s + segment.end_s + _TOLERANCE_S
     inside = np.flatnonzero((times_s >= start_s) & (times_s <= end_s))
     if inside.size:
         return Cut(inside, is_outside=False)

@@ -1,8 +1,7 @@
-"""Decoding the frames that the model sees, exactly.
+"""Frame-exact extraction: the same pixels as a full linear decode, at a fraction of its cost.
 
-Three ways to keyframes, from the shortest to the longest: by the container's index, by seeking, by
-decoding all; two to frames anywhere: by GOPs, by decoding all. Each proves what it finds, and where
-that fails, the next one is taken.
+Keyframes have three strategies, fastest first: container index, seeking, linear decode. Dense samplers have two:
+decoding single GOPs, and linear decode. Each verifies its result; if that fails, the next one is tried.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from tasks.video.ranges import ByteSource
     from tasks.video.table import KnownIndex
 
-    _Way = Callable[[Request], Keyframes]
+    _Strategy = Callable[[Request], Keyframes]
 
 
 def extract_keyframes(
@@ -54,24 +53,24 @@ def extract_keyframes(
     threads: int = 1,
     segment: Segment = WHOLE,
 ) -> Keyframes:
-    """Decode the frames of a video that the model sees: keyframes, or those of another sampler.
+    """Decode sampled frames of a video: its keyframes, or those of a dense sampler.
 
-    Every frame is, byte for byte, the one that a full linear decode shows at its time.
+    Each frame is byte-identical to the one that a full linear decode outputs at its time.
 
     Args:
-        path: The video's file.
-        sampling: Which frames, and how large; `auto` takes keyframes where they are enough.
-        limits: What the video may cost.
-        native: Keep frames unscaled and unrotated, as `to_ndarray(format="rgb24")` gives them.
-        every: Take every keyframe once instead of `sampling.num_frames` picks.
-        threads: Frames decoded at once, where each can be decoded alone.
-        segment: The part of the video to choose from.
+        path: The video file.
+        sampling: Which frames to decode, and at what size; `auto` uses keyframes where they cover the video.
+        limits: Limits on the video's size.
+        native: Keep frames unscaled and unrotated, as returned by `to_ndarray(format="rgb24")`.
+        every: Return every keyframe once instead of `sampling.num_frames` picks.
+        threads: Threads for frames that can be decoded independently.
+        segment: The part of the video to sample from.
 
     Raises:
-        VideoMissingError: There is no file.
-        VideoEmptyError: The file has no bytes.
-        VideoUnreadableError: FFmpeg cannot open it.
-        NoVideoStreamError: There is no video stream in it.
+        VideoMissingError: The file does not exist.
+        VideoEmptyError: The file is empty.
+        VideoUnreadableError: FFmpeg cannot open the file.
+        NoVideoStreamError: The file has no video stream.
         NoFramesError: No frame could be decoded.
         SamplingRefusedError: The sampler cannot choose frames of this video.
         VideoTooLargeError: The file or a frame exceeds the limits.
@@ -79,7 +78,7 @@ def extract_keyframes(
     started = time.perf_counter()
     listing = _list_keyframes(path, limits) if sampling.sampler == "auto" else None
     if listing:
-        sampling = _routed(sampling, listing, segment)
+        sampling = _resolve_auto(sampling, listing, segment)
     request = Request(
         source=path,
         sampling=sampling,
@@ -89,11 +88,11 @@ def extract_keyframes(
         threads=threads,
         segment=segment,
     )
-    keyframes = _thinned(_placed(_by_shortest_way(request), request), sampling)
-    if keyframes.method != "index":  # every sampler tells of a video's keyframes what `auto` goes by
-        keyframes = _listed(keyframes, listing or _list_keyframes(path, limits))
+    keyframes = _without_similar(_check_segment(_extract_with_fallback(request), request), sampling)
+    if keyframes.method != "index":  # report the same keyframe times for every sampler, as `auto` uses them
+        keyframes = _with_listing(keyframes, listing or _list_keyframes(path, limits))
     with path.open("rb") as file:
-        keyframes = _judged(keyframes, missing_bytes(file, path.stat().st_size))
+        keyframes = _check_truncation(keyframes, missing_bytes(file, path.stat().st_size))
     return replace(
         keyframes,
         frames_decoded=request.tally.frames,
@@ -111,27 +110,27 @@ def extract_by_ranges(
     threads: int = 1,
     segment: Segment = WHOLE,
 ) -> tuple[Keyframes, KnownIndex]:
-    """Decode the keyframes of a remote video that the model sees, reading little more than them.
+    """Decode sampled keyframes of a remote video, fetching little more than their bytes.
 
     Args:
         source: The video's bytes.
-        sampling: How many frames, and how large.
-        limits: What the video may cost.
-        known: The index that an earlier call gave back, of the same bytes.
-        threads: Frames decoded at once.
-        segment: The part of the video to choose from.
+        sampling: How many frames to decode, and at what size.
+        limits: Limits on the video's size.
+        known: The index that an earlier call returned for the same bytes.
+        threads: Threads for decoding.
+        segment: The part of the video to sample from.
 
     Returns:
-        The keyframes, and what tells where the others are.
+        The frames, and the index, which locates all keyframes for later calls.
 
     Raises:
-        MisledError: Parts are not enough; get the whole file and call `extract_keyframes`.
+        MisledError: Byte ranges do not suffice; download the whole file and call `extract_keyframes`.
         VideoError: As `extract_keyframes` does.
         Exception: Whatever `source.read` raises.
     """
     is_auto = sampling.sampler == "auto"
     if sampling.sampler != "keyframes" and not is_auto:
-        raise MisledError("frames between keyframes were asked for")
+        raise MisledError("the sampler needs frames between keyframes")
     thresholds = Thresholds.of(sampling)
     sampling = taken(sampling, "keyframes") if is_auto else sampling
     started = time.perf_counter()
@@ -140,20 +139,20 @@ def extract_by_ranges(
     request = Request(source=file, sampling=sampling, limits=limits, threads=threads, segment=segment)
     try:
         if table:
-            keyframes = _judged(extract_by_table(request, file, table), table.missing_bytes)
+            keyframes = _check_truncation(extract_by_table(request, file, table), table.missing_bytes)
         else:
             keyframes = extract_by_index(request)
-            keyframes = _judged(keyframes, missing_bytes(file, source.size_bytes))
+            keyframes = _check_truncation(keyframes, missing_bytes(file, source.size_bytes))
         if is_auto:
-            _require_good(keyframes, thresholds)
+            _require_coverage(keyframes, thresholds)
     except Exception as error:  # noqa: BLE001 - whatever the source raised
-        cause = file.failure or error  # FFmpeg may have taken a failure for the end of the file
+        cause = file.failure or error  # FFmpeg may have treated a failed read as the end of the file
         if isinstance(cause, MisledError):
             cause.bytes_fetched, cause.frames_decoded = file.bytes_fetched, request.tally.frames
         raise cause from None
     decode_ms = (time.perf_counter() - started - file.wait_s) * 1e3
     keyframes = replace(
-        _thinned(_placed(keyframes, request), sampling),
+        _without_similar(_check_segment(keyframes, request), sampling),
         decode_ms=decode_ms,
         frames_decoded=request.tally.frames,
         fetch_ms=file.wait_s * 1e3,
@@ -163,42 +162,42 @@ def extract_by_ranges(
     return keyframes, table or file.index
 
 
-def _by_shortest_way(request: Request) -> Keyframes:
-    reasons: dict[str, None] = {}  # each once, in order
+def _extract_with_fallback(request: Request) -> Keyframes:
+    reasons: dict[str, None] = {}  # an ordered set
     is_contradicted = False
-    shorter, longest = _ways(request)
-    for way in shorter:
+    fast, linear = _strategies(request)
+    for strategy in fast:
         try:
-            got = replace(way(request), reason="; ".join(reasons))
+            got = replace(strategy(request), reason="; ".join(reasons))
         except MisledError as error:
             reasons[str(error)] = None
             is_contradicted |= isinstance(error, ContradictedError)
             if isinstance(error, KeyframeDamagedError):
                 break
         else:
-            return _uncounted(got) if is_contradicted else got
-    got = longest(request)
+            return _without_counts(got) if is_contradicted else got
+    got = linear(request)
     return replace(got, reason="; ".join([*reasons, *filter(None, [got.reason])]))
 
 
-def _require_good(keyframes: Keyframes, thresholds: Thresholds) -> None:
+def _require_coverage(keyframes: Keyframes, thresholds: Thresholds) -> None:
     if not keyframes.judged(thresholds).is_good:
-        raise MisledError("keyframes are not enough")
+        raise MisledError("keyframes do not cover the video")
 
 
 def _list_keyframes(path: Path, limits: Limits) -> Listing:
     return list_by_index(path, limits) or list_by_packets(path, limits) or Listing(None, 0.0)
 
 
-def _listed(keyframes: Keyframes, listing: Listing) -> Keyframes:
+def _with_listing(keyframes: Keyframes, listing: Listing) -> Keyframes:
     if listing.times_ms is None:
         return replace(keyframes, are_keyframes_listed=False)
     return replace(keyframes, keyframe_ms=listing.times_ms, first_ms=listing.first_ms)
 
 
-def _routed(sampling: Sampling, listing: Listing, segment: Segment) -> Sampling:
-    """Choose what `auto` takes, before anything is decoded."""
-    verdict = judge(
+def _resolve_auto(sampling: Sampling, listing: Listing, segment: Segment) -> Sampling:
+    """Resolve the sampler `auto`, before anything is decoded."""
+    coverage = judge(
         listing.times_ms,
         first_ms=listing.first_ms,
         keyframes=0,
@@ -206,50 +205,50 @@ def _routed(sampling: Sampling, listing: Listing, segment: Segment) -> Sampling:
         thresholds=Thresholds.of(sampling),
         segment=segment,
     )
-    return routed(sampling, is_good=verdict.is_good)
+    return routed(sampling, is_good=coverage.is_good)
 
 
-def _placed(keyframes: Keyframes, request: Request) -> Keyframes:
-    """Say so where no frame lies in the segment.
+def _check_segment(keyframes: Keyframes, request: Request) -> Keyframes:
+    """Note in `reason` if no frame lies in the segment.
 
     Raises:
-        SamplingRefusedError: The segment lies behind the video's end.
+        SamplingRefusedError: The segment starts after the end of the video.
     """
     start_s, duration_s = request.segment.start_s or 0.0, keyframes.duration_s
     if request.tally.is_outside and 0 < duration_s <= start_s:
         raise SamplingRefusedError(
-            f"The segment starts at {start_s:g} s, and the video ends at {duration_s:g} s; correct start_s.",
+            f"The segment starts at {start_s:g} s, but the video ends at {duration_s:g} s; correct start_s.",
         )
     if not request.tally.is_outside:
         return keyframes
     what = "keyframe" if request.sampling.sampler == "keyframes" else "frame"
-    note = f"the segment holds no {what}: the last one before it is shown"
+    note = f"the segment contains no {what}; the last one before it is used"
     return replace(keyframes, reason="; ".join(filter(None, [note, keyframes.reason])))
 
 
-def _uncounted(keyframes: Keyframes) -> Keyframes:
-    """Leave unknown what was counted in a file that has contradicted itself."""
+def _without_counts(keyframes: Keyframes) -> Keyframes:
+    """Discard positions and counts that come from a file known to contradict its index."""
     unknown = np.full_like(keyframes.frame_index, UNKNOWN_POSITION)
     return replace(keyframes, frame_index=unknown, total_frames=None)
 
 
-def _ways(request: Request) -> tuple[tuple[_Way, ...], _Way]:
-    """Name the ways to the frames that were asked for: the shorter ones, and the one that always leads there."""
+def _strategies(request: Request) -> tuple[tuple[_Strategy, ...], _Strategy]:
+    """Return the strategies for a request: the fast ones, fastest first, and the linear decode."""
     if request.sampling.sampler == "keyframes" or request.every:
         return (extract_by_index, extract_by_seeking), extract_by_decoding
     return (extract_by_gops,), extract_all
 
 
-def _judged(keyframes: Keyframes, missing: int) -> Keyframes:
-    """Say so where the file is cut short."""
+def _check_truncation(keyframes: Keyframes, missing: int) -> Keyframes:
+    """Note in `reason` if the file is truncated."""
     if not missing:
         return keyframes
     note = f"the file is cut short: its last {missing:,} bytes are missing"
     return replace(keyframes, reason="; ".join(filter(None, [note, keyframes.reason])))
 
 
-def _thinned(keyframes: Keyframes, sampling: Sampling) -> Keyframes:
-    """Drop frames that show nothing new, where that was asked for."""
+def _without_similar(keyframes: Keyframes, sampling: Sampling) -> Keyframes:
+    """Drop near-duplicate frames, if requested."""
     if sampling.drop_similar is None:
         return keyframes
     kept = drop_similar(keyframes.images, threshold=sampling.drop_similar)

@@ -1,9 +1,9 @@
-"""Handing frames from one process to another through shared memory instead of a pipe.
+"""Transfer frames between processes through shared memory instead of a pipe.
 
-The sender copies them once into a segment of its own; the receiver maps it and takes its name away, so
-that it goes with the last array on it. Should the sender die before, Python's resource tracker, which
-both share, takes it away, or some day `maintain`. Where the system has no such memory, or not enough of
-it (containers often have 64 MiB), frames go through the pipe.
+The sender copies the pixels once into a segment of its own. The receiver maps the segment and unlinks its name, so
+that it is freed with the last array that uses it. If the sender dies first, the segment is removed by Python's
+resource tracker, which both processes share, or later by `maintain`. If the system has no shared memory, or too little
+(containers often have 64 MiB), the pixels go through the pipe.
 """
 
 from __future__ import annotations
@@ -24,13 +24,19 @@ if TYPE_CHECKING:
 
     from tasks.video.keyframes import Keyframes
 
-_KIND = "shared_memory"  # as the resource tracker calls it
-_LEAST_BYTES = 64 * 1024
+_KIND = "shared_memory"  # the resource tracker's name for it
+_MIN_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Frames on their way: everything but the pixels, and where those are."""
+    """Frames whose pixels are in shared memory.
+
+    Attributes:
+        keyframes: Everything but the pixels.
+        name: Name of the shared memory segment.
+        shape: Shape of the pixels.
+    """
 
     keyframes: Keyframes
     name: str
@@ -38,48 +44,48 @@ class Parcel:
 
 
 def pack(keyframes: Keyframes) -> Parcel | Keyframes:
-    """Put the pixels into shared memory, in the process that has them; gives what is to be sent."""
+    """Move the pixels to shared memory, in the sender; return the object to send."""
     images = keyframes.images
-    if images.nbytes < _LEAST_BYTES:
+    if images.nbytes < _MIN_BYTES:
         return keyframes
     name = shared_name()
     resource_tracker.register(f"/{name}", _KIND)
     try:
         memory = _create(name, images.nbytes)
     except OSError:
-        _forget(name)
+        _unlink(name)
         return keyframes
     _array_on(memory, images.shape)[:] = images
     return Parcel(replace(keyframes, images=images[:, :0, :0]), name, images.shape)
 
 
 def unpack(sent: Parcel | Keyframes) -> Keyframes:
-    """Map the pixels, in the process that receives them; what came through the pipe stays as it is."""
+    """Map the pixels, in the receiver; frames sent through the pipe are returned as they are."""
     if not isinstance(sent, Parcel):
         return sent
     try:
         with (SHARED_MEMORY / sent.name).open("r+b") as file:
             memory = mmap.mmap(file.fileno(), 0)
     finally:
-        _forget(sent.name)
+        _unlink(sent.name)
     return replace(sent.keyframes, images=_array_on(memory, sent.shape))
 
 
 def _create(name: str, size: int) -> mmap.mmap:
     descriptor = os.open(SHARED_MEMORY / name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     try:
-        os.posix_fallocate(descriptor, 0, size)  # else a full memory is a bus error in the middle of the copy
+        os.posix_fallocate(descriptor, 0, size)  # without it, a full /dev/shm raises SIGBUS during the copy
         return mmap.mmap(descriptor, size)
     finally:
         os.close(descriptor)
 
 
 def _array_on(memory: mmap.mmap, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
-    """Lay an array on a mapping, which lasts as long as the array."""
+    """Wrap a mapping in an array, which keeps the mapping alive."""
     return np.frombuffer(memory, np.uint8).reshape(shape)
 
 
-def _forget(name: str) -> None:
+def _unlink(name: str) -> None:
     with suppress(FileNotFoundError):
         (SHARED_MEMORY / name).unlink()
     resource_tracker.unregister(f"/{name}", _KIND)

@@ -1,4 +1,4 @@
-"""The keyframes that a container lists in its header or its index, found without reading the rest."""
+"""Keyframes from a container's header or index, without reading the media data."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 _MP4_FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"})
 _MATROSKA_MAGIC = b"\x1a\x45\xdf\xa3"
-_HEAD_BYTES = 16
+_MAGIC_BYTES = 16
 _EARLIEST, _LATEST = -(2**62), 2**62
-_MOST_ENTRIES_READ = 2000
+_MAX_ENTRIES_READ = 2000
 
 
 class Entry(NamedTuple):
-    """One keyframe as an index lists it.
+    """A keyframe, as listed in an index.
 
     Attributes:
-        number: Its place in the index.
-        timestamp: Decoding time in MP4, presentation time in Matroska, in the stream's time base.
-        pos: Where its packet begins; in Matroska, where the cluster of its packet begins.
-        size: Bytes of its packet; 0 in Matroska.
+        number: Its position in the index.
+        timestamp: DTS in MP4, PTS in Matroska, in the stream's time base.
+        pos: Offset of its packet in the file; in Matroska, of the cluster that contains it.
+        size: Size of its packet in bytes; 0 in Matroska.
     """
 
     number: int
@@ -45,13 +45,12 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyframeIndex:
-    """The keyframes of a stream that are shown, in decoding order.
+    """The presented keyframes of a stream, in decode order.
 
     Attributes:
-        keyframes: At least one.
-        frames: Frames of the stream that are shown; None where the index does not tell.
-        hidden_before: Frames before the first of them that an edit list hides; None where the index
-            does not tell.
+        keyframes: The keyframes, at least one.
+        frames: Number of presented frames in the stream; None if unknown.
+        hidden_before: Number of frames before the first keyframe that an edit list hides; None if unknown.
     """
 
     keyframes: Sequence[Entry]
@@ -60,21 +59,23 @@ class KeyframeIndex:
 
 
 def is_mp4(file: BinaryIO | SparseFile, size_bytes: int) -> bool:
-    """Tell MP4 or MOV (true) from Matroska or WebM (false), and fetch the header of a remote MP4 at once.
+    """Return whether a file is MP4 or MOV (true), or Matroska or WebM (false).
+
+    The header of a remote MP4 is fetched in one request on the way.
 
     Raises:
-        MisledError: It is neither, or an MP4 in fragments, whose index is spread over the file.
+        MisledError: The file is neither, or is a fragmented MP4, whose index is spread over the file.
     """
     file.seek(0)
-    head = file.read(_HEAD_BYTES)
+    head = file.read(_MAGIC_BYTES)
     if head.startswith(_MATROSKA_MAGIC):
         file.seek(0)
         return False
     if head[4:8] not in _MP4_FIRST_BOXES:
-        raise MisledError("its container keeps no index in its header")
+        raise MisledError("the container has no index in its header")
     for box in walk_boxes(file, size_bytes):
         if box.kind == b"moof":
-            raise MisledError("an MP4 in fragments has no one index")
+            raise MisledError("a fragmented MP4 has no single index")
         if box.kind == b"moov" and isinstance(file, SparseFile):
             file.prefetch([box.span])
     file.seek(0)
@@ -82,22 +83,22 @@ def is_mp4(file: BinaryIO | SparseFile, size_bytes: int) -> bool:
 
 
 def read_index(container: InputContainer, stream: VideoStream, size_bytes: int) -> KeyframeIndex:
-    """List the keyframes.
+    """Read a container's keyframe index.
 
     Raises:
-        MisledError: The index is missing, or cannot be true.
+        MisledError: The index is missing or inconsistent.
     """
     if container.format.name == "matroska,webm":
         _load_cues(container, stream)
     entries = stream.index_entries
-    keyframes = _hop(entries)
+    keyframes = _list_keyframes(entries)
     _require_order(entries, keyframes)
-    _require_whole(container, size_bytes)
+    _require_complete(container, size_bytes)
     if container.format.name == "matroska,webm":
         return KeyframeIndex(keyframes=keyframes, frames=None, hidden_before=None)
     hidden = _count_hidden(entries, keyframes)
     if len(entries) != stream.frames:
-        hidden = None  # an edit list repeats or leaves out parts
+        hidden = None  # an edit list repeats or omits parts
     return KeyframeIndex(
         keyframes=keyframes,
         frames=None if hidden is None else len(entries) - sum(hidden),
@@ -106,18 +107,18 @@ def read_index(container: InputContainer, stream: VideoStream, size_bytes: int) 
 
 
 def _load_cues(container: InputContainer, stream: VideoStream) -> None:
-    """Have FFmpeg read Matroska's cues, which it puts off until the first seek.
+    """Make FFmpeg read Matroska's cues, which it defers until the first seek.
 
-    A seek to the end then reads on from the last cue; without cues, it lists the whole file.
+    A seek to the end reads on from the last cue; without cues, it indexes the whole file.
     """
     try:
         container.seek(_LATEST, stream=stream)
     except av.error.FFmpegError:
-        raise MisledError("a seek ended in an error") from None
+        raise MisledError("a seek failed") from None
 
 
-def _hop(entries: IndexEntries) -> list[Entry]:
-    """Go from keyframe to keyframe: an hour has 100,000 entries, and each one looked at costs."""
+def _list_keyframes(entries: IndexEntries) -> list[Entry]:
+    """List keyframes by searching from one to the next: an hour has 100,000 entries, each costly to access."""
     keyframes = []
     number = entries.search_timestamp(_EARLIEST, backward=False)
     while number >= 0:
@@ -131,15 +132,15 @@ def _hop(entries: IndexEntries) -> list[Entry]:
 
 
 def _require_order(entries: IndexEntries, keyframes: Sequence[Entry]) -> None:
-    """Check that the packets lie in the file as they are decoded, each GOP before the next keyframe."""
+    """Check that packets are stored in decode order, each GOP before the next keyframe."""
     for entry, following in pairwise(keyframes):
         last = entries[following.number - 1]
         if not entry.number < following.number or not entry.pos <= last.pos <= last.pos + last.size <= following.pos:
             raise MisledError("the index is out of order")
 
 
-def _require_whole(container: InputContainer, size_bytes: int) -> None:
-    """Check that nothing is listed behind the file's end, where a linear decode would stop."""
+def _require_complete(container: InputContainer, size_bytes: int) -> None:
+    """Check that no entry lies beyond the end of the file, where a linear decode would stop."""
     for stream in container.streams:
         entries = stream.index_entries
         if len(entries) and entries[len(entries) - 1].pos + entries[len(entries) - 1].size > size_bytes:
@@ -147,15 +148,15 @@ def _require_whole(container: InputContainer, size_bytes: int) -> None:
 
 
 def _count_hidden(entries: IndexEntries, keyframes: Sequence[Entry]) -> tuple[int, int] | None:
-    """Count the frames that an edit list hides before the first keyframe and after the last; None where unknown."""
+    """Count the frames that an edit list hides before the first keyframe and after the last; None if unknown."""
     first, last = keyframes[0].number, keyframes[-1].number
     second = keyframes[1].number if len(keyframes) > 1 else first + 1
-    if max(second, len(entries) - last) > _MOST_ENTRIES_READ or _hidden(entries, first, second):
+    if max(second, len(entries) - last) > _MAX_ENTRIES_READ or _count_discarded(entries, first, second):
         return None
     if not entries[0].is_keyframe:
-        return None  # what comes before the first keyframe may or may not be shown
-    return _hidden(entries, 0, first), _hidden(entries, last, len(entries))
+        return None  # frames before the first keyframe may or may not be decoded
+    return _count_discarded(entries, 0, first), _count_discarded(entries, last, len(entries))
 
 
-def _hidden(entries: IndexEntries, start: int, stop: int) -> int:
+def _count_discarded(entries: IndexEntries, start: int, stop: int) -> int:
     return sum(entry.is_discard for entry in entries[start:stop])

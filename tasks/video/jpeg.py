@@ -1,4 +1,4 @@
-"""Whether a JPEG picture brings its own tables (ITU-T T.81, annex B)."""
+"""Check whether a JPEG frame carries its own tables (ITU-T T.81, annex B)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 _START = b"\xff\xd8"
 _QUANTIZATION, _HUFFMAN, _SCAN = 0xDB, 0xC4, 0xDA
 _FRAMES = {0xC0, 0xC1, 0xC2}  # baseline, extended and progressive DCT
-_COUNTS = 16  # of Huffman codes, by their lengths
+_COUNTS = 16  # numbers of Huffman codes, by code length
 
 
 def brings_its_tables(picture: memoryview) -> bool:
-    """Tell whether every table that the first scan uses stands before it in the same picture.
+    """Return whether all tables used by the first scan are defined before it in the same image.
 
-    A decoder takes a missing table from the pictures before, where a linear decode has seen others.
+    A decoder falls back to tables of earlier images, which differ in a linear decode.
     """
     quantization: set[int] = set()
     huffman: set[int] = set()
@@ -34,7 +34,7 @@ def brings_its_tables(picture: memoryview) -> bool:
 
 
 def _segments(picture: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """List markers and what stands behind their lengths, up to the first that cannot be one."""
+    """Yield markers and the payloads of their segments, up to the first malformed one."""
     start = len(_START) if picture[:2] == _START else len(picture)
     while start + 4 <= len(picture) and picture[start] == 0xFF:  # noqa: PLR2004
         end = start + 2 + int.from_bytes(picture[start + 2 : start + 4])
@@ -53,7 +53,7 @@ def _quantization_tables(segment: memoryview) -> set[int]:
 
 
 def _huffman_tables(segment: memoryview) -> set[int]:
-    """Give tables by class and number, as one byte."""
+    """Return the tables defined in a segment, as class and number in one byte."""
     tables, start = set(), 0
     while start + _COUNTS < len(segment):
         table, counts = segment[start], segment[start + 1 : start + 1 + _COUNTS]
@@ -64,7 +64,7 @@ def _huffman_tables(segment: memoryview) -> set[int]:
 
 
 def _scan_tables(segment: memoryview) -> set[int]:
-    """Give the tables that a scan's components use: class 0 for DC, class 1 for AC, which a first one may lack."""
+    """Return the tables used by a scan: class 0 for DC, and class 1 for AC, which a DC-only scan does not use."""
     components = 2 * segment[0] if segment else 0
     selectors = bytes(segment[2 : 1 + components : 2])
     has_ac = any(segment[2 + components : 3 + components])

@@ -1,4 +1,4 @@
-"""The frames of one video that the model sees."""
+"""The sampled frames of one video."""
 
 from __future__ import annotations
 
@@ -17,47 +17,46 @@ if TYPE_CHECKING:
     from tasks.video.verdict import Thresholds, Verdict
 
 
-NO_PTS = -(2**63)  # FFmpeg's own: -1 is a time like any other
+NO_PTS = -(2**63)  # FFmpeg's AV_NOPTS_VALUE; -1 is a valid PTS
 UNKNOWN_POSITION = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Keyframes:
-    """Decoded frames, each once, and the order in which they are shown.
+    """Decoded frames, each stored once, and the order in which to show them to the model.
 
     Attributes:
         images: RGB pixels; shape (N, H, W, 3), uint8, N >= 1, in presentation order.
-        pts: Presentation times in the stream's time base, `NO_PTS` where the container gives none; shape (N,), int64.
+        pts: Presentation timestamps in the stream's time base, `NO_PTS` if the container has none; shape (N,), int64.
         time_s: The same in seconds; shape (N,), float64.
-        frame_index: Positions in the full linear decode, `UNKNOWN_POSITION` where unknown; shape (N,), int64.
+        frame_index: Positions in the full linear decode, `UNKNOWN_POSITION` if unknown; shape (N,), int64.
         is_keyframe: Whether each frame is a keyframe; shape (N,), bool.
-        picks: Indices into `images` as shown to the model, with repeats; shape (M,), int64.
-        deviation_s: How much later than its instant each pick is shown; shape (M,), float64; None for
-            samplers that ask for no instants.
-        segment: The part of the video that was asked for; all other counts are of the whole.
-        starts_s: When the segment starts, by the clock of `time_s`; None for the whole video.
-        keyframes_in_file: Keyframes of the video stream; with method `index`, those that the index lists.
-        keyframe_ms: When each of them is shown, in milliseconds of the stream's time; shape (K,), int64, ascending;
-            None where unknown.
-        are_keyframes_listed: Whether the container tells when they are shown; where only decoding did, no verdict goes
-            by them.
-        first_ms: When the first frame is shown, by the same clock, or a little before; None where unknown.
-        total_frames: Frames of the video stream; None where that cannot be told without decoding.
-        fps: Average frame rate; 0.0 where the container gives none.
-        duration_s: Length of the stream; 0.0 where unknown.
-        pixel_aspect: Width of a stored pixel over its height when shown; reported, not applied.
+        picks: Indices into `images` in the order shown to the model, with repeats; shape (M,), int64.
+        deviation_s: Presentation time of each pick minus the instant it was chosen for; shape (M,), float64; None for
+            samplers that target no instants.
+        segment: The part of the video that was sampled; all counts are of the whole video.
+        starts_s: Start of the segment on the clock of `time_s`; None for the whole video.
+        keyframes_in_file: Number of keyframes in the video stream; with method `index`, as listed in the index.
+        keyframe_ms: Presentation time of each keyframe in milliseconds; shape (K,), int64, ascending; None if unknown.
+        are_keyframes_listed: Whether `keyframe_ms` comes from the container; if it took a decode, coverage ignores it.
+        first_ms: Presentation time of the first frame in milliseconds, or slightly less; None if unknown.
+        total_frames: Number of frames in the video stream; None if only decoding could tell.
+        fps: Average frame rate; 0.0 if the container has none.
+        duration_s: Duration of the stream; 0.0 if unknown.
+        pixel_aspect: Sample aspect ratio; reported, not applied.
         native_width_px: Width as stored, before rotation and scaling.
-        native_height_px: Height as stored.
-        orientation: How stored pictures are turned to be shown; applied unless native.
-        method: How frames were reached: by the container's `index`, by `seek`, or by a `linear` decode.
-        reason: Why not by a shorter way, and whether the file is cut short; empty where all is well.
-        decode_ms: Milliseconds from opening to the last frame, without those of `fetch_ms`.
-        frames_decoded: Frames that came out of a decoder for these, those of ways tried in vain included.
-        sampler: What chose them.
-        fetch_ms: Milliseconds spent waiting for parts of a remote file; 0 for a local one.
-        bytes_fetched: Bytes of those parts.
-        parts: Those parts, and what was known of the file before.
-        dropped_as_similar: Frames that were left out because they show nothing new.
+        native_height_px: Height as stored, before rotation and scaling.
+        orientation: Rotation and mirroring for display; applied unless native frames were requested.
+        method: How the frames were located: by the container's `index`, by `seek`, or by a `linear` decode.
+        reason: Why a faster method was unavailable, and whether the file is cut short; empty if there is nothing to
+            report.
+        decode_ms: Milliseconds from opening the file to the last frame, excluding `fetch_ms`.
+        frames_decoded: Frames output by decoders, including those of strategies that failed.
+        sampler: The sampler that chose the frames.
+        fetch_ms: Milliseconds spent waiting for ranges of a remote file; 0 for a local one.
+        bytes_fetched: Bytes fetched in those ranges.
+        parts: The fetched ranges, and any that were known before.
+        dropped_as_similar: Number of frames dropped as near-duplicates.
     """
 
     images: npt.NDArray[np.uint8]
@@ -92,11 +91,11 @@ class Keyframes:
 
     @property
     def rotation_deg(self) -> int:
-        """Counter-clockwise rotation that the container asks for: 0, 90, 180 or 270."""
+        """Counter-clockwise rotation requested by the container: 0, 90, 180 or 270."""
         return self.orientation.rotation_deg
 
     def judged(self, thresholds: Thresholds) -> Verdict:
-        """Judge the video by its keyframes, as far as they can be known before anything is decoded."""
+        """Return how well keyframes cover the video, from what is known of it before decoding."""
         return judge(
             self.keyframe_ms if self.are_keyframes_listed else None,
             first_ms=self.first_ms,
@@ -107,13 +106,13 @@ class Keyframes:
         )
 
     def __post_init__(self) -> None:
-        """Check that all columns speak of the same frames."""
+        """Check that all columns have matching shapes."""
         if self.images.ndim != 4 or self.images.shape[-1] != 3 or len(self.images) == 0:  # noqa: PLR2004
             raise ValueError(f"images must be (N>=1, H, W, 3), got {self.images.shape}")
         columns = (self.pts, self.time_s, self.frame_index, self.is_keyframe)
         if any(column.shape != self.images.shape[:1] for column in columns):
-            raise ValueError(f"{len(self.images)} images, but columns of {[column.shape for column in columns]}")
+            raise ValueError(f"{len(self.images)} images, but column shapes are {[column.shape for column in columns]}")
         if self.picks.size == 0 or self.picks.min() < 0 or self.picks.max() >= len(self.images):
-            raise ValueError(f"picks {self.picks.tolist()} are not indices of {len(self.images)} images")
+            raise ValueError(f"picks must be indices of {len(self.images)} images, got {self.picks.tolist()}")
         if self.deviation_s is not None and self.deviation_s.shape != self.picks.shape:
             raise ValueError(f"{self.picks.size} picks, but {self.deviation_s.size} deviations")

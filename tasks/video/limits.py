@@ -1,4 +1,4 @@
-"""What a video may cost."""
+"""Limits on the videos that are decoded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds on one video; beyond them it fails with `video_too_large`."""
+    """Limits on one video; a video that exceeds them fails with `video_too_large`."""
 
     max_video_bytes: int = 4 * 1024**3
     max_frame_pixels: int = 64_000_000

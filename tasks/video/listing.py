@@ -1,4 +1,4 @@
-"""When all keyframes of a video are shown, without decoding any."""
+"""Presentation times of all keyframes, without decoding."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 class Listing(NamedTuple):
-    """The keyframes of a video.
+    """When the keyframes of a video are presented.
 
     Attributes:
-        times_ms: When each is shown, ascending; shape (K,); None where unknown.
-        duration_s: Length of the video; 0.0 where unknown.
-        first_ms: When the first frame is shown, or a little before; None where unknown.
+        times_ms: Presentation times in milliseconds, ascending; shape (K,); None if unknown.
+        duration_s: Duration of the video; 0.0 if unknown.
+        first_ms: Presentation time of the first frame in milliseconds, or slightly less; None if unknown.
     """
 
     times_ms: npt.NDArray[np.int64] | None
@@ -47,7 +47,7 @@ class Listing(NamedTuple):
 
 
 def list_by_index(path: Path, limits: Limits) -> Listing | None:
-    """List by the container's index, as `tasks.video.by_index` reads it; None where there is no such index."""
+    """List keyframes by the container's index, as `tasks.video.by_index` does; None if it has no usable index."""
     size_bytes = path.stat().st_size
     try:
         with path.open("rb") as file:
@@ -66,7 +66,7 @@ def list_by_index(path: Path, limits: Limits) -> Listing | None:
 
 
 def list_by_packets(path: Path, limits: Limits) -> Listing | None:
-    """List by all packets, as `tasks.video.by_seeking` reads them; None where these do not tell."""
+    """List keyframes by demuxing all packets, as `tasks.video.by_seeking` does; None if they are not sufficient."""
     try:
         with open_video(path, limits) as (container, stream):
             times, keyframes = arrange(list_packets(container, stream, limits))
@@ -83,10 +83,10 @@ def _listing(
 
 
 def keyframe_pts(reader: KeyframeReader, file: BinaryIO | SparseFile, size_bytes: int) -> npt.NDArray[np.int64]:
-    """Give the presentation times of all keyframes that an index lists, in the stream's time base; shape (K,).
+    """Return the PTS of all keyframes in an index, in the stream's time base; shape (K,).
 
-    Of an MP4, whose index holds decoding times, they are reckoned from the header's tables, or, where those do not
-    tell, taken to be as far from the decoding times as the first packet's is.
+    The index of an MP4 holds DTS. There, PTS are computed from the sample tables; if those are unusable, the first
+    packet's difference between PTS and DTS is assumed for all.
     """
     listed = np.array([entry.timestamp for entry in reader.index.keyframes], np.int64)
     if not reader.is_mp4:
@@ -98,30 +98,30 @@ def keyframe_pts(reader: KeyframeReader, file: BinaryIO | SparseFile, size_bytes
 def first_shown(
     reader: KeyframeReader, pts: npt.NDArray[np.int64], file: BinaryIO | SparseFile, size_bytes: int
 ) -> int | None:
-    """Give when the first frame is shown, in the stream's time base; None where the index does not tell.
+    """Return the PTS of the first presented frame, in the stream's time base; None if the index does not tell.
 
-    Mostly that is a keyframe. But an edit list may start, or a file have been cut, between two.
+    Usually that is a keyframe, but an edit list may start, or the file may have been cut, between two keyframes.
 
     Args:
-        reader: What reads the keyframes.
-        pts: Their presentation times, as `keyframe_pts` gives them.
+        reader: The open stream's keyframe reader.
+        pts: The keyframes' PTS, as returned by `keyframe_pts`.
         file: The video.
-        size_bytes: Its length.
+        size_bytes: Length of the file.
     """
     if reader.begins_with_keyframe:
         return int(pts[0])
-    times = _all_pts(reader, file, size_bytes) if reader.is_mp4 else None
+    times = _sample_pts(reader, file, size_bytes) if reader.is_mp4 else None
     return None if times is None else int(times[reader.shown_first()].min())
 
 
 def tabled_pts(reader: KeyframeReader, file: BinaryIO | SparseFile, size_bytes: int) -> npt.NDArray[np.int64] | None:
-    """Reckon keyframes' presentation times from an MP4's tables; None where those do not tell; shape (K,)."""
-    times = _all_pts(reader, file, size_bytes)
+    """Compute the keyframes' PTS from an MP4's sample tables; shape (K,). None if those are unusable."""
+    times = _sample_pts(reader, file, size_bytes)
     return None if times is None else times[[entry.number for entry in reader.index.keyframes]]
 
 
-def _all_pts(reader: KeyframeReader, file: BinaryIO | SparseFile, size_bytes: int) -> npt.NDArray[np.int64] | None:
-    """Reckon the presentation times of all samples of an MP4, in the order in which they are decoded."""
+def _sample_pts(reader: KeyframeReader, file: BinaryIO | SparseFile, size_bytes: int) -> npt.NDArray[np.int64] | None:
+    """Compute the PTS of all samples of an MP4, in decode order. None if the sample tables are unusable."""
     moov = next((read_box(file, box) for box in walk_boxes(file, size_bytes) if box.kind == b"moov"), None)
     track = read_track(moov, track_id=reader.track_id, samples=reader.samples) if moov is not None else None
     return None if track is None else track.times - track.times[0] + reader.first_pts

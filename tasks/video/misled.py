@@ -1,14 +1,14 @@
-"""Why a short way to a video's frames cannot be trusted."""
+"""Reasons why a fast path to a video's frames is unavailable."""
 
 from __future__ import annotations
 
 
 class MisledError(Exception):
-    """This way does not lead to a linear decode's frames, for the reason given; take a longer one.
+    """A strategy cannot prove that it yields the linear decode's frames; use a slower one.
 
     Attributes:
-        bytes_fetched: Bytes that were fetched in vain.
-        frames_decoded: Frames that were decoded in vain.
+        bytes_fetched: Bytes fetched by the failed attempt.
+        frames_decoded: Frames decoded by the failed attempt.
     """
 
     bytes_fetched: int = 0
@@ -16,12 +16,12 @@ class MisledError(Exception):
 
 
 class ContradictedError(MisledError):
-    """The video is not what its index says: its counts and positions, too, are mere claims."""
+    """The video contradicts its index, so counts and positions from the index are not reliable either."""
 
 
 class KeyframeDamagedError(MisledError):
-    """A keyframe is damaged: how it is patched, only a decoder knows that has seen what came before."""
+    """A keyframe is damaged, and how a decoder conceals that depends on the frames before it."""
 
     def __init__(self, reason: str = "a keyframe is damaged") -> None:
-        """Say so."""
+        """Create the error with its reason."""
         super().__init__(reason)

@@ -1,4 +1,4 @@
-"""How a stored picture is turned and mirrored to be shown."""
+"""Rotation and mirroring of stored frames for display."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class Orientation(NamedTuple):
-    """One of the eight ways to lay a picture on a screen: first transposed, then mirrored.
+    """One of eight orientations: transposition, then mirroring.
 
     Attributes:
-        is_transposed: Rows become columns.
-        is_mirrored: Left and right change places.
-        is_flipped: Top and bottom change places.
-        rotation_deg: Counter-clockwise rotation that the container asks for: 0, 90, 180 or 270.
+        is_transposed: Swap rows and columns.
+        is_mirrored: Swap left and right.
+        is_flipped: Swap top and bottom.
+        rotation_deg: Counter-clockwise rotation requested by the container: 0, 90, 180 or 270.
     """
 
     is_transposed: bool = False
@@ -27,16 +27,16 @@ class Orientation(NamedTuple):
     rotation_deg: int = 0
 
     def apply(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """Turn a picture of shape (H, W, ...); gives a view."""
-        turned = image.swapaxes(0, 1) if self.is_transposed else image
-        return turned[:: -1 if self.is_flipped else 1, :: -1 if self.is_mirrored else 1]
+        """Orient an image of shape (H, W, ...); return a view."""
+        transposed = image.swapaxes(0, 1) if self.is_transposed else image
+        return transposed[:: -1 if self.is_flipped else 1, :: -1 if self.is_mirrored else 1]
 
 
 def orientation_of(frame: VideoFrame) -> Orientation:
-    """Read a frame's display matrix, to the nearest quarter turn.
+    """Read a frame's display matrix, rounded to the nearest quarter turn.
 
-    The matrix (a b u; c d v; x y w) takes a stored point (p, q) to (a p + c q, b p + d q), with q
-    downwards (ISO/IEC 14496-12, section 6.2.2; the same in FFmpeg's `libavutil/display.h`).
+    The matrix (a b u; c d v; x y w) maps a stored point (p, q) to (a p + c q, b p + d q), with q pointing down
+    (ISO/IEC 14496-12, section 6.2.2; FFmpeg's `libavutil/display.h`).
     """
     matrix: Any = frame.side_data.get("DISPLAYMATRIX")
     if matrix is None:

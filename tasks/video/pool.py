@@ -1,4 +1,4 @@
-"""Decoding in disposable processes: a video that crashes or hangs its decoder fails alone."""
+"""A pool of disposable decoding processes: a video that crashes or hangs its decoder fails alone."""
 
 from __future__ import annotations
 
@@ -44,19 +44,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A child may also be killed from outside, by the kernel short of memory: one more try tells.
+# A process may also be killed from outside, such as by the OOM killer; a second attempt tells the cases apart.
 _ATTEMPTS = 2
 _REPLACEMENTS = 10
-_LOOK_S = 5.0
-# Longer than a child takes to start on a busy machine, and than Pebble waits for a lock that a dead one held.
+_POLL_S = 5.0
+# Longer than a process takes to start on a busy machine, and than Pebble waits for a lock held by a dead one.
 _STUCK_S = 180.0
 
 
 class DecodePool:
-    """A pool of decoding processes; safe to call from many threads.
+    """A pool of decoding processes. Thread-safe.
 
-    A child that dies or exceeds its time is replaced, and the pool goes on; a video on which a child
-    died is tried once more.
+    A process that dies or exceeds its time limit is replaced. A video whose process died is retried once.
     """
 
     def __init__(
@@ -66,10 +65,10 @@ class DecodePool:
 
         Args:
             processes: Videos decoded at once.
-            timeout_s: Seconds one video may take.
-            memory_mib: Address space of one child, in MiB.
-            cpu_s: Seconds of a processor that one video may take, whatever the clock says.
-            threads: Keyframes of one video decoded at once.
+            timeout_s: Wall-clock limit per video, in seconds.
+            memory_mib: Address space limit per process, in MiB.
+            cpu_s: CPU time limit per video, in seconds.
+            threads: Decoding threads per video.
         """
         self._threads = threads
         self._cpu_s = cpu_s
@@ -78,12 +77,12 @@ class DecodePool:
         self._memory_mib = memory_mib
         self._replacing = threading.Lock()
         self._is_closed = False
-        self._waited_for: set[Future[Any]] = set()
-        self._moved_s = time.monotonic()
+        self._running: set[Future[Any]] = set()
+        self._progressed_s = time.monotonic()
         self._pool = self._make_pool()
 
     def __enter__(self) -> Self:
-        """Give the pool itself."""
+        """Return the pool itself."""
         return self
 
     def __exit__(
@@ -92,7 +91,7 @@ class DecodePool:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End every child."""
+        """Stop all processes."""
         self.close()
 
     def extract(
@@ -105,11 +104,11 @@ class DecodePool:
         every: bool = False,
         segment: Segment = WHOLE,
     ) -> Keyframes:
-        """Run `extract_keyframes` in a child.
+        """Run `extract_keyframes` in a decoding process.
 
         Raises:
             VideoError: As `extract_keyframes` does; also DecoderCrashedError and DecoderTimeoutError.
-            DecodersLostError: Children are killed faster than they can be started.
+            DecodersLostError: Decoding processes keep being killed.
         """
         wanted: dict[str, Any] = {"sampling": sampling, "limits": limits, "native": native, "every": every}
         return unpack(self._run(_extract, path, **wanted, segment=segment, threads=self._threads))
@@ -123,29 +122,29 @@ class DecodePool:
         known: KnownIndex = (),
         segment: Segment = WHOLE,
     ) -> tuple[Keyframes, KnownIndex]:
-        """Run `extract_by_ranges` in a child, which reads `source` itself.
+        """Run `extract_by_ranges` in a decoding process, which reads `source` itself.
 
         Raises:
-            MisledError: Parts are not enough; get the whole file.
-            VideoError: As for `extract`.
-            DecodersLostError: As for `extract`.
-            ReelabelError: What `source.read` raises.
+            MisledError: Byte ranges do not suffice; download the whole file.
+            VideoError: As `extract` does.
+            DecodersLostError: As `extract` does.
+            ReelabelError: Whatever `source.read` raises.
         """
         wanted: dict[str, Any] = {"sampling": sampling, "limits": limits, "known": known, "segment": segment}
-        patience_s = 2 * source.patience_s  # all its reads, and the one that is then given up
+        patience_s = 2 * source.patience_s  # time for all reads, and for the last one to fail
         if math.isinf(patience_s):
-            patience_s = 0.0  # reads of files and of memory are part of the decoding's own time
+            patience_s = 0.0  # reads of files and memory count as decoding time
         keyframes, index = self._run(_extract_by_ranges, source, patience_s=patience_s, **wanted, threads=self._threads)
         return unpack(keyframes), index
 
     def close(self) -> None:
-        """End every child, at work or not; threads that come later get a RuntimeError, and start none anew."""
+        """Stop all processes, busy or idle; later calls raise RuntimeError."""
         with self._replacing:
             self._is_closed = True
-            self._end()
+            self._stop()
 
-    def _end(self) -> None:
-        for future in tuple(self._waited_for):  # Pebble would leave their threads waiting for ever
+    def _stop(self) -> None:
+        for future in tuple(self._running):  # Pebble would leave threads waiting for them forever
             future.cancel()
         self._pool.stop()  # type: ignore[no-untyped-call]
         self._pool.join()
@@ -154,16 +153,16 @@ class DecodePool:
         deaths = replaced = 0
         while True:
             try:
-                result = self._await(self._schedule(function, arguments, named, patience_s), patience_s)
+                result = self._result(self._schedule(function, arguments, named, patience_s), patience_s)
             except FutureTimeoutError:
                 raise DecoderTimeoutError(
-                    f"Decoding took longer than {self._timeout_s:g} s; raise extract.timeout_s if the video is good.",
+                    f"Decoding took longer than {self._timeout_s:g} s; raise extract.timeout_s if the video is valid.",
                 ) from None
             except ProcessExpired as error:
                 if error.exitcode == -signal.SIGXCPU:
                     raise DecoderTimeoutError(
-                        f"Decoding took more than {self._cpu_s} s of a processor; "
-                        "raise extract.max_cpu_s if the video is good.",
+                        f"Decoding took more than {self._cpu_s} s of CPU time; "
+                        "raise extract.max_cpu_s if the video is valid.",
                     ) from None
                 deaths += 1
                 if deaths == _ATTEMPTS:
@@ -171,11 +170,11 @@ class DecodePool:
                         f"The decoding process died twice (exit code {error.exitcode}); the video is probably damaged.",
                     ) from None
             except (BrokenProcessPool, CancelledError):
-                # Children died idle, or another thread replaced the pool: no fault of this video.
+                # Idle processes died, or another thread replaced the pool: not caused by this video.
                 replaced += 1
                 if replaced == _REPLACEMENTS:
                     raise DecodersLostError(
-                        "Decoding processes are killed again and again; does the machine run out of memory?",
+                        "Decoding processes keep being killed; check whether the machine runs out of memory.",
                     ) from None
             else:
                 return result
@@ -190,56 +189,56 @@ class DecodePool:
         with self._replacing:
             if self._is_closed:
                 raise RuntimeError("The pool of decoding processes is closed.")
-            # A pool gives up when its idle children are killed.
+            # Pebble deactivates a pool whose idle processes are killed.
             if not self._pool.active:
-                self._end()
+                self._stop()
                 self._pool = self._make_pool()
             call = [function, self._cpu_s, *arguments]
-            future = self._pool.schedule(_explained, args=call, kwargs=named, timeout=self._timeout_s + patience_s)
-            if not self._waited_for:
-                self._moved_s = time.monotonic()
-            self._waited_for.add(future)
-            future.add_done_callback(self._note_end)
+            future = self._pool.schedule(_run_limited, args=call, kwargs=named, timeout=self._timeout_s + patience_s)
+            if not self._running:
+                self._progressed_s = time.monotonic()
+            self._running.add(future)
+            future.add_done_callback(self._note_done)
             return future
 
-    def _note_end(self, future: Future[Any]) -> None:
-        self._waited_for.discard(future)
-        self._moved_s = time.monotonic()
+    def _note_done(self, future: Future[Any]) -> None:
+        self._running.discard(future)
+        self._progressed_s = time.monotonic()
 
-    def _await(self, future: ProcessFuture[T], patience_s: float) -> T:
-        """Wait for a call; where none has ended for longer than any may take, it goes to new processes.
+    def _result(self, future: ProcessFuture[T], patience_s: float) -> T:
+        """Wait for a call; replace the processes if no call has finished for longer than any may take.
 
-        A child that was killed at a bad moment was seen to leave Pebble waiting for it without end.
+        Pebble has been seen to wait forever for a process that was killed at a bad moment.
         """
         longest_s = self._timeout_s + patience_s + _STUCK_S
         while True:
             try:
-                return future.result(_LOOK_S)
+                return future.result(_POLL_S)
             except FutureTimeoutError:
-                if future.done():  # its own error, or it has ended just now
+                if future.done():  # it raised TimeoutError itself, or has just finished
                     return future.result()
-            if time.monotonic() - self._moved_s > longest_s:
+            if time.monotonic() - self._progressed_s > longest_s:
                 self._replace_stuck(future)
 
     def _replace_stuck(self, future: Future[Any]) -> None:
         with self._replacing:
-            if not self._is_closed and not future.done():  # else another thread was first
-                self._end()
+            if not self._is_closed and not future.done():  # otherwise another thread has replaced it
+                self._stop()
                 self._pool = self._make_pool()
 
     def _make_pool(self) -> ProcessPool:
         pool = ProcessPool(
             max_workers=self._processes,
             context=multiprocessing.get_context("spawn"),
-            initializer=_become_disposable,
+            initializer=_init_process,
             initargs=[self._memory_mib],
         )
-        # Threads and processes inherit what is blocked: no child hears a Ctrl-C while it starts. The
-        # tracker comes first, for its own start would unblock the signal again.
+        # Threads and processes inherit blocked signals, so no process receives a Ctrl-C while it starts. The resource
+        # tracker is started first, as starting it unblocks the signal.
         resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            assert pool.active  # looking starts it
+            assert pool.active  # reading it starts the pool
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return pool
@@ -254,35 +253,35 @@ def _extract_by_ranges(source: ByteSource, **wanted: Any) -> tuple[Parcel | Keyf
     return pack(keyframes), index
 
 
-def _explained(function: Callable[..., T], cpu_s: int, /, *arguments: Any, **named: Any) -> T:  # noqa: ANN401
-    """Call a function in the child; what it raises becomes the video's own error."""
-    # The kernel counts from the child's birth, and each video gets its own share.
+def _run_limited(function: Callable[..., T], cpu_s: int, /, *arguments: Any, **named: Any) -> T:  # noqa: ANN401
+    """Call a function in a decoding process, with a CPU time limit and its errors turned into VideoErrors."""
+    # RLIMIT_CPU counts from the start of the process, and each video gets a budget of its own.
     spent_s = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
-    _limit(resource.RLIMIT_CPU, math.ceil(spent_s) + cpu_s)
+    _set_limit(resource.RLIMIT_CPU, math.ceil(spent_s) + cpu_s)
     with decoding_errors():
         try:
             return function(*arguments, **named)
         except MemoryError:
             raise DecoderCrashedError(
-                "Decoding needed more memory than extract.memory_mib; raise it if the video is good.",
+                "Decoding needed more memory than extract.memory_mib; raise it if the video is valid.",
             ) from None
 
 
-def _become_disposable(memory_mib: int) -> None:
-    """Prepare a child: limited memory, deaf to Ctrl-C, gone with its parent."""
+def _init_process(memory_mib: int) -> None:
+    """Initialize a decoding process: limit its memory, ignore Ctrl-C, exit with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The kernel's own signal at a parent's death comes at the end of the parent's *thread*.
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _limit(resource.RLIMIT_AS, memory_mib * 1024**2)
+    # The kernel's parent-death signal (PR_SET_PDEATHSIG) is sent when the parent *thread* exits.
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    _set_limit(resource.RLIMIT_AS, memory_mib * 1024**2)
 
 
-def _limit(what: int, wanted: int) -> None:
-    """Limit this process, to no more than its user may have."""
+def _set_limit(what: int, wanted: int) -> None:
+    """Set a resource limit of this process, capped by the hard limit."""
     _, hard = resource.getrlimit(what)
     resource.setrlimit(what, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -1,4 +1,4 @@
-"""`PrepareVideo`, under the name by which users of Ray Data import it."""
+"""The import path of `PrepareVideo` for users of Ray Data."""
 
 from tasks.batches.prepare import PrepareVideo
 

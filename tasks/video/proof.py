@@ -1,4 +1,4 @@
-"""Proofs that a frame decoded out of its order is the linear decode's own."""
+"""Checks that a keyframe decoded out of order equals the linear decode's frame."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _PRIMINGS = 2
 
 
 def require_keyframe(frame: VideoFrame) -> None:
-    """Check that a frame was decoded from nothing but its own packet.
+    """Check that a frame depends on no packet but its own.
 
     Raises:
-        ContradictedError: It may depend on others.
-        KeyframeDamagedError: It is damaged.
+        ContradictedError: The frame is not a keyframe.
+        KeyframeDamagedError: The frame is damaged.
     """
     if not frame.key_frame or frame.pict_type != PictureType.I:
-        raise ContradictedError("a packet is flagged as a keyframe, its frame is not")
+        raise ContradictedError("a packet is flagged as a keyframe, but its frame is not")
     if frame.is_corrupt:
         raise KeyframeDamagedError
 
 
 def prime(codec: VideoCodecContext, first: Packet[VideoStream]) -> None:
-    """Have MPEG-4's decoder make up its mind about the encoder.
+    """Decode the first packet repeatedly, so that FFmpeg's MPEG-4 decoder settles its bug workarounds.
 
-    It takes missing padding for an encoder's habit until whole pictures tell it otherwise
-    (`padding_bug_score` in FFmpeg), and until then takes some damage for that habit.
+    The decoder attributes missing padding to a faulty encoder until intact frames lower its `padding_bug_score`, and
+    until then does not report some damage.
     """
     if codec.name == "mpeg4":
         for _ in range(_PRIMINGS):
@@ -46,14 +46,15 @@ def prime(codec: VideoCodecContext, first: Packet[VideoStream]) -> None:
 
 
 def decode_alone(codec: VideoCodecContext, packet: Packet[VideoStream]) -> VideoFrame:
-    """Decode one packet by itself.
+    """Decode a single packet, independently of all others.
 
     Raises:
-        ContradictedError: What comes out is not one keyframe with the packet's time.
-        KeyframeDamagedError: It is damaged.
+        ContradictedError: The result is not exactly one keyframe with the packet's PTS.
+        KeyframeDamagedError: The keyframe is damaged.
+        MisledError: The packet is a JPEG frame that relies on the tables of earlier ones.
     """
     if codec.name == "mjpeg" and not brings_its_tables(memoryview(packet)):
-        raise MisledError("a JPEG picture without tables of its own")
+        raise MisledError("a JPEG frame lacks its own tables")
     try:
         frames = codec.decode(packet) + codec.decode(None)
     except MemoryError:

@@ -1,4 +1,4 @@
-"""A remote video as a file of which only parts are fetched."""
+"""A remote video as a seekable file that fetches only the ranges it needs."""
 
 from __future__ import annotations
 
@@ -17,67 +17,67 @@ if TYPE_CHECKING:
     from tasks.video.table import KnownIndex
 
 BLOCK_BYTES = 16 * 1024
-_MOST_BLOCK_BYTES = 1024 * 1024
-_REQUESTS_AT_ONCE = 8
-_MOST_SHARE = 0.5
+_MAX_BLOCK_BYTES = 1024 * 1024
+_MAX_CONCURRENT_REQUESTS = 8
+_MAX_SHARE = 0.5
 
 
 class ByteSource(Protocol):
-    """Bytes that can be read in parts, from any thread; it pickles."""
+    """Random access to the bytes of a video. Thread-safe and picklable."""
 
     @property
     def size_bytes(self) -> int:
-        """Length of the whole."""
+        """Total length in bytes."""
 
     @property
     def patience_s(self) -> float:
-        """Seconds that reads may take, one of them or all together."""
+        """Seconds that all reads together may take; infinite if reads need no time limit of their own."""
 
     def read(self, start: int, size: int) -> bytes:
-        """Read a part; `size` is at least 1, and the part lies within the whole."""
+        """Read exactly `size` bytes from `start`; `size` is at least 1, and the range lies within the file."""
 
 
 class Span(NamedTuple):
-    """A part of a file."""
+    """A byte range of a file."""
 
     start: int
     size: int
 
     @property
     def end(self) -> int:
-        """Position behind its last byte."""
+        """Offset just past the last byte."""
         return self.start + self.size
 
 
 class Extent(NamedTuple):
-    """A part of a file, and its bytes."""
+    """A byte range of a file, with its data."""
 
     start: int
     data: bytes
 
     @property
     def end(self) -> int:
-        """Position behind its last byte."""
+        """Offset just past the last byte."""
         return self.start + len(self.data)
 
 
 class SparseFile:
-    """A read-only binary file, as `av.open` takes them, that keeps what it has fetched.
+    """A read-only binary file for `av.open` that fetches byte ranges on demand and caches them.
 
-    What is missing is fetched in blocks, which grow while they are read in sequence. A read ends
-    where the fetched bytes end, as raw files may, so that a buffer is not filled with what nobody
-    asked for. Whoever would read most of the file is misled: one download is faster.
+    Missing bytes are fetched in blocks, which grow during sequential reads. Like a raw file, a read may return less
+    than asked for: it ends where the cached bytes end, so that filling a buffer fetches nothing extra. Reading most
+    of the file raises MisledError, as one download is then faster.
 
     Attributes:
-        size_bytes: Length of the whole.
-        bytes_fetched: Bytes that came from the source.
-        wait_s: Seconds spent waiting for them.
-        failure: What the source raised; FFmpeg may have taken it for the end of the file.
-        index: What tells where the keyframes are; set by who learns it.
+        size_bytes: Total length in bytes.
+        bytes_fetched: Bytes fetched from the source.
+        wait_s: Seconds spent waiting for the source.
+        failure: The exception raised by the source, which FFmpeg may have treated as the end of the file.
+        index: What locates the keyframes; set by the strategy that finds it.
     """
 
     def __init__(self, source: ByteSource, known: Iterable[Extent] = ()) -> None:
-        """Keep the source, and extents of it that are known already."""
+        """Open a source, with extents of it that are already known."""
         self.size_bytes = source.size_bytes
         self.bytes_fetched = 0
         self.wait_s = 0.0
@@ -90,11 +90,11 @@ class SparseFile:
 
     @property
     def extents(self) -> tuple[Extent, ...]:
-        """What is known of the file, in order; no two overlap."""
+        """The cached extents, in order and without overlap."""
         return tuple(self._extents)
 
     def read(self, size: int = -1) -> bytes:
-        """Read at most `size` bytes; none only at the end."""
+        """Read at most `size` bytes; return no bytes only at the end of the file."""
         if self._position >= self.size_bytes or size == 0:
             return b""
         extent = self._extent_at(self._position) or self._fetch_block()
@@ -104,7 +104,7 @@ class SparseFile:
         return data
 
     def read_span(self, span: Span) -> bytes:
-        """Read a part whole, as far as the file goes."""
+        """Read a whole range, truncated only by the end of the file."""
         self.seek(span.start)
         pieces = io.BytesIO()
         while pieces.tell() < span.size and (piece := self.read(span.size - pieces.tell())):
@@ -112,26 +112,26 @@ class SparseFile:
         return pieces.getvalue()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to a position, as files do."""
+        """Set the position, as `io.IOBase.seek` does."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size_bytes}[whence]
         self._position = max(0, base + offset)
         return self._position
 
     def tell(self) -> int:
-        """Give the position of the next byte."""
+        """Return the current position."""
         return self._position
 
     def seekable(self) -> bool:
-        """Say that positions can be chosen."""
+        """Return True."""
         return True
 
     def prefetch(self, spans: Iterable[Span]) -> None:
-        """Fetch parts side by side, those already known excepted."""
-        gaps = _joined(gap for span in sorted(spans) for gap in self._gaps(span))
+        """Fetch ranges concurrently, except for bytes already cached."""
+        gaps = _merged(gap for span in sorted(spans) for gap in self._gaps(span))
         if len(gaps) == 1:
             self._fetch(gaps)
         elif gaps:
-            with ThreadPoolExecutor(min(_REQUESTS_AT_ONCE, len(gaps))) as threads:
+            with ThreadPoolExecutor(min(_MAX_CONCURRENT_REQUESTS, len(gaps))) as threads:
                 self._fetch(gaps, threads)
 
     def _extent_at(self, position: int) -> Extent | None:
@@ -142,12 +142,12 @@ class SparseFile:
 
     def _fetch_block(self) -> Extent:
         before = self._extent_at(self._position - 1)
-        self._block_bytes = min(2 * self._block_bytes, _MOST_BLOCK_BYTES) if before else BLOCK_BYTES
+        self._block_bytes = min(2 * self._block_bytes, _MAX_BLOCK_BYTES) if before else BLOCK_BYTES
         gap = next(self._gaps(Span(self._position, self._block_bytes)))
         return self._fetch([gap])[0]
 
     def _gaps(self, span: Span) -> Iterator[Span]:
-        """Give what is not known of a part."""
+        """Yield the parts of a range that are not cached."""
         position, end = max(0, span.start), min(span.end, self.size_bytes)
         while position < end:
             extent = self._extent_at(position)
@@ -163,8 +163,8 @@ class SparseFile:
         started = time.perf_counter()
         apply = threads.map if threads else map
         try:
-            self._require_small(gaps)
-            self._require_patience()
+            self._require_below_max_share(gaps)
+            self._require_time_left()
             extents = list(apply(self._read, gaps))
         except Exception as error:
             self.failure = error
@@ -176,31 +176,31 @@ class SparseFile:
             self.bytes_fetched += len(extent.data)
         return extents
 
-    def _require_small(self, gaps: Sequence[Span]) -> None:
-        if self.bytes_fetched + sum(gap.size for gap in gaps) > _MOST_SHARE * self.size_bytes:
-            raise MisledError("its parts would add up to most of the file")
+    def _require_below_max_share(self, gaps: Sequence[Span]) -> None:
+        if self.bytes_fetched + sum(gap.size for gap in gaps) > _MAX_SHARE * self.size_bytes:
+            raise MisledError("the required ranges cover most of the file")
 
-    def _require_patience(self) -> None:
-        """Give a store up before the decoder's time is over, which would be taken for the video's fault."""
+    def _require_time_left(self) -> None:
+        """Fail before the decoding time limit, which would blame the video for a slow store."""
         if self.wait_s > self._source.patience_s:
             raise StoreUnavailableError(
-                f"Its parts came too slowly: {self.wait_s:.0f} s for {self.bytes_fetched:,} bytes; "
-                "look at the store, or raise its timeouts.",
+                f"Range requests are too slow: {self.wait_s:.0f} s for {self.bytes_fetched:,} bytes; "
+                "check the store, or raise its timeouts.",
             )
 
     def _read(self, gap: Span) -> Extent:
         data = self._source.read(gap.start, gap.size)
         if len(data) != gap.size:
-            raise EOFError(f"{len(data)} of {gap.size} bytes at {gap.start}: the source ends early")
+            raise EOFError(f"expected {gap.size} bytes at {gap.start}, got {len(data)}: the source ends early")
         return Extent(gap.start, data)
 
 
-def _joined(gaps: Iterable[Span]) -> list[Span]:
-    """Fetch gaps that touch or overlap as one."""
-    joined: list[Span] = []
+def _merged(gaps: Iterable[Span]) -> list[Span]:
+    """Merge adjacent and overlapping gaps, so that each is one request."""
+    merged: list[Span] = []
     for gap in gaps:
-        if joined and gap.start <= joined[-1].end:
-            joined[-1] = Span(joined[-1].start, max(joined[-1].end, gap.end) - joined[-1].start)
+        if merged and gap.start <= merged[-1].end:
+            merged[-1] = Span(merged[-1].start, max(merged[-1].end, gap.end) - merged[-1].start)
         else:
-            joined.append(gap)
-    return joined
+            merged.append(gap)
+    return merged

@@ -1,8 +1,7 @@
-"""Reading the keyframes that an index lists, each held against its entry.
+"""Read the keyframes that an index lists, verifying each against its entry.
 
-An index gives decoding times (MP4) or the places of clusters (Matroska), and may be wrong. So each
-packet is demuxed, which gives its presentation time by composition offsets and edit lists, and held
-against its entry; and each frame is held against its packet.
+An index lists DTS (MP4) or cluster offsets (Matroska), and may be wrong. So each packet is demuxed, which applies
+composition offsets and edit lists to give its PTS, and compared with its entry; and each frame with its packet.
 """
 
 from __future__ import annotations
@@ -33,26 +32,31 @@ if TYPE_CHECKING:
     from tasks.video.header import Entry
     from tasks.video.limits import Limits
 
-_GUESS_BYTES = 64 * 1024  # of a keyframe whose size is not listed
+_GUESSED_BYTES = 64 * 1024  # for a keyframe whose size the index does not list
 
 
 class KeyframeReader:
     """The keyframes of one open stream, by their numbers in its index.
 
     Attributes:
-        index: What the container lists.
-        codec: What another decoder of these keyframes must know; None where one will not do.
-        first_pts: Presentation time of the first packet.
-        is_mp4: Whether the container is MP4 or MOV, whose index holds decoding times.
-        shift: From the index's times to presentation times, by the first packet.
-        demuxed: Presentation times of those keyframes that were read, by their numbers.
+        index: The container's keyframe index.
+        codec: Parameters for additional decoders; None if the codec's keyframes are not self-contained.
+        first_pts: PTS of the first packet.
+        is_mp4: Whether the container is MP4 or MOV, whose index lists DTS.
+        shift: Difference between PTS and index time, from the first packet.
+        demuxed: PTS of the keyframes read so far, by number.
     """
 
     def __init__(self, container: InputContainer, stream: VideoStream, size_bytes: int) -> None:
-        """Read the index of a file of `size_bytes`.
+        """Read the index.
+
+        Args:
+            container: The open container.
+            stream: Its video stream.
+            size_bytes: Length of the file.
 
         Raises:
-            MisledError: There is none, or it cannot be true.
+            MisledError: The index is missing or inconsistent.
         """
         self._container = container
         self._stream = stream
@@ -60,50 +64,50 @@ class KeyframeReader:
         self.codec = CodecFacts.of(stream.codec_context)
         self._first = self._first_packet()
         self.index = read_index(container, stream, size_bytes)
-        self.shift = self._compare_with_index(self._first)
+        self.shift = self._check_first_packet(self._first)
         self.first_pts = self._first.pts or 0
         self.demuxed: dict[int, int] = {}
-        # What comes before a stream's first whole picture may or may not be shown.
+        # Frames before the first IDR picture of a stream may or may not be output.
         self._are_positions_known = self._first.is_keyframe and stands_after_all_before(
             self._first, stream.codec_context
         )
 
     def spans(self, numbers: Iterable[int]) -> list[Span]:
-        """Say which parts of the file hold some keyframes."""
+        """Return the byte ranges of some keyframes."""
         return [Span(self.index.keyframes[number].pos, self._size_bytes(number)) for number in numbers]
 
     @property
     def samples(self) -> int:
-        """Packets that the index lists."""
+        """Number of packets in the index."""
         return len(self._stream.index_entries)
 
     @property
     def track_id(self) -> int:
-        """The container's own number of the stream."""
+        """The container's ID of the stream."""
         return self._stream.id
 
     @property
     def begins_with_keyframe(self) -> bool:
-        """Whether the first frame that is shown is the first keyframe of the index."""
+        """Whether the first presented frame is the first keyframe in the index."""
         return self.index.keyframes[0].number == 0 if self.is_mp4 else self._first.is_keyframe
 
     def shown_first(self) -> list[int]:
-        """Number the packets of an MP4 that are shown and come before its second keyframe."""
-        second, entries = self._following(0), self._stream.index_entries
+        """Return the numbers of an MP4's presented packets before its second keyframe."""
+        second, entries = self._next_entry(0), self._stream.index_entries
         return [n for n in range(second.number if second else len(entries)) if not entries[n].is_discard]
 
     @property
     def hidden_before(self) -> int | None:
-        """Frames before the first keyframe that are not shown; None where positions cannot be told."""
+        """Number of hidden frames before the first keyframe; None if positions are unknown."""
         return self.index.hidden_before if self._are_positions_known else None
 
     def read(self, numbers: Sequence[int], *, limits: Limits, threads: int = 1) -> Iterator[tuple[Sight, VideoFrame]]:
-        """Decode keyframes, by their numbers in the index, each from its packet alone."""
+        """Decode keyframes by their numbers in the index, each from its own packet."""
         prime(self._stream.codec_context, self._first)
-        packets = [self._packet(number) for number in numbers]
+        packets = [self._read_packet(number) for number in numbers]
         times = [packet.pts for packet in packets if packet.pts is not None]
         if any(after <= before for before, after in pairwise(times)):
-            raise MisledError("keyframes are not shown in the order of the index")
+            raise MisledError("keyframes are not presented in index order")
         self.demuxed = dict(zip(numbers, times, strict=True))
         sights = (
             Sight(packet.pts, self._position(number, packet), is_keyframe=True)
@@ -117,52 +121,52 @@ class KeyframeReader:
         limits: Limits,
         threads: int,
     ) -> list[VideoCodecContext]:
-        """Give the stream's own decoder, and more where several threads may share the work."""
-        # Side data, such as another configuration, would reach one decoder alone.
+        """Return the stream's own decoder, and additional ones if several threads may be used."""
+        # Side data, such as new extradata, would reach only one of the decoders.
         if self.codec is None or any(any(packet.iter_sidedata()) for packet in packets):
             threads = 1
         return [self._stream.codec_context, *(self.codec.open(limits) for _ in range(threads - 1) if self.codec)]
 
-    def _packet(self, number: int) -> Packet[VideoStream]:
+    def _read_packet(self, number: int) -> Packet[VideoStream]:
         """Seek to a keyframe and demux its packet."""
         entry = self.index.keyframes[number]
-        packet = self._land(number)
+        packet = self._seek_to(number)
         if self.is_mp4 and packet.pos != entry.pos and packet.dts is not None:
-            # FFmpeg reckons another way where an edit list trims; once corrected, it holds for all.
+            # FFmpeg shifts timestamps differently if an edit list trims; one correction holds for all packets.
             self.shift += entry.timestamp - packet.dts
-            packet = self._land(number)
-        is_it = packet.pos == entry.pos if self.is_mp4 else packet.pts == entry.timestamp
-        if not is_it or not packet.is_keyframe:
-            raise ContradictedError("a seek landed elsewhere")
+            packet = self._seek_to(number)
+        is_expected = packet.pos == entry.pos if self.is_mp4 else packet.pts == entry.timestamp
+        if not is_expected or not packet.is_keyframe:
+            raise ContradictedError("a seek missed its target")
         if packet.is_corrupt or packet.pts is None:
-            raise ContradictedError("a packet is cut short, or has no presentation time")
+            raise ContradictedError("a packet is cut short, or has no PTS")
         return packet
 
-    def _land(self, number: int) -> Packet[VideoStream]:
+    def _seek_to(self, number: int) -> Packet[VideoStream]:
         try:
             self._container.seek(self._target(number), stream=self._stream, backward=True)
             return next(self._container.demux(self._stream))
         except (av.error.FFmpegError, StopIteration):
-            raise ContradictedError("a seek ended in an error") from None
+            raise ContradictedError("a seek failed") from None
 
     def _target(self, number: int) -> int:
-        """Choose a presentation time from which a seek back lands on a keyframe.
+        """Return a PTS from which a backward seek lands on a keyframe.
 
-        In MP4 that is half-way to the next one: entries hold decoding times, and how far the
-        presentation times are from them is only known for the first packet.
+        In MP4 that is halfway to the next keyframe: entries hold DTS, and their difference from PTS is known only for
+        the first packet.
         """
         timestamp = self.index.keyframes[number].timestamp
         if not self.is_mp4:
             return timestamp
-        following = self._following(number)
-        return timestamp + self.shift + ((following.timestamp - timestamp) // 2 if following else 0)
+        next_entry = self._next_entry(number)
+        return timestamp + self.shift + ((next_entry.timestamp - timestamp) // 2 if next_entry else 0)
 
     def _size_bytes(self, number: int) -> int:
-        """Give the size of a keyframe's packet, or guess it where the index does not tell."""
-        entry, following = self.index.keyframes[number], self._following(number)
-        return entry.size or min(_GUESS_BYTES, following.pos - entry.pos if following else _GUESS_BYTES)
+        """Return the size of a keyframe's packet, or an estimate if the index does not list it."""
+        entry, next_entry = self.index.keyframes[number], self._next_entry(number)
+        return entry.size or min(_GUESSED_BYTES, next_entry.pos - entry.pos if next_entry else _GUESSED_BYTES)
 
-    def _following(self, number: int) -> Entry | None:
+    def _next_entry(self, number: int) -> Entry | None:
         return self.index.keyframes[number + 1] if number + 1 < len(self.index.keyframes) else None
 
     def _first_packet(self) -> Packet[VideoStream]:
@@ -171,17 +175,17 @@ class KeyframeReader:
         except (av.error.FFmpegError, StopIteration):
             raise MisledError("the first packet cannot be read") from None
 
-    def _compare_with_index(self, packet: Packet[VideoStream]) -> int:
-        """Hold the first packet against the index; gives how far presentation times are from the index's own."""
+    def _check_first_packet(self, packet: Packet[VideoStream]) -> int:
+        """Check the first packet against the index; return the difference between PTS and index time."""
         first = self._stream.index_entries[0]
-        is_it = packet.pos == first.pos if self.is_mp4 else packet.pts == first.timestamp
-        # Matroska lists keyframes alone.
-        if packet.pts is None or (not is_it and (self.is_mp4 or packet.is_keyframe)):
-            raise MisledError("the index does not begin with the first packet")
+        is_expected = packet.pos == first.pos if self.is_mp4 else packet.pts == first.timestamp
+        # Matroska indexes only keyframes.
+        if packet.pts is None or (not is_expected and (self.is_mp4 or packet.is_keyframe)):
+            raise MisledError("the index does not start at the first packet")
         return packet.pts - first.timestamp
 
     def _position(self, number: int, packet: Packet[VideoStream]) -> int:
-        """Count the frames shown before a keyframe, where all that come before it are shown before it."""
+        """Return a keyframe's position in presentation order, if it follows from its position in the index."""
         hidden = self.hidden_before
         if hidden is None or not stands_after_all_before(packet, self._stream.codec_context):
             return UNKNOWN_POSITION

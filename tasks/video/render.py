@@ -1,4 +1,4 @@
-"""From a decoded frame to the pixels that the model sees."""
+"""Convert decoded frames to RGB at the model's size and in display orientation."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from tasks.domain import Sampling
     from tasks.video.limits import Limits
 
-# Exact rounding: the same pixels from every processor's vector instructions.
+# Exact rounding, so that every CPU's SIMD code gives the same pixels.
 _SCALING = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.BITEXACT
-# FFmpeg scales to planes faster than to packed RGB, and with each pixel's own chroma.
+# FFmpeg scales to planar RGB faster than to packed, and with chroma at full resolution.
 _PLANAR = "gbrp"
 _PLANES_TO_CHANNELS = (1, 2, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renderer:
-    """Turns the frames of one video into RGB, all of one size.
+    """Converts the frames of one video to RGB of a single size.
 
     Attributes:
-        width_px: Width before rotation.
-        height_px: Height before rotation.
-        orientation: How stored pictures are turned and mirrored to be shown.
+        width_px: Output width before rotation.
+        height_px: Output height before rotation.
+        orientation: Rotation and mirroring for display.
         native: Leave frames unscaled, unrotated and unmirrored.
-        limits: What a frame may cost.
+        limits: Limits on frame size.
     """
 
     width_px: int
@@ -57,7 +57,7 @@ class Renderer:
         native: bool,
         orientation: Orientation | None = None,
     ) -> Renderer:
-        """Choose the size for a video by one of its frames, and the orientation where none is given."""
+        """Create a renderer from one frame of a video, which determines the size and, unless given, the orientation."""
         width, height = frame.width, frame.height
         if not native:
             width, height = fit_size(
@@ -73,7 +73,7 @@ class Renderer:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of what `draw` fills."""
+        """Shape of the array that `draw` fills: height, width, channels."""
         is_turned = self.orientation.is_transposed and not self.native
         sides = (self.width_px, self.height_px) if is_turned else (self.height_px, self.width_px)
         return (*sides, 3)
@@ -83,7 +83,7 @@ class Renderer:
 
         Raises:
             VideoTooLargeError: The frame exceeds `limits.max_frame_pixels`.
-            VideoUnreadableError: It must keep its size, and that is another than the first frame's.
+            VideoUnreadableError: Native frames were requested, and this one differs in size from the first.
         """
         check_frame_size(frame.width, frame.height, self.limits)
         if self.native:
@@ -103,6 +103,6 @@ class Renderer:
     def _require_size(self, frame: VideoFrame) -> None:
         if (frame.width, frame.height) != (self.width_px, self.height_px):
             raise VideoUnreadableError(
-                f"The video's frames change their size ({self.width_px}x{self.height_px}, then "
-                f"{frame.width}x{frame.height}); do not ask for native.",
+                f"The frame size changes within the video ({self.width_px}x{self.height_px}, then "
+                f"{frame.width}x{frame.height}); extract it without native.",
             )

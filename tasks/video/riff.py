@@ -1,4 +1,4 @@
-"""The chunks of an AVI file (Microsoft's RIFF, with the OpenDML extensions)."""
+"""Chunk parsing for AVI files (Microsoft RIFF, with the OpenDML extensions)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 HEAD_BYTES = 8
 _LIST_HEAD_BYTES = 12
 _LISTS = frozenset({b"RIFF", b"LIST"})
-_ENTERED = frozenset({b"AVI ", b"AVIX", b"movi", b"rec "})
-_FILLINGS = frozenset({b"JUNK", b"idx1"})
-_MOST_CHUNKS_BEFORE = 100
+_DESCENDED = frozenset({b"AVI ", b"AVIX", b"movi", b"rec "})
+_NON_MEDIA = frozenset({b"JUNK", b"idx1"})
+_MAX_CHUNKS_BEFORE_MOVI = 100
 
 
 class Chunk(NamedTuple):
-    """A chunk's head.
+    """A chunk header.
 
     Attributes:
-        kind: Its four letters; those of a stream's chunk begin with the stream's number.
-        size_bytes: Length of what follows the head.
-        form: What a list holds; empty for other chunks.
+        kind: FourCC of the chunk; a stream's chunks begin with the two digits of its number.
+        size_bytes: Length of the payload.
+        form: Type of a list; empty for other chunks.
     """
 
     kind: bytes
@@ -37,30 +37,30 @@ class Chunk(NamedTuple):
 
     @property
     def stream(self) -> bytes:
-        """The two digits of a stream's number."""
+        """The two digits of the stream's number."""
         return self.kind[:2]
 
     @property
     def whole_bytes(self) -> int:
-        """Length from its head to the next chunk's."""
+        """Total length: header, payload and padding."""
         return HEAD_BYTES + self.size_bytes + self.size_bytes % 2
 
     @property
     def is_filling(self) -> bool:
-        """Whether it holds no picture and no sound of its own."""
-        return not self.size_bytes or self.form in _ENTERED or self.kind in _FILLINGS or self.stream == b"ix"
+        """Whether the chunk contains no media data of its own."""
+        return not self.size_bytes or self.form in _DESCENDED or self.kind in _NON_MEDIA or self.stream == b"ix"
 
 
 def is_avi(file: BinaryIO | SparseFile) -> bool:
-    """Tell whether a file begins as AVI files do."""
+    """Return whether a file begins with an AVI header."""
     return read_head(file, 0)[::2] == (b"RIFF", b"AVI ")
 
 
 def prefetch_index(file: SparseFile) -> None:
-    """Fetch the index behind the streams at once.
+    """Fetch the index after the movi list in one request.
 
     Raises:
-        MisledError: There are no streams.
+        MisledError: There is no movi list.
     """
     position = _first_chunk(file) - _LIST_HEAD_BYTES
     position += read_head(file, position).whole_bytes
@@ -73,28 +73,28 @@ def walk_chunks(
     *,
     known: Mapping[int, Chunk],
 ) -> Iterator[tuple[int, Chunk]]:
-    """Go from the streams' first chunk to the file's end, and into lists.
+    """Walk the chunks from the first one in the movi list to the end of the file, descending into lists.
 
     Args:
         file: The AVI.
-        size_bytes: Its length.
-        known: Chunks by their positions, whose heads need not be read.
+        size_bytes: Length of the file.
+        known: Chunks by offset, whose headers need not be read.
 
     Yields:
-        Position and chunk.
+        Offset and chunk.
 
     Raises:
-        MisledError: There is no chunk of a stream.
+        MisledError: There is no movi list.
     """
     position = _first_chunk(file)
     while position + HEAD_BYTES <= size_bytes:
         chunk = known.get(position) or read_head(file, position)
         yield position, chunk
-        position += _LIST_HEAD_BYTES if chunk.form in _ENTERED else chunk.whole_bytes
+        position += _LIST_HEAD_BYTES if chunk.form in _DESCENDED else chunk.whole_bytes
 
 
 def read_head(file: BinaryIO | SparseFile, position: int) -> Chunk:
-    """Read a chunk's head; behind the file's end it is empty."""
+    """Read a chunk header; past the end of the file, it is empty."""
     file.seek(position)
     head = read_up_to(file, _LIST_HEAD_BYTES)
     kind, size_bytes = head[:4], int.from_bytes(head[4:8], "little")
@@ -103,9 +103,9 @@ def read_head(file: BinaryIO | SparseFile, position: int) -> Chunk:
 
 def _first_chunk(file: BinaryIO | SparseFile) -> int:
     position = _LIST_HEAD_BYTES
-    for _ in range(_MOST_CHUNKS_BEFORE):
+    for _ in range(_MAX_CHUNKS_BEFORE_MOVI):
         chunk = read_head(file, position)
         if chunk.form == b"movi":
             return position + _LIST_HEAD_BYTES
         position += chunk.whole_bytes
-    raise MisledError("its pictures are not where an AVI has them")
+    raise MisledError("the AVI has no movi list")

@@ -1,12 +1,12 @@
-"""Which of the available frames are shown."""
+"""Even picks from a number of frames."""
 
 from __future__ import annotations
 
 
 def pick_evenly(available: int, wanted: int) -> list[int]:
-    """Spread picks evenly over what is available, both ends included.
+    """Pick frames at even spacing, first and last included.
 
-    With fewer frames than picks, frames repeat in balance: their counts differ by at most one.
+    If there are fewer frames than picks, frames repeat evenly: their counts differ by at most one.
 
     Args:
         available: Number of frames to choose from; at least 1.
@@ -16,7 +16,7 @@ def pick_evenly(available: int, wanted: int) -> list[int]:
         `wanted` indices in [0, available), ascending.
 
     Raises:
-        ValueError: There is nothing to pick from, or nothing is wanted.
+        ValueError: An argument is less than 1.
     """
     if available < 1 or wanted < 1:
         raise ValueError(f"cannot pick {wanted} of {available} frames")
@@ -25,5 +25,5 @@ def pick_evenly(available: int, wanted: int) -> list[int]:
     if wanted == 1:
         return [available // 2]
     gaps = wanted - 1
-    # Integer rounding half up: no floating point, the same picks everywhere.
+    # Round half up in integers, so that picks do not depend on floating point.
     return [(2 * pick * (available - 1) + gaps) // (2 * gaps) for pick in range(wanted)]

@@ -1,4 +1,4 @@
-"""From decoded frames and what is known of them to `Keyframes`."""
+"""Assemble decoded frames and their metadata into `Keyframes`."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class Tally:
-    """What a video took and told so far, on every way that was tried.
+    """Decode statistics of one request, over all strategies tried.
 
     Attributes:
-        frames: Frames that came out of a decoder.
-        starts_s: When the segment starts, by the clock of the frames' times; None for the whole video.
-        is_outside: Whether no frame that could be chosen lies in the segment.
+        frames: Frames output by decoders.
+        starts_s: Start of the segment on the clock of the frames' times; None for the whole video.
+        is_outside: Whether none of the candidate frames lies in the segment.
     """
 
     frames: int = 0
@@ -48,7 +48,7 @@ class Tally:
     is_outside: bool = False
 
     def each(self, frames: Iterable[_T]) -> Iterator[_T]:
-        """Count frames as they come."""
+        """Yield frames, counting them."""
         for frame in frames:
             self.frames += 1
             yield frame
@@ -56,7 +56,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is wanted of one video, and what that took so far; see `extract_keyframes`."""
+    """What to extract from one video, and the decode statistics so far; see `extract_keyframes`."""
 
     source: Path | SparseFile
     sampling: Sampling
@@ -74,31 +74,36 @@ class Request:
         *,
         first_pts: int | None = None,
     ) -> list[int]:
-        """Choose among the frames that may be picked, by number, ascending and with repeats.
+        """Pick among candidate frames, within the segment.
 
         Args:
-            pts: When they are shown, in the stream's time base.
-            time_base: Seconds of one unit of it.
-            first_pts: When the video's first frame is shown; None is the first of `pts`.
+            pts: PTS of the candidates, in the stream's time base.
+            time_base: Unit of `pts`, in seconds.
+            first_pts: PTS of the video's first frame; None uses the first of `pts`.
+
+        Returns:
+            Indices into `pts`, ascending, with repeats.
 
         Raises:
-            NoFramesError: There is none.
-            SamplingRefusedError: A segment was asked for, and frames have no times.
+            NoFramesError: There are no candidates.
+            SamplingRefusedError: A segment was requested, but the frames have no timestamps.
         """
         if not len(pts):
-            raise NoFramesError("No frame of the video can be decoded; is it damaged?")
-        numbers = self._numbers(pts, time_base, pts[0] if first_pts is None else first_pts)
+            raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
+        numbers = self._candidates(pts, time_base, pts[0] if first_pts is None else first_pts)
         return (
             numbers if self.every else [numbers[pick] for pick in pick_evenly(len(numbers), self.sampling.num_frames)]
         )
 
-    def _numbers(
+    def _candidates(
         self, pts: Sequence[int | None] | npt.NDArray[np.int64], time_base: Fraction | None, first_pts: int | None
     ) -> list[int]:
         if self.segment.is_whole:
             return list(range(len(pts)))
         if not time_base or first_pts is None or any(each is None for each in pts):
-            raise SamplingRefusedError("The video tells no times by which a segment could be found; leave it out.")
+            raise SamplingRefusedError(
+                "The video has no timestamps, so a segment of it cannot be located; remove start_s and end_s."
+            )
         first_s = first_pts * float(time_base)
         found = cut(np.asarray(pts, np.float64) * float(time_base), self.segment, first_s=first_s)
         self.tally.starts_s = first_s + (self.segment.start_s or 0.0)
@@ -108,11 +113,11 @@ class Request:
 
 
 class Sight(NamedTuple):
-    """What is known of one frame besides its pixels.
+    """Metadata of one frame.
 
     Attributes:
-        pts: Presentation time in the stream's time base; None where there is none.
-        position: Index in the linear decode; -1 where unknown.
+        pts: Presentation timestamp in the stream's time base; None if it has none.
+        position: Index in the linear decode; -1 if unknown.
         is_keyframe: Whether it is a keyframe.
     """
 
@@ -123,13 +128,13 @@ class Sight(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Census:
-    """How many frames a video has.
+    """What is known of a video's frames as a whole.
 
     Attributes:
-        keyframes: Keyframes.
-        frames: All frames; None where unknown.
-        keyframe_pts: When each keyframe is shown, in the stream's time base; shape (keyframes,).
-        first_pts: When the first frame is shown, or a little before; None where unknown.
+        keyframes: Number of keyframes.
+        frames: Number of frames; None if unknown.
+        keyframe_pts: PTS of each keyframe, in the stream's time base; shape (keyframes,).
+        first_pts: PTS of the first frame, or slightly less; None if unknown.
     """
 
     keyframes: int
@@ -148,16 +153,16 @@ def shoot(
     method: Literal["index", "seek", "linear"],
     orientation: Orientation | None = None,
 ) -> Keyframes:
-    """Render frames as they come, and gather what is known of them.
+    """Render frames as they are decoded, and collect their metadata.
 
     Args:
-        request: What was asked for.
-        describe: Tells of the stream, once its frames were decoded.
-        chosen: Numbers of the chosen frames, ascending and with repeats.
+        request: The request they answer.
+        describe: Returns the stream's properties; called after its frames are decoded.
+        chosen: Numbers of the chosen frames, ascending, with repeats.
         frames: Each chosen frame once, in the same order.
-        census: What the video holds.
-        method: The way that was taken.
-        orientation: How pictures are to be turned, where the frames themselves do not say.
+        census: What is known of the video's frames as a whole.
+        method: The strategy used.
+        orientation: Orientation of the frames; None reads it from their side data.
     """
     row_of = {number: row for row, number in enumerate(dict.fromkeys(chosen))}
     sights: list[Sight] = []
@@ -203,5 +208,5 @@ def shoot(
 def _time_s(sight: Sight, stream: StreamFacts) -> float:
     if sight.pts is not None:
         return sight.pts * float(stream.time_base)
-    # A container without times, such as a raw stream, has nothing but its rate.
+    # Without timestamps, as in a raw elementary stream, time follows from the frame rate.
     return sight.position / stream.fps if stream.fps else 0.0

@@ -1,4 +1,4 @@
-"""Frames that show nothing new."""
+"""Detection of near-duplicate frames."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_CELLS = 16  # of a thumbnail's side
+_CELLS = 16  # per side of a thumbnail
 _WHITE = 255.0
 
 
 def drop_similar(images: npt.NDArray[np.uint8], *, threshold: float = 0.95) -> npt.NDArray[np.int64]:
-    """Leave out each frame that is more similar than `threshold` to the last one kept.
+    """Drop each frame whose similarity to the last kept one exceeds `threshold`.
 
-    Two frames are as similar as the least similar of their 16 x 16 cells: 1 minus the difference of
-    the cell's mean colour, in its most different channel, over the full range. So noise does not
-    count, while something that moves in a corner does. FFmpeg's filter `mpdecimate` judges by the
-    worst block, too; a mean over the picture would overlook what is small.
+    Frames are divided into 16 x 16 cells. The similarity of two frames is that of their least similar cell: 1 minus
+    the difference of mean colour, in the channel where it is largest, relative to the full range. So noise is
+    ignored, but motion in a corner is not. FFmpeg's `mpdecimate` filter likewise uses the worst block; a mean over
+    the image would miss small objects.
 
     Args:
         images: RGB pixels in presentation order; shape (N, H, W, 3), uint8.
-        threshold: From 0 to 1; 0.95 drops what differs by less than 13 of 255 levels everywhere.
+        threshold: From 0 to 1; 0.95 drops frames that differ by less than 13 of 255 levels everywhere.
 
     Returns:
-        Positions of the frames kept, ascending, the first frame among them; shape (K,), int64.
+        Indices of the kept frames, ascending, including the first; shape (K,), int64.
     """
     kept: list[int] = []
     last = np.empty(0)
@@ -42,7 +42,7 @@ def _shrink(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
     """Average the pixels of each cell; shape (up to 16, up to 16, 3)."""
     height_px, width_px = image.shape[:2]
     tops, lefts = _starts(height_px), _starts(width_px)
-    # Rows first: that pass walks through memory in order and leaves little to the second.
+    # Rows first: that pass reads memory sequentially and leaves little for the second.
     sums = np.add.reduceat(np.add.reduceat(image, tops, axis=0, dtype=np.uint32), lefts, axis=1)
     areas = np.outer(np.diff(tops, append=height_px), np.diff(lefts, append=width_px))
     means: npt.NDArray[np.float64] = sums / areas[..., np.newaxis]

@@ -1,4 +1,4 @@
-"""The size at which the model sees a frame."""
+"""The frame size shown to the model."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import math
 def fit_size(width_px: int, height_px: int, *, max_pixels: int, multiple_px: int) -> tuple[int, int]:
     """Round a frame's sides to multiples of the model's patch, within a pixel budget.
 
-    The rule is `smart_resize` of transformers' Qwen2-VL video processor, without its lower limit, so
-    that Qwen's processor has nothing left to resize.
+    The rule is `smart_resize` of transformers' Qwen2-VL video processor, without its lower limit, so that Qwen's
+    processor does not resize again.
 
     Returns:
         Width and height in pixels, each at least `multiple_px`.

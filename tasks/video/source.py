@@ -1,4 +1,4 @@
-"""Opening a video and walking through its frames."""
+"""Open videos, demux packets and decode frames."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
     from tasks.video.limits import Limits
 
-# Playlists would read other files under the video's name; `tty` takes any text for a film of letters.
+# Playlists would read other files in the video's name; `tty` accepts any text file as a video.
 _REFUSED_FORMATS = frozenset({"concat", "dash", "hls", "image2", "imf", "lavfi", "rtsp", "sdp", "tty"})
 _FORMATS = ",".join(sorted(av.formats_available - _REFUSED_FORMATS))
-# FFmpeg reads on rather than seeks where a place is less than this and 32 KiB ahead. It concerns remote files alone.
+# FFmpeg reads on instead of seeking if the target is less than this plus 32 KiB ahead. Relevant for remote files only.
 _BUFFER_BYTES = 8 * 1024
 _HEAD_BYTES = 1024
-_SILENT_PATCHERS = frozenset({"ffv1"})
-_QUICKLY = {"skip_frame": "all", "probesize": "32", "max_ts_probe": "0", "fpsprobesize": "0"}
+_SILENT_CONCEALERS = frozenset({"ffv1"})
+_QUICK_OPTIONS = {"skip_frame": "all", "probesize": "32", "max_ts_probe": "0", "fpsprobesize": "0"}
 
 
 @contextmanager
@@ -49,46 +49,49 @@ def open_video(
     quickly: bool = False,
     strictly: bool = False,
 ) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """Open a file and its first video stream, cover pictures aside.
+    """Open a file and its first video stream, ignoring cover art.
 
     Args:
         source: The file.
-        limits: What the video may cost.
-        quickly: Decode nothing to learn of the streams; for containers whose header says enough.
-        strictly: End at damage in a picture, which decoders else patch from earlier ones.
+        limits: Limits on the video's size.
+        quickly: Do not decode frames to probe the streams; for containers whose header is sufficient.
+        strictly: Fail on a damaged frame, which decoders otherwise conceal with data from earlier ones.
+
+    Yields:
+        The container and its video stream.
 
     Raises:
-        VideoMissingError: There is no file.
-        VideoEmptyError: The file has no bytes.
-        VideoUnreadableError: FFmpeg cannot open it.
-        NoVideoStreamError: There is no video stream in it.
+        VideoMissingError: The file does not exist.
+        VideoEmptyError: The file is empty.
+        VideoUnreadableError: FFmpeg cannot open the file.
+        NoVideoStreamError: The file has no video stream.
         VideoTooLargeError: The file or its frames exceed the limits.
-        MisledError: Strictness was asked for, and the decoder knows none.
+        MisledError: `strictly` was requested, but the decoder conceals damage silently.
     """
-    with _open_container(source, limits, _QUICKLY if quickly else {}) as container:
+    with _open_container(source, limits, _QUICK_OPTIONS if quickly else {}) as container:
         stream = _video_stream(container)
         check_frame_size(stream.codec_context.width, stream.codec_context.height, limits)
         _check_duration(container, stream, limits)
-        # One thread: processes run side by side, and threads would delay the first frame after a seek.
+        # One thread: videos are decoded by concurrent processes, and threads would delay the first frame after a seek.
         stream.codec_context.thread_type = "NONE"
         stream.codec_context.thread_count = 1
-        if strictly and stream.codec_context.name in _SILENT_PATCHERS:
-            raise MisledError("its decoder patches damage without a word")
+        if strictly and stream.codec_context.name in _SILENT_CONCEALERS:
+            raise MisledError("the decoder conceals damage silently")
         strictness = {"err_detect": "explode"} if strictly else {}
         stream.codec_context.options = decoder_limits(limits) | strictness
         try:
             yield container, stream
         except MemoryError:
-            # HEVC's decoder calls it so, too, when a picture exceeds the limit.
+            # The HEVC decoder also reports a frame over the limit as out of memory.
             check_frame_size(stream.codec_context.width, stream.codec_context.height, limits)
             raise
 
 
 def check_count(frames: int, limits: Limits) -> None:
-    """Refuse too many frames.
+    """Raise if a number of frames exceeds the limit.
 
     Raises:
-        VideoTooLargeError: They exceed `limits.max_frames`.
+        VideoTooLargeError: It exceeds `limits.max_frames`.
     """
     if frames > limits.max_frames:
         raise VideoTooLargeError(f"The video has more frames than extract.max_frames ({limits.max_frames:,}).")
@@ -98,8 +101,8 @@ def _check_duration(container: InputContainer, stream: VideoStream, limits: Limi
     duration_s = float((stream.duration or 0) * (stream.time_base or 0)) or (container.duration or 0) / av.time_base
     if duration_s > limits.max_duration_s:
         raise VideoTooLargeError(
-            f"The video claims to last {duration_s:,.0f} s, more than extract.max_duration_s "
-            f"({limits.max_duration_s:,.0f}).",
+            f"The video's duration of {duration_s:,.0f} s exceeds extract.max_duration_s "
+            f"({limits.max_duration_s:,.0f} s).",
         )
 
 
@@ -108,16 +111,16 @@ def decode_all(
     stream: VideoStream,
     limits: Limits,
 ) -> Iterator[tuple[VideoFrame, bool]]:
-    """Decode every frame, past errors, as FFmpeg does by default.
+    """Decode every frame, continuing after errors as FFmpeg does by default.
 
     Yields:
-        A frame, and whether the packet that brought it out is flagged as a keyframe.
+        A frame, and whether the packet whose decoding output it is flagged as a keyframe.
 
     Raises:
-        VideoTooLargeError: There are more frames than `limits.max_frames`, or larger ones than allowed.
+        VideoTooLargeError: There are more than `limits.max_frames`, or a frame exceeds `limits.max_frame_pixels`.
     """
     count = 0
-    for packet in _packets(container, stream):
+    for packet in _packets_and_flush(container, stream):
         try:
             frames = stream.codec_context.decode(packet)
         except MemoryError:
@@ -132,18 +135,18 @@ def decode_all(
 
 
 def read_packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-    """Read on from where the container stands; empty packets, which would end a decoder's work, are left out.
+    """Demux from the current position, skipping empty packets, which would flush a decoder.
 
     Raises:
-        av.error.FFmpegError: The demuxer stopped.
+        av.error.FFmpegError: The demuxer failed.
     """
-    # At the end PyAV stumbles over streams that appeared on the way.
+    # At the end, PyAV raises IndexError if streams have appeared during demuxing.
     with suppress(IndexError):
         yield from (packet for packet in container.demux(stream) if packet.size)
 
 
-def _packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream] | None]:
-    """Read to the end or to the first error; None at last asks the decoder for what it holds back."""
+def _packets_and_flush(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream] | None]:
+    """Demux up to the end or the first error, then yield None, which flushes the decoder."""
     try:
         yield from read_packets(container, stream)
     except MemoryError:
@@ -157,10 +160,12 @@ def _open_container(source: Path | SparseFile, limits: Limits, probing: dict[str
     try:
         size_bytes = source.size_bytes if isinstance(source, SparseFile) else source.stat().st_size
         if size_bytes == 0:
-            raise VideoEmptyError("The video has no bytes; upload it again.")
+            raise VideoEmptyError("The video file is empty; upload it again.")
         if size_bytes > limits.max_video_bytes:
-            raise VideoTooLargeError(f"The video has {size_bytes:,} bytes; extract.max_video_bytes allows fewer.")
-        # `file:` keeps a colon in a name from being read as a protocol.
+            raise VideoTooLargeError(
+                f"The video's {size_bytes:,} bytes exceed extract.max_video_bytes ({limits.max_video_bytes:,})."
+            )
+        # `file:` prevents a colon in the name from being parsed as a protocol.
         file: Any = source if isinstance(source, SparseFile) else f"file:{source}"
         options = {"format_whitelist": _FORMATS, "protocol_whitelist": "file", **probing}
         container: InputContainer = av.open(
@@ -172,32 +177,32 @@ def _open_container(source: Path | SparseFile, limits: Limits, probing: dict[str
         raise VideoMissingError(f"There is no video at {source}; check the path.") from None
     except (av.error.FFmpegError, OSError, ValueError) as error:
         if _is_playlist(source):
-            raise VideoUnreadableError("This is a playlist, which names other files; give the video itself.") from None
+            raise VideoUnreadableError("The file is a playlist; name the video file itself.") from None
         raise VideoUnreadableError(
-            f"FFmpeg cannot open the video ({_reason(error)}); is it a whole video file?"
+            f"FFmpeg cannot open the video ({_message(error)}); the file may be truncated, or not a video."
         ) from None
     return container
 
 
 def _is_playlist(source: Path | SparseFile) -> bool:
     if isinstance(source, SparseFile):
-        return False  # a large remote file
+        return False  # remote files read in ranges are larger than playlists
     with suppress(OSError), source.open("rb") as file:
         head = file.read(_HEAD_BYTES).lstrip(b"\xef\xbb\xbf \r\n")
         return head.startswith((b"#EXTM3U", b"ffconcat version")) or b"<MPD" in head
     return False
 
 
-def _reason(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
 def _video_stream(container: InputContainer) -> VideoStream:
     if not any(stream.codec_context for stream in container.streams):
-        raise VideoUnreadableError("FFmpeg finds no stream that it can decode; is the file cut short?")
+        raise VideoUnreadableError("FFmpeg finds no stream it can decode; the file may be truncated.")
     streams = [stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic]
     if not streams:
-        raise NoVideoStreamError("The file holds no video stream; is it audio only?")
+        raise NoVideoStreamError("The file has no video stream; it may be audio only.")
     if streams[0].codec_context is None:
-        raise VideoUnreadableError("This build of FFmpeg has no decoder for the video's codec; convert it to H.264.")
+        raise VideoUnreadableError("This FFmpeg build has no decoder for the video's codec; transcode it to H.264.")
     return streams[0]

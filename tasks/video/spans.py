@@ -1,4 +1,4 @@
-"""What must be decoded to show some frames."""
+"""The runs of frames to decode for a set of wanted frames."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 
 
 def spans_to_decode(positions: Iterable[int], keyframes: Sequence[int]) -> list[tuple[int, int]]:
-    """Part frames where a decoder can jump from one to a keyframe before the next.
+    """Split wanted frames into runs between which a decoder can seek to a keyframe.
 
     Args:
-        positions: Wanted frames in the linear decode, ascending.
+        positions: Positions of wanted frames in the linear decode, ascending.
         keyframes: Positions of keyframes, ascending; the first is not after the first wanted frame.
 
     Returns:
-        First and last frame of each run that is decoded whole, the first a keyframe; at most so much is
-        decoded, for some codecs let frames be left out that no wanted one needs.
+        First and last frame of each run, the first being a keyframe. That is the most to be decoded: in some codecs,
+        frames on which no wanted one depends can be skipped.
     """
     spans: list[tuple[int, int]] = []
     for position in positions:

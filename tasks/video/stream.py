@@ -1,4 +1,4 @@
-"""What a container tells of its video stream."""
+"""Properties of a video stream, as declared by its container."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamFacts:
-    """One video stream.
+    """The properties of one video stream.
 
     Attributes:
-        time_base: Seconds of one unit of its times; 0 where unknown.
-        fps: Average frame rate; 0.0 where the container gives none.
-        duration_s: Length; 0.0 where unknown.
-        pixel_aspect: Width of a stored pixel over its height when shown; 1.0 where the file does not say.
+        time_base: Unit of its timestamps, in seconds; 0 if unknown.
+        fps: Average frame rate; 0.0 if the container has none.
+        duration_s: Duration; 0.0 if unknown.
+        pixel_aspect: Sample aspect ratio; 1.0 if unspecified.
     """
 
     time_base: Fraction
@@ -35,7 +35,7 @@ class StreamFacts:
 
     @classmethod
     def of(cls, container: InputContainer, stream: VideoStream) -> StreamFacts:
-        """Read them; after the first frame, for some codecs tell the pixels' aspect there alone."""
+        """Read the properties. Call it after decoding a frame: some codecs carry the aspect ratio only there."""
         time_base = stream.time_base or Fraction(0)
         aspect = stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio
         return cls(
@@ -49,13 +49,13 @@ class StreamFacts:
 def as_ms(
     pts: Sequence[int | None] | npt.NDArray[np.int64], time_base: Fraction | None
 ) -> npt.NDArray[np.int64] | None:
-    """Turn times of a stream into milliseconds, ascending; None where one of them or their unit is unknown."""
+    """Convert PTS to milliseconds, sorted ascending; None if the time base or any PTS is unknown."""
     if not time_base or any(each is None for each in pts):
         return None
     return np.sort(np.rint(np.asarray(pts, np.float64) * float(time_base * 1000)).astype(np.int64))
 
 
 def one_as_ms(pts: int | None, time_base: Fraction | None) -> int | None:
-    """Turn one time of a stream into milliseconds; None where it or its unit is unknown."""
+    """Convert one PTS to milliseconds; None if it or the time base is unknown."""
     times_ms = as_ms([pts], time_base)
     return None if times_ms is None else int(times_ms[0])

@@ -1,4 +1,4 @@
-"""Where a video's keyframes stand and when they are shown, so that its header need not be read again."""
+"""Offsets and presentation times of a video's keyframes, so that its header need not be read again."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KeyframeTable:
-    """The keyframes of one MP4 that begins with one, in the order in which they are shown.
+    """The keyframes of an MP4 whose first frame is one, in presentation order.
 
     Attributes:
-        codec: What their decoder must know.
-        stream: What the container tells of their stream.
-        orientation: How pictures are turned to be shown.
-        pts: Presentation times in the stream's time base; shape (K,), int64, ascending.
-        pos: Where each packet begins in the file; shape (K,), int64.
-        size: Bytes of each packet; shape (K,), int64.
-        frames_before: Frames decoded and shown before each, where all those before it are; shape (K,),
-            int64; `UNKNOWN_POSITION` where the container does not tell.
-        frames: Frames of the stream that are shown; None where the container does not tell.
-        missing_bytes: Bytes that the file lacks at its end.
+        codec: Parameters of their decoder.
+        stream: Properties of their stream.
+        orientation: Rotation and mirroring for display.
+        pts: PTS in the stream's time base; shape (K,), int64, ascending.
+        pos: Offset of each packet in the file; shape (K,), int64.
+        size: Size of each packet in bytes; shape (K,), int64.
+        frames_before: Presented frames before each keyframe in decode order, `UNKNOWN_POSITION` if unknown; shape (K,),
+            int64.
+        frames: Number of presented frames in the stream; None if unknown.
+        missing_bytes: Bytes missing at the end of the file.
     """
 
     codec: CodecFacts
@@ -58,19 +58,19 @@ class KeyframeTable:
     missing_bytes: int
 
 
-# What tells where keyframes are: a table of them, or those parts of the file that FFmpeg must read.
+# What locates keyframes: a table of them, or the ranges of the file that FFmpeg must read.
 KnownIndex: TypeAlias = KeyframeTable | tuple[Extent, ...]
 
 
 def extract_by_table(request: Request, file: SparseFile, table: KeyframeTable) -> Keyframes:
-    """Read nothing but the picked keyframes' packets.
+    """Extract the picked keyframes, reading only their packets.
 
     Raises:
         MisledError: A packet does not decode to a keyframe.
         VideoError: As `extract_keyframes` does.
     """
     if request.every or request.native:
-        raise MisledError("a table serves picks at the model's size alone")
+        raise MisledError("a keyframe table serves only picks at the model's size")
     check_frame_size(table.codec.width, table.codec.height, request.limits)
     chosen = request.choose(table.pts, table.stream.time_base)
     numbers = list(dict.fromkeys(chosen))
@@ -79,7 +79,7 @@ def extract_by_table(request: Request, file: SparseFile, table: KeyframeTable) -
     packets = [_packet(table, number, file.read_span(span)) for number, span in zip(numbers, spans, strict=True)]
     codecs = [table.codec.open(request.limits) for _ in range(request.threads)]
     frames = request.tally.each(decode_each(packets, codecs))
-    sights = (_sight(table, number, packet, codecs[0]) for number, packet in zip(numbers, packets, strict=True))
+    sights = (_frame_info(table, number, packet, codecs[0]) for number, packet in zip(numbers, packets, strict=True))
     return shoot(
         request,
         lambda: table.stream,
@@ -93,9 +93,9 @@ def extract_by_table(request: Request, file: SparseFile, table: KeyframeTable) -
     )
 
 
-def _sight(table: KeyframeTable, number: int, packet: Packet[VideoStream], codec: VideoCodecContext) -> Sight:
-    is_told = stands_after_all_before(packet, codec)
-    position = int(table.frames_before[number]) if is_told else UNKNOWN_POSITION
+def _frame_info(table: KeyframeTable, number: int, packet: Packet[VideoStream], codec: VideoCodecContext) -> Sight:
+    is_known = stands_after_all_before(packet, codec)
+    position = int(table.frames_before[number]) if is_known else UNKNOWN_POSITION
     return Sight(packet.pts, position, is_keyframe=True)
 
 

@@ -1,4 +1,4 @@
-"""Making a keyframe table of a file that was just read by its index."""
+"""Build a keyframe table after reading a file by its index."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 def tabulate(reader: KeyframeReader, got: Keyframes, *, stream: StreamFacts, file: SparseFile) -> KeyframeTable | None:
-    """List all keyframes with their presentation times; None where the header does not tell them.
+    """Build the table of all keyframes, or return None if the header is not sufficient.
 
-    They are reckoned from the header's tables, and held against those that were demuxed.
+    PTS are computed from the sample tables, and checked against those of the demuxed packets.
 
     Args:
-        reader: What read the keyframes.
-        got: The keyframes that it read.
-        stream: Their stream.
-        file: Their file, whose header is known.
+        reader: The keyframe reader that was used.
+        got: The frames extracted with it.
+        stream: Properties of the stream.
+        file: The file, whose header is cached.
     """
     index, codec = reader.index, reader.codec
     pts = tabled_pts(reader, file, file.size_bytes)
     if codec is None or index.frames is None or pts is None or not reader.begins_with_keyframe:
-        return None  # by a table, the first keyframe is taken for the first frame
+        return None  # a table implies that the first keyframe is the first frame
     numbers, _, pos, size = np.array(index.keyframes, np.int64).T
     if any(pts[number] != known for number, known in reader.demuxed.items()) or (np.diff(pts) <= 0).any():
         return None

@@ -1,4 +1,4 @@
-"""Whatever a video makes its decoder raise, as the video's own error."""
+"""Convert unexpected decoding errors into VideoUnreadableError."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def decoding_errors() -> Iterator[None]:
-    """Turn errors that nobody foresaw into the video's own.
+    """Convert unexpected exceptions into VideoUnreadableError.
 
     Raises:
-        VideoUnreadableError: In their place.
+        VideoUnreadableError: The block raised anything but a ReelabelError or a MisledError.
     """
     try:
         yield
     except (ReelabelError, MisledError):
         raise
-    except Exception as error:  # noqa: BLE001 - whatever a decoder or scaler raises lies in this video's bytes
+    except Exception as error:  # noqa: BLE001 - a decoder or scaler may raise anything for bad input
         raise VideoUnreadableError(f"The video cannot be decoded ({type(error).__name__}: {error}).") from None

@@ -1,4 +1,4 @@
-"""Whether a video's keyframes show enough of it, by where they stand alone."""
+"""Keyframe coverage: whether a video's keyframes show enough of it, judged by their times."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from tasks.domain.segment import Segment
 
 
-_SHORTEST_S = 1e-3
+_MIN_LENGTH_S = 1e-3
 
 
 class Reason(StrEnum):
-    """Why keyframes may not be enough; codes never change once released."""
+    """Why keyframes may not cover a video; codes never change once released."""
 
     ONE_KEYFRAME = "one_keyframe"
     FEW_KEYFRAMES = "few_keyframes"
@@ -35,13 +35,13 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """From where on keyframes are not enough.
+    """The limits within which keyframes cover a video.
 
     Attributes:
-        min_keyframes: Fewest of them.
-        max_gap_s: Longest time without one.
-        coverage_radius_s: Seconds within which a keyframe stands for what is shown.
-        min_coverage: Least share of the video for which one does, 0 to 1.
+        min_keyframes: Minimum number of keyframes.
+        max_gap_s: Maximum gap between keyframes, in seconds.
+        coverage_radius_s: Radius that a keyframe covers, in seconds.
+        min_coverage: Minimum share of the video within that radius of a keyframe, 0 to 1.
     """
 
     min_keyframes: int = 4
@@ -51,7 +51,7 @@ class Thresholds:
 
     @classmethod
     def of(cls, options: object) -> Self:
-        """Take those that some options set, by their names here; None leaves one as it usually is."""
+        """Read thresholds from attributes of the same names; None or a missing attribute keeps the default."""
         given = {each.name: getattr(options, each.name, None) for each in fields(cls)}
         return cls(**{name: value for name, value in given.items() if value is not None})
 
@@ -61,13 +61,13 @@ USUAL = Thresholds()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the keyframes of one video are good for.
+    """How well the keyframes of one video cover it.
 
     Attributes:
-        keyframes: How many there are.
-        longest_gap_s: Longest time without one, up to the video's end; None where unknown.
-        cover: Share of the video within `coverage_radius_s` of one, 0 to 1; None where unknown.
-        reasons: Why they may not be enough; none where they are.
+        keyframes: Number of keyframes.
+        longest_gap_s: Longest gap without a keyframe, up to the end of the video; None if unknown.
+        cover: Share of the video within `coverage_radius_s` of a keyframe, 0 to 1; None if unknown.
+        reasons: Why the coverage may be insufficient; empty if it is sufficient.
     """
 
     keyframes: int
@@ -77,7 +77,7 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing speaks against them."""
+        """Whether the keyframes cover the video."""
         return not self.reasons
 
 
@@ -90,22 +90,22 @@ def judge(
     segment: Segment = WHOLE,
     first_ms: int | None = None,
 ) -> Verdict:
-    """Judge a video, or a part of it, by its keyframes.
+    """Measure how well keyframes cover a video, or a segment of it.
 
-    Where every instant is near a keyframe, it does not matter how few they are.
+    If every instant is near a keyframe, their number does not matter.
 
     Args:
-        times_ms: When each is shown, ascending; shape (K,); None where unknown.
-        keyframes: How many there are, where their times are unknown.
-        duration_s: Length of the video; 0.0 where unknown.
-        thresholds: What is enough.
-        segment: The part of the video that is asked about.
-        first_ms: When the first frame is shown, by the clock of `times_ms`; None takes the first keyframe's.
+        times_ms: Presentation times of the keyframes in milliseconds, ascending; shape (K,); None if unknown.
+        keyframes: Number of keyframes, used if their times are unknown.
+        duration_s: Duration of the video; 0.0 if unknown.
+        thresholds: The limits of sufficient coverage.
+        segment: The part of the video to cover.
+        first_ms: Presentation time of the first frame, on the clock of `times_ms`; None uses the first keyframe's.
     """
     if times_ms is None or times_ms.size == 0 or not duration_s:
         return Verdict(keyframes=keyframes, longest_gap_s=None, cover=None, reasons=(Reason.UNKNOWN,))
     zero_ms = times_ms[0] if first_ms is None else min(first_ms, times_ms[0])
-    times_s, length_s = _of_segment((times_ms - zero_ms) / 1e3, duration_s, segment)
+    times_s, length_s = _within_segment((times_ms - zero_ms) / 1e3, duration_s, segment)
     keyframes = len(times_s)
     gaps_s = np.diff(times_s, prepend=0.0, append=max(length_s, times_s[-1]))
     # Between two keyframes, both stand for what is near them; before the first and after the last, one alone does.
@@ -120,24 +120,24 @@ def judge(
             Reason.LONG_GAP: gap_s > thresholds.max_gap_s,
             Reason.THIN_COVER: cover < thresholds.min_coverage,
         }
-        reasons = [reason for reason, holds in found.items() if holds]
+        reasons = [reason for reason, applies in found.items() if applies]
     return Verdict(keyframes=keyframes, longest_gap_s=gap_s, cover=cover, reasons=tuple(reasons))
 
 
-def _of_segment(
+def _within_segment(
     times_s: npt.NDArray[np.float64], duration_s: float, segment: Segment
 ) -> tuple[npt.NDArray[np.float64], float]:
-    """Give the keyframes of a segment since its start, and its length; one from before it stands at its start."""
+    """Return a segment's keyframe times relative to its start, and its length; earlier keyframes count as at 0."""
     if segment.is_whole:
         return times_s, duration_s
     start_s = segment.start_s or 0.0
     end_s = duration_s if segment.end_s is None else min(segment.end_s, duration_s)
     found = times_s[cut(times_s, segment, first_s=0.0).numbers]
-    return np.maximum(found - start_s, 0.0), max(end_s - start_s, _SHORTEST_S)
+    return np.maximum(found - start_s, 0.0), max(end_s - start_s, _MIN_LENGTH_S)
 
 
 def count_verdicts(verdicts: Iterable[str]) -> dict[str, int]:
-    """Count verdicts, each as its reasons' codes by commas: all of them as `videos`, and each reason."""
+    """Count comma-separated reason codes: all videos as `videos`, and videos by reason."""
     counts = Counter[str]()
     for verdict in verdicts:
         counts["videos"] += 1

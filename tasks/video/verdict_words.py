@@ -1,4 +1,4 @@
-"""Verdicts in words."""
+"""Keyframe coverage as sentences."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 READ_MORE = "docs/routing.md"
-_SAID = {
-    Reason.ONE_KEYFRAME: "one keyframe: their answers about what happens later are guesses",
-    Reason.FEW_KEYFRAMES: "few keyframes: of what happens between them nothing is seen",
-    Reason.LONG_GAP: "nothing of a long stretch: what happens in it is not seen",
-    Reason.THIN_COVER: "keyframes far from most of what happens",
-    Reason.UNKNOWN: "no index by which their keyframes could be judged before decoding",
+_DESCRIPTIONS = {
+    Reason.ONE_KEYFRAME: "a single keyframe: answers about anything later are guesses",
+    Reason.FEW_KEYFRAMES: "few keyframes: what happens between them is not seen",
+    Reason.LONG_GAP: "a long gap between keyframes: what happens in it is not seen",
+    Reason.THIN_COVER: "no keyframe near most of what happens",
+    Reason.UNKNOWN: "no usable index: keyframe coverage is unknown before decoding",
 }
 
 
 def verdict_lines(verdicts: Mapping[str, int]) -> list[str]:
-    """Say by reason for how many videos keyframes may not have been enough, in a sentence each.
+    """Describe how many videos keyframes may not cover, one sentence per reason.
 
     Args:
-        verdicts: As `tasks.video.verdict.count_verdicts` gives them.
+        verdicts: Counts, as returned by `tasks.video.verdict.count_verdicts`.
     """
     of = f"of {counted(verdicts.get('videos', 0), 'clip')}"
-    found = {reason: verdicts[reason] for reason in _SAID if verdicts.get(reason)}
-    return [f"{count:,} {of} {'shows' if count == 1 else 'show'} {_SAID[reason]}" for reason, count in found.items()]
+    found = {reason: verdicts[reason] for reason in _DESCRIPTIONS if verdicts.get(reason)}
+    return [
+        f"{count:,} {of} {'has' if count == 1 else 'have'} {_DESCRIPTIONS[reason]}" for reason, count in found.items()
+    ]

@@ -1,4 +1,4 @@
-"""Whether a file is as long as its own outermost structure says: a download or a copy may have broken off."""
+"""Truncation check: whether a file is as long as its top-level structure declares."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from tasks.video.ranges import SparseFile
 
 _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
-_OPEN_RIFF = 0xFFFFFFFF  # where a muxer could not go back
+_OPEN_RIFF = 0xFFFFFFFF  # written by muxers that cannot seek back
 _HEAD_BYTES = 4096
 
 
 def missing_bytes(file: BinaryIO | SparseFile, size_bytes: int) -> int:
-    """Count the bytes that an MP4, MOV, Matroska, WebM or AVI file lacks; 0 where that cannot be told.
+    """Return how many bytes an MP4, MOV, Matroska, WebM or AVI file lacks; 0 if it is complete or unknown.
 
     Sources: ISO/IEC 14496-12 section 4.2, RFC 8794 section 4.4, Microsoft's RIFF.
     """
@@ -36,14 +36,14 @@ def missing_bytes(file: BinaryIO | SparseFile, size_bytes: int) -> int:
 
 
 def _segment_end(head: bytes) -> int:
-    """Find where Matroska's one big element ends; 0 where its size is left open, as in live streams."""
-    at = head.find(_SEGMENT)
-    if at < 0 or len(head) < at + 12:
+    """Return the end of Matroska's Segment element; 0 if its size is unknown, as in live streams."""
+    start = head.find(_SEGMENT)
+    if start < 0 or len(head) < start + 12:
         return 0
-    first = head[at + 4]
+    first = head[start + 4]
     length_bytes = 9 - first.bit_length()
     if not first:
         return 0
-    size = int.from_bytes(head[at + 4 : at + 4 + length_bytes]) & ((1 << 7 * length_bytes) - 1)
+    size = int.from_bytes(head[start + 4 : start + 4 + length_bytes]) & ((1 << 7 * length_bytes) - 1)
     is_open = size == (1 << 7 * length_bytes) - 1
-    return 0 if is_open else at + 4 + length_bytes + size
+    return 0 if is_open else start + 4 + length_bytes + size

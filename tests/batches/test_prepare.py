@@ -65,14 +65,14 @@ def test_a_row_about_a_part_of_its_video_has_the_frames_of_that_part(preparing, 
     assert times_s[0] == whole.time_s[whole.picks].tolist()
     assert len(times_s[1]) > 1
     assert all(1.0 <= time_s <= 2.0 for time_s in times_s[1])
-    assert got["video_meta"][2]["error"] == "No part of a video lies between start_s 2.0 and end_s 1.0; correct them."
+    assert got["video_meta"][2]["error"] == "The segment from start_s 2.0 to end_s 1.0 is not valid; correct them."
 
 
 @pytest.mark.parametrize("start_s", ["soon", True, np.inf])
 def test_a_part_is_named_by_numbers(preparing, make_clip, start_s):
     got = preparing()({"video_uri": [str(make_clip())], "start_s": [start_s]})
 
-    assert got["video_meta"][0]["error"] == f"start_s is {start_s!r}; give seconds, as a number."
+    assert got["video_meta"][0]["error"] == f"start_s is {start_s!r}; it must be a number of seconds."
 
 
 def test_a_bad_video_fails_its_own_row(preparing, make_clip, tmp_path):
@@ -201,7 +201,7 @@ def test_an_unpickled_copy_shares_the_processes_of_the_first(preparing):
 
 
 def test_a_batch_that_can_name_no_video_is_the_callers_fault(preparing):
-    with pytest.raises(ConfigurationError, match="rename one to video_uri, video_url or messages"):
+    with pytest.raises(ConfigurationError, match="needs video_uri, video_url or messages"):
         preparing()({"path": ["a.mp4"]})
     with pytest.raises(ConfigurationError, match="batch_format"):
         preparing()([{"video_uri": "a.mp4"}])

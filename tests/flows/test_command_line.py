@@ -81,7 +81,7 @@ def test_a_wrong_password(environment, manifest):
         (["manifest", "check", __file__], 2, "manifest_invalid"),
         (["frames", "/no/[/red]x.mp4"], 1, "video_missing: There is no video at /no/[/red]x.mp4"),
         (["frames", __file__], 1, "video_unreadable"),
-        (["frames", "/usr/bin/"], 1, "video_missing: /usr/bin/ is a folder; name a video in it."),
+        (["frames", "/usr/bin/"], 1, "video_missing: /usr/bin/ is a folder, not a video; name a file in it."),
         (["frames", __file__, "--npz", "/no/folder/x.npz"], 2, "folder /no/folder does not exist"),
         (["frames", __file__, "--sheet", "x.foo"], 2, "is not an image file"),
         (["frames", __file__, "--sampler", "unifrom"], 2, "Unknown sampler unifrom; did you mean uniform?"),

@@ -75,7 +75,7 @@ def plain_run(reelabel, manifests):
 
 
 def test_a_run_warns_of_clips_whose_answers_may_be_guesses(plain_run, read, prefect_services):
-    warning = "4 of 40 clips show one keyframe: their answers about what happens later are guesses"
+    warning = "4 of 40 clips have a single keyframe: answers about anything later are guesses"
 
     prefect = prefect_services.prefect
     url = f"{prefect.api_url}/artifacts/reelabel-how-to-read/latest"

@@ -52,7 +52,7 @@ def test_a_folder_that_takes_no_copy_is_named(server, objects, tmp_path, monkeyp
     copies = Copies(folder=tmp_path / "file" if keeps else None)
 
     with (
-        pytest.raises(DiskUnavailableError, match=rf"/video can be written to .*{tmp_path}/file \(Not a directory\)"),
+        pytest.raises(DiskUnavailableError, match=rf"/video to .*{tmp_path}/file \(Not a directory\)"),
         copies.hold(objects, info, max_bytes=len(BODY)),
     ):
         pass

@@ -88,7 +88,7 @@ def test_frames_that_no_packet_gives_alone_are_compressed_and_the_file_says_so(p
     file = stored(replace(preparer, sampling=sampling), make_clip(name, frames=96, gop=24))
 
     assert file.encoding == "zstd"
-    assert "packets were asked for" in file.facts["encoding_note"]
+    assert "packets were requested" in file.facts["encoding_note"]
     assert file.images.shape == file.shape
 
 

@@ -81,7 +81,7 @@ def test_each_segment_of_a_video_has_a_frame_file_of_its_own(preparer, make_clip
     found = preparer.cache.find(part.key)
     assert found.time_s.tolist() == [1.0, 2.0]
     assert (found.segment, found.starts_s, found.keyframes_in_file) == (Segment(0.5, 2.5), 0.5, 4)
-    assert preparer.prepare(uri, segment=Segment(1.2, 1.5)).decode_note.startswith("the segment holds no keyframe")
+    assert preparer.prepare(uri, segment=Segment(1.2, 1.5)).decode_note.startswith("the segment contains no keyframe")
 
 
 def test_a_replaced_video_is_extracted_anew(preparer, make_clip):

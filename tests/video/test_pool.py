@@ -71,7 +71,7 @@ def test_a_pool_whose_idle_children_were_killed_goes_on(make_clip):
 def test_a_pool_whose_children_take_up_nothing_any_more_is_replaced(monkeypatch, make_clip):
     objects, clip = ObjectStore(StoreSettings()), make_clip(size=(160, 120), frames=240, gop=24, qp="1")
     monkeypatch.setattr(pool_module, "_STUCK_S", 4.0)
-    monkeypatch.setattr(pool_module, "_LOOK_S", 0.5)
+    monkeypatch.setattr(pool_module, "_POLL_S", 0.5)
     with DecodePool(processes=1, timeout_s=2, memory_mib=2048) as pool:
         child = pool._run(os.getpid)
         os.kill(child, signal.SIGSTOP)
@@ -192,7 +192,7 @@ def _kill_self():
 
 def test_processor_time_is_limited_for_each_video_alone(make_clip):
     with DecodePool(processes=1, timeout_s=30, memory_mib=2048, cpu_s=1) as pool:
-        with pytest.raises(DecoderTimeoutError, match="1 s of a processor"):
+        with pytest.raises(DecoderTimeoutError, match="1 s of CPU time"):
             pool._run(_burn, 10)
 
         for _ in range(3):

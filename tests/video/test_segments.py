@@ -99,13 +99,13 @@ def test_where_a_segment_holds_no_keyframe_the_last_one_before_it_is_shown_and_s
     got = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=LIMITS, segment=Segment(1.5, 1.9))
 
     assert got.time_s.tolist() == [1.0]
-    assert got.reason == "the segment holds no keyframe: the last one before it is shown"
+    assert got.reason == "the segment contains no keyframe; the last one before it is used"
 
 
 def test_a_segment_behind_the_end_is_refused(clips):
     path, *_ = clips["clip.mp4"]
     for sampling in (Sampling(), Sampling(sampler="uniform")):
-        with pytest.raises(SamplingRefusedError, match="starts at 9 s, and the video ends at 4 s; correct start_s"):
+        with pytest.raises(SamplingRefusedError, match="starts at 9 s, but the video ends at 4 s; correct start_s"):
             extract_keyframes(path, sampling=sampling, limits=LIMITS, segment=Segment(9.0, 12.0))
 
 

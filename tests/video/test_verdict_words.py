@@ -5,8 +5,8 @@ def test_a_run_says_for_how_many_clips_keyframes_may_not_be_enough():
     lines = verdict_lines({"videos": 2000, "long_gap": 1, "one_keyframe": 412})
 
     assert lines == [
-        "412 of 2,000 clips show one keyframe: their answers about what happens later are guesses",
-        "1 of 2,000 clips shows nothing of a long stretch: what happens in it is not seen",
+        "412 of 2,000 clips have a single keyframe: answers about anything later are guesses",
+        "1 of 2,000 clips has a long gap between keyframes: what happens in it is not seen",
     ]
 
 

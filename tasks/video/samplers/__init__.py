@@ -1,4 +1,4 @@
-"""Which frames of a video the model sees: from facts to frame indices, without decoding."""
+"""Dense samplers: from stream properties to frame indices, without decoding."""
 
 from tasks.video.samplers.facts import SourceFacts
 from tasks.video.samplers.registry import SAMPLERS, choose_indices

@@ -1,4 +1,4 @@
-"""A frame rate up to a duration, the same number of frames beyond it."""
+"""A fixed frame rate up to a maximum duration, and a fixed number of frames beyond it."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _MAX_DURATION_S = 300.0
 
 
 def sample_dynamically(sampling: Sampling, facts: SourceFacts) -> Indices:
-    """Take `fps` frames a second of a video up to `max_duration_s`; spread that many over a longer one.
+    """Sample at `fps` up to `max_duration_s`; spread `fps * max_duration_s` frames over longer videos.
 
-    As vLLM's loader `opencv_dynamic` does, which follows GLM-4V's video processor in transformers.
+    Equivalent to vLLM's loader `opencv_dynamic`, which follows GLM-4V's video processor in transformers.
 
     Returns:
-        Shape (M,), ascending, without repeats; empty where the video is shorter than a step.
+        Frame indices; shape (M,), ascending, without repeats; empty if the video is shorter than one step.
     """
     fps = sampling.fps or _FPS
     max_duration_s = sampling.max_duration_s or _MAX_DURATION_S
     if facts.length_s <= max_duration_s:
         steps = np.arange(math.floor(facts.length_s * fps))
-        return _first_from(steps * facts.fps / fps, facts)
+        return _round_up(steps * facts.fps / fps, facts)
     count = int(max_duration_s * fps)
     if count >= facts.total_frames:
         return np.arange(facts.total_frames)
-    return _first_from(np.linspace(0, facts.length_s, count) * facts.fps, facts)
+    return _round_up(np.linspace(0, facts.length_s, count) * facts.fps, facts)
 
 
-def _first_from(positions: npt.NDArray[np.floating[Any]], facts: SourceFacts) -> Indices:
-    """Round fractional positions up to frames that exist."""
-    # Bounded before the conversion: a duration that no frame supports may exceed 64 bits.
+def _round_up(positions: npt.NDArray[np.floating[Any]], facts: SourceFacts) -> Indices:
+    """Round fractional positions up to existing frames."""
+    # Clipped before the conversion: a bogus duration may exceed 64 bits.
     return np.unique(np.minimum(np.ceil(positions), facts.total_frames - 1).astype(np.int64))

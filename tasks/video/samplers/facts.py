@@ -1,4 +1,4 @@
-"""What a sampler knows of a video."""
+"""The stream properties that samplers use."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Indices: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SourceFacts:
-    """One video stream, as far as the choice of its frames depends on it.
+    """The properties of a video stream that determine which frames are sampled.
 
-    vLLM's own loaders take OpenCV's facts: its frame rate, and the number of frames divided by it for
-    a duration. Who wants vLLM's frames of a file gives the same.
+    vLLM's loaders use OpenCV's: its frame rate, and the frame count divided by it as the duration. Pass the same to
+    sample the same frames as vLLM.
 
     Attributes:
-        total_frames: Frames that a full linear decode shows; at least 1.
-        fps: Frames per second; 0.0 where unknown.
-        duration_s: Length in seconds; 0.0 where unknown.
-        width_px: Width as stored; 0 where unknown.
-        height_px: Height as stored; 0 where unknown.
-        times_s: Each frame's presentation time in seconds; shape (total_frames,), float64; None where
-            frames are evenly spaced or their times unknown.
+        total_frames: Number of frames output by a full linear decode; at least 1.
+        fps: Frames per second; 0.0 if unknown.
+        duration_s: Duration in seconds; 0.0 if unknown.
+        width_px: Width as stored; 0 if unknown.
+        height_px: Height as stored; 0 if unknown.
+        times_s: Presentation time of each frame in seconds; shape (total_frames,), float64; None if frames are evenly
+            spaced or their times are unknown.
     """
 
     total_frames: int
@@ -37,11 +37,13 @@ class SourceFacts:
     times_s: npt.NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        """Check that the facts are possible."""
+        """Check ranges and shapes."""
         if self.total_frames < 1:
-            raise ValueError(f"a video has at least 1 frame, got {self.total_frames}")
+            raise ValueError(f"total_frames must be at least 1, got {self.total_frames}")
         if not all(math.isfinite(value) and value >= 0 for value in (self.fps, self.duration_s)):
-            raise ValueError(f"fps and duration_s are finite and not negative, got {self.fps} and {self.duration_s}")
+            raise ValueError(
+                f"fps and duration_s must be finite and non-negative, got {self.fps} and {self.duration_s}"
+            )
         if self.times_s is None:
             return
         if self.times_s.shape != (self.total_frames,) or not np.isfinite(self.times_s).all():
@@ -49,9 +51,9 @@ class SourceFacts:
 
     @property
     def length_s(self) -> float:
-        """The duration, estimated where it is unknown; 0 where the frame rate is unknown too.
+        """The duration, estimated from the frame rate if unknown; 0 if that is unknown too.
 
-        The estimate is the one of GLM's video processors in transformers.
+        The estimate is that of GLM's video processors in transformers.
         """
         if self.duration_s or not self.fps:
             return self.duration_s

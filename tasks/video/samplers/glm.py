@@ -1,4 +1,4 @@
-"""The sampling that GLM-4.6V was trained with."""
+"""The native sampler of GLM-4.6V."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ if TYPE_CHECKING:
     from tasks.domain import Sampling
     from tasks.video.samplers.facts import Indices, SourceFacts
 
-_FPS_UP_TO_S = ((30.0, 3.0), (300.0, 1.0), (2400.0, 0.5))  # the longer the video, the fewer a second
+_FPS_UP_TO_S = ((30.0, 3.0), (300.0, 1.0), (2400.0, 0.5))  # lower frame rates for longer videos
 _MAX_DURATION_S = _FPS_UP_TO_S[-1][0]
 _MAX_FRAMES = 640
-_TEMPORAL_PATCH = 2  # frames that the model merges into one
+_TEMPORAL_PATCH = 2  # frames per temporal patch of the model
 
 
 def sample_glm46v(sampling: Sampling, facts: SourceFacts) -> Indices:  # noqa: ARG001 - the model leaves no choice
-    """Take 6, 2 or 1 frames a second by the video's length, an even number up to 640.
+    """Sample 6, 2 or 1 frames per second depending on the duration, an even number up to 640.
 
-    As vLLM's loader `glm46v` does, which follows GLM-4.6V's video processor in transformers.
+    Equivalent to vLLM's loader `glm46v`, which follows GLM-4.6V's video processor in transformers.
 
     Returns:
-        Shape (M,), ascending, the last repeated where M would be odd; empty where the video is shorter
-        than a step.
+        Frame indices; shape (M,), ascending, the last repeated if M would be odd; empty if the video is shorter than
+        one step.
     """
     length_s = min(facts.length_s, _MAX_DURATION_S)
     fps = next(fps for up_to_s, fps in _FPS_UP_TO_S if length_s <= up_to_s)
@@ -38,19 +38,19 @@ def sample_glm46v(sampling: Sampling, facts: SourceFacts) -> Indices:  # noqa: A
 
 
 def _walk(facts: SourceFacts, *, step_s: float) -> Indices:
-    """Take the first frame, then at each whole step the first frame at or after it that is not taken yet.
+    """Take the first frame, then for each step the first unused frame at or after it.
 
     Returns:
-        Shape (M,), M >= 1, strictly ascending.
+        Frame indices; shape (M,), M >= 1, strictly ascending.
     """
     end_s = int(facts.length_s)
     most = min(facts.total_frames, int(end_s / step_s) + 2)
-    # Summed up, not multiplied: the original adds, and so do its rounding errors.
+    # Accumulated rather than multiplied, to reproduce the original's rounding errors.
     due_s = np.cumsum(np.r_[0.0, np.full(most - 1, step_s)])
     due_s = due_s[: max(1, np.searchsorted(due_s, end_s))]
     times_s = np.arange(facts.total_frames) * (1 / facts.fps if facts.fps else 0.0)
-    turn = np.arange(len(due_s))
-    # A frame is taken once: later steps that fall on it go on to the frames behind it.
-    taken = np.maximum.accumulate(np.searchsorted(times_s, due_s) - turn) + turn
+    step = np.arange(len(due_s))
+    # Each frame is used once: a later step that falls on a used frame moves on to the next unused one.
+    taken = np.maximum.accumulate(np.searchsorted(times_s, due_s) - step) + step
     indices: Indices = taken[taken < facts.total_frames]
     return indices

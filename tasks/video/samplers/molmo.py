@@ -1,4 +1,4 @@
-"""The sampling that Molmo 2 was trained with."""
+"""The native sampler of Molmo 2."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 _FPS = 2.0
 _MAX_FPS = 8
-_FEWEST_SPACED = 3  # a video of fewer frames is shown whole
+_MIN_SPACED_FRAMES = 3  # shorter videos are sampled whole
 
 
 def sample_molmo2(sampling: Sampling, facts: SourceFacts) -> Indices:
-    """Take up to `num_frames`, at most `fps` a second, by `frame_sample_mode`.
+    """Sample up to `num_frames` frames, at most `fps` per second, according to `frame_sample_mode`.
 
-    As vLLM's loader `molmo2` does, which follows Molmo 2's video processor.
+    Equivalent to vLLM's loader `molmo2`, which follows Molmo 2's video processor.
 
     Returns:
-        Shape (M,), M >= 1, ascending.
+        Frame indices; shape (M,), M >= 1, ascending.
 
     Raises:
-        SamplingRefusedError: The frame rate is unknown or does not suit `fps`.
+        SamplingRefusedError: The frame rate is unknown or incompatible with `fps`.
     """
     if sampling.frame_sample_mode == "fps":
         return _sample_by_divisor(sampling, facts)
@@ -35,16 +35,16 @@ def sample_molmo2(sampling: Sampling, facts: SourceFacts) -> Indices:
 
 
 def _sample_to_last_frame(sampling: Sampling, facts: SourceFacts) -> Indices:
-    """Space frames by 1 / `fps` and add the last; where they are too many, spread `num_frames`."""
+    """Sample every 1 / `fps` seconds and add the last frame; if those are too many, spread `num_frames` evenly."""
     fps, last = sampling.fps or _FPS, facts.total_frames - 1
-    if facts.total_frames < _FEWEST_SPACED:
+    if facts.total_frames < _MIN_SPACED_FRAMES:
         return np.arange(facts.total_frames)
     if facts.duration_s > (sampling.num_frames - 1) / fps:
         return np.linspace(0, last, min(sampling.num_frames, facts.total_frames), dtype=np.int64)
     if facts.fps == 0:
-        raise SamplingRefusedError("The sampler molmo2 needs the frame rate, which the video does not tell; use fps.")
+        raise SamplingRefusedError("The sampler molmo2 needs a frame rate, which the video lacks; use the sampler fps.")
     step = facts.fps / fps
-    # Counted before they are made: a wrong duration would ask for any number.
+    # Checked before allocation: a bogus duration could request any number of frames.
     if math.ceil(last / step) <= sampling.num_frames:
         spaced = np.arange(0.0, last, step)
         if np.round(spaced[-1]) != last:
@@ -52,21 +52,21 @@ def _sample_to_last_frame(sampling: Sampling, facts: SourceFacts) -> Indices:
         if len(spaced) <= sampling.num_frames:
             return np.round(spaced).astype(np.int64)
     raise SamplingRefusedError(
-        f"The sampler molmo2 finds that {facts.total_frames:,} frames at {facts.fps:g} fps do not fit the video's "
-        f"duration of {facts.duration_s:g} s; use uniform.",
+        f"The sampler molmo2 cannot sample this video: {facts.total_frames:,} frames at {facts.fps:g} fps contradict "
+        f"its duration of {facts.duration_s:g} s; use the sampler uniform.",
     )
 
 
 def _sample_by_divisor(sampling: Sampling, facts: SourceFacts) -> Indices:
-    """Take every k-th frame, at the highest rate up to 8 that spans the video with `num_frames`.
+    """Take every k-th frame, at the highest rate up to 8 fps at which `num_frames` span the video.
 
-    Rates are multiples of `fps` that divide the video's own, all cut to whole numbers. At the lowest,
-    frames beyond `num_frames` are left out.
+    Candidate rates are the multiples of `fps` that divide the video's own frame rate, all truncated to integers. At
+    the lowest rate, frames beyond `num_frames` are dropped.
     """
     own, lowest = int(facts.fps), int(sampling.fps or _FPS)
     if own < 1 or lowest < 1 or own % lowest:
         raise SamplingRefusedError(
-            f"The sampler molmo2 takes a whole frame rate that divides the video's ({facts.fps:g}), which "
+            f"The sampler molmo2 needs an fps that divides the video's frame rate ({facts.fps:g}), and "
             f"{sampling.fps or _FPS:g} does not; set another fps, or frame_sample_mode to uniform_last_frame.",
         )
     step, taken = 0, 0

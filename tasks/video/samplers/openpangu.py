@@ -1,4 +1,4 @@
-"""The sampling that openPangu's model was trained with."""
+"""The native sampler of openPangu."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _FPS = 2.0
 
 
 def sample_openpangu(sampling: Sampling, facts: SourceFacts) -> Indices:
-    """Take `fps` frames a second from the first; where they are more than `num_frames`, spread those.
+    """Sample at `fps` from the first frame; if that exceeds `num_frames`, spread `num_frames` evenly.
 
-    As vLLM's loader `openpangu` does.
+    Equivalent to vLLM's loader `openpangu`.
 
     Returns:
-        Shape (M,), M >= 1, ascending; frames repeat where `fps` is above the video's own.
+        Frame indices; shape (M,), M >= 1, ascending; frames repeat if `fps` exceeds the video's frame rate.
     """
     fps = sampling.fps or _FPS
     last = facts.total_frames - 1

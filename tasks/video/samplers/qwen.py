@@ -1,4 +1,4 @@
-"""The sampling that Qwen's models were trained with."""
+"""The native samplers of Qwen's models."""
 
 from __future__ import annotations
 
@@ -17,42 +17,46 @@ _FPS = 2.0
 _MAX_FPS = 30.0
 _MIN_FRAMES = 4
 _MAX_FRAMES = 768
-_TEMPORAL_PATCH = 2  # frames that the model merges into one
-_ASSUMED_FPS = 24.0  # of a video that does not tell its rate, by Qwen3-VL
+_TEMPORAL_PATCH = 2  # frames per temporal patch of the model
+_ASSUMED_FPS = 24.0  # Qwen3-VL's default for a video without a frame rate
 
-_LANES = 8  # float32 numbers in a vector of torch's CPU kernel
+_LANES = 8  # float32 lanes in a vector of torch's CPU kernel
 _UNROLLED = 2 * _LANES
 
 
 def sample_qwen2_vl(sampling: Sampling, facts: SourceFacts) -> Indices:
-    """Take `fps` frames a second, an even number from `min_frames` to `max_frames`.
+    """Sample at `fps`, an even number of frames from `min_frames` to `max_frames`.
 
-    As vLLM's loader `qwen2_vl` does, which follows Qwen2-VL's video processor in transformers;
-    Qwen2.5-VL shares it.
+    Equivalent to vLLM's loader `qwen2_vl`, which follows Qwen2-VL's video processor in transformers; Qwen2.5-VL uses
+    the same one.
 
     Returns:
-        Shape (M,), M >= 2, ascending; the last may be repeated.
+        Frame indices; shape (M,), M >= 2, ascending; the last may be repeated.
 
     Raises:
-        SamplingRefusedError: The frame rate is unknown, or there is one frame alone.
+        SamplingRefusedError: The frame rate is unknown, or the video has only one frame.
     """
     if facts.fps == 0:
-        raise SamplingRefusedError("The sampler qwen2_vl needs the frame rate, which the video does not tell; use fps.")
+        raise SamplingRefusedError(
+            "The sampler qwen2_vl needs a frame rate, which the video lacks; use the sampler fps."
+        )
     wanted = facts.total_frames / facts.fps * min(sampling.fps or _FPS, _MAX_FPS)
     most = _even(min(sampling.max_frames or _MAX_FRAMES, facts.total_frames))
     count = _even(min(max(wanted, sampling.min_frames or _MIN_FRAMES), most))
     if count == 0:
-        raise SamplingRefusedError("The sampler qwen2_vl needs 2 frames, but the video has 1; use num_frames.")
+        raise SamplingRefusedError(
+            "The sampler qwen2_vl needs at least 2 frames, but the video has 1; use the sampler num_frames."
+        )
     return np.minimum(_arange_as_torch(facts.total_frames, count), facts.total_frames - 1)
 
 
 def sample_qwen3_vl(sampling: Sampling, facts: SourceFacts) -> Indices:
-    """Take `fps` frames a second, from `min_frames` to `max_frames`, evenly from the first to the last.
+    """Sample at `fps`, from `min_frames` to `max_frames` frames, evenly from the first to the last.
 
-    As vLLM's loader `qwen3_vl` does, which follows Qwen3-VL's video processor in transformers.
+    Equivalent to vLLM's loader `qwen3_vl`, which follows Qwen3-VL's video processor in transformers.
 
     Returns:
-        Shape (M,), M >= 1, ascending, without repeats.
+        Frame indices; shape (M,), M >= 1, ascending, without repeats.
     """
     wanted = int(facts.total_frames / (facts.fps or _ASSUMED_FPS) * min(sampling.fps or _FPS, _MAX_FPS))
     least, most = sampling.min_frames or _MIN_FRAMES, sampling.max_frames or _MAX_FRAMES
@@ -65,14 +69,14 @@ def _even(count: float) -> int:
 
 
 def _arange_as_torch(total: int, count: int) -> Indices:
-    """Compute `torch.arange(0, total, total / count).int()` on a CPU, rounding for rounding.
+    """Compute `torch.arange(0, total, total / count).int()` as torch does on a CPU, with identical rounding.
 
-    torch computes in float64 and stores float32, in vectors whose first element is rounded to float32
-    before the steps of the others are added; what does not fill two vectors is computed one by one.
-    Every sixth video would get another frame somewhere if this were ignored.
+    torch computes in float64 and stores float32, in vectors whose first element is rounded to float32 before the
+    steps of the others are added; elements that do not fill two vectors are computed one by one. Without this, one
+    video in six would get a different frame somewhere.
 
     Returns:
-        Shape (M,), M being `count` or one more, the last then `total`.
+        Shape (M,), where M is `count`, or one more, the last then being `total`.
     """
     step = total / count
     positions = np.arange(math.ceil(total / step))

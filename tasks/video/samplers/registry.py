@@ -1,4 +1,4 @@
-"""Every sampler by its name, and the one way to call them."""
+"""The registry of dense samplers."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ SAMPLERS: Mapping[str, Callable[[Sampling, SourceFacts], Indices]] = {
 
 
 def choose_indices(sampling: Sampling, facts: SourceFacts) -> Indices:
-    """Choose the frames that the model sees, by a lossless sampler.
+    """Choose the frames to show to the model, by a dense sampler.
 
     Returns:
         Positions in the full linear decode, with repeats; shape (M,), M >= 1, int64.
 
     Raises:
-        SamplingRefusedError: The sampler cannot choose frames of such a video, or takes none of them.
-        ValueError: `keyframes` was asked for, which chooses from the container's index.
+        SamplingRefusedError: The sampler does not support the video, or selects no frames.
+        ValueError: `sampling.sampler` is not a dense sampler.
     """
     if sampling.sampler not in SAMPLERS:
-        raise ValueError(f"{sampling.sampler} is no lossless sampler; choose one of {', '.join(SAMPLERS)}")
+        raise ValueError(f"{sampling.sampler} is not a dense sampler; choose one of {', '.join(SAMPLERS)}")
     indices = SAMPLERS[sampling.sampler](sampling, facts)
     if indices.size == 0:
         raise SamplingRefusedError(
-            f"The sampler {sampling.sampler} takes no frame of a video of {facts.total_frames:,} frames at "
-            f"{facts.fps:g} fps, {facts.duration_s:g} s long; raise fps, or use num_frames.",
+            f"The sampler {sampling.sampler} selects no frames of a video with {facts.total_frames:,} frames at "
+            f"{facts.fps:g} fps and a duration of {facts.duration_s:g} s; raise fps, or use the sampler num_frames.",
         )
     return indices

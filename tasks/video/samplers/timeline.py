@@ -1,4 +1,4 @@
-"""Instants of a video, and the frames nearest to them: true where the frame rate varies."""
+"""Sampling by presentation time: the frames nearest to given instants, also at variable frame rates."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ if TYPE_CHECKING:
 
 _FPS = 2.0
 _MAX_FRAMES = 768
-_WHOLE = 1e-6  # a step short of the last frame by rounding alone still reaches it
+_TOLERANCE = 1e-6  # of a step, for rounding: the last instant may fall just past the last frame
 
 
 def sample_on_timeline(sampling: Sampling, facts: SourceFacts) -> Indices:
-    """Take the frame nearest to each instant that `fps` or `num_frames` asks for.
+    """Take the frame nearest to each instant of the samplers `fps` and `num_frames`.
 
-    By `fps`, instants start at the first frame; where they are more than `max_frames`, those are
-    spread over the video. By `num_frames`, they are spread from the first frame to the last. Where the
-    video tells neither times nor a frame rate, frames are taken uniformly.
+    With `fps`, instants start at the first frame; if there are more than `max_frames`, that many are spread over the
+    video. With `num_frames`, they are spread from the first frame to the last. If the video has neither timestamps
+    nor a frame rate, frames are sampled uniformly.
 
     Returns:
-        Shape (M,), M >= 1, in the order of their times; a frame repeats where it is the nearest to
-        several instants.
+        Frame indices; shape (M,), M >= 1, in presentation order; a frame repeats if it is nearest to several instants.
     """
     times_s = _times_s(facts)
     if times_s is None:
@@ -38,11 +37,11 @@ def sample_on_timeline(sampling: Sampling, facts: SourceFacts) -> Indices:
 
 
 def deviations_s(sampling: Sampling, facts: SourceFacts) -> npt.NDArray[np.float64] | None:
-    """Tell how much later than its instant each frame of `fps` and `num_frames` is shown.
+    """Return the deviation of each sampled frame from its instant, for the samplers `fps` and `num_frames`.
 
     Returns:
-        Seconds, negative where the frame is earlier; shape (M,), float64. None for other samplers,
-        which ask for no instants, and where times are unknown.
+        Seconds, negative if the frame is earlier; shape (M,), float64. None for other samplers, which target no
+        instants, and if times are unknown.
     """
     times_s = _times_s(facts)
     if sampling.sampler not in {"fps", "num_frames"} or times_s is None:
@@ -63,13 +62,13 @@ def _targets_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> npt.NDAr
     if sampling.sampler == "num_frames":
         return np.linspace(first_s, last_s, sampling.num_frames)
     fps, most = sampling.fps or _FPS, sampling.max_frames or _MAX_FRAMES
-    count = math.floor((last_s - first_s) * fps + _WHOLE) + 1
+    count = math.floor((last_s - first_s) * fps + _TOLERANCE) + 1
     return first_s + np.arange(count) / fps if count <= most else np.linspace(first_s, last_s, most)
 
 
 def _nearest(times_s: npt.NDArray[np.float64], targets_s: npt.NDArray[np.float64]) -> Indices:
-    """Find the frame nearest to each instant; of two as near, the earlier."""
-    order = np.argsort(times_s, kind="stable")  # damaged files show frames out of order
+    """Find the frame nearest to each instant; ties go to the earlier frame."""
+    order = np.argsort(times_s, kind="stable")  # frames of damaged files may be out of order
     ordered_s = times_s[order]
     after = np.searchsorted(ordered_s, targets_s).clip(max=len(order) - 1)
     before = (after - 1).clip(min=0)

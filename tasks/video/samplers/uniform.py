@@ -1,4 +1,4 @@
-"""A number of frames, evenly spread over the video's frames."""
+"""A fixed number of frames, evenly spaced."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def sample_uniformly(sampling: Sampling, facts: SourceFacts) -> Indices:
-    """Take `num_frames`, or as many as `fps` gives, whichever is fewer.
+    """Sample `num_frames` frames, or as many as `fps` yields if that is fewer.
 
-    As vLLM's loader `opencv` does.
+    Equivalent to vLLM's loader `opencv`.
 
     Returns:
-        Shape (M,), M >= 1, ascending, without repeats.
+        Frame indices; shape (M,), M >= 1, ascending, without repeats.
     """
     count = min(sampling.num_frames, facts.total_frames)
     if sampling.fps is not None:
