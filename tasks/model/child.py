@@ -33,9 +33,10 @@ def main() -> None:
     config = connection.recv()
     try:
         # Imported here: importing vllm takes seconds, and may fail.
-        from tasks.model.engine import Engine  # noqa: PLC0415
+        from tasks.model.engine import Engine, import_model  # noqa: PLC0415
         from tasks.model.serve import serve  # noqa: PLC0415
 
+        import_model(config)
         # Forked while there is neither a thread nor an engine, so that vllm is imported once for all.
         renderers = ProcessPoolExecutor(
             config.render_processes, get_context("fork"), _start_renderer, (config, connection)
