@@ -27,6 +27,7 @@ from infra.embedded.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from concurrent.futures import Future
     from pathlib import Path
 
     from infra.embedded.service import Service
@@ -186,11 +187,9 @@ def _termination_raises() -> Iterator[None]:
 
 
 def _start_all(settings: Settings, home: Home, ours: frozenset[ServiceName], cancelled: threading.Event) -> Settings:
-    """Start Postgres, then the servers, of which Prefect keeps its data there, then the worker, who must know all."""
-    ports: dict[ServiceName, int] = {}
-    stages: list[list[Service]] = [[Postgres(home)], [S3Server(home), PrefectServer(home)]]
-    for stage in stages:
-        ports |= _start_together([server for server in stage if server.name in ours], home, cancelled)
+    """Start the servers, then the worker, which must know all of them."""
+    servers: list[Service] = [Postgres(home), S3Server(home), PrefectServer(home)]
+    ports = _start_together([server for server in servers if server.name in ours], home, cancelled)
     started = filled(settings, home, ports)
     if ServiceName.WORKER in ours:
         _start_together([Worker(home, started)], home, cancelled)
@@ -198,11 +197,20 @@ def _start_all(settings: Settings, home: Home, ours: frozenset[ServiceName], can
 
 
 def _start_together(services: list[Service], home: Home, cancelled: threading.Event) -> dict[ServiceName, int]:
+    """Start services side by side; Prefect, which keeps its data in Postgres, as soon as that is ready."""
     if not services:
         return {}
+    futures: dict[ServiceName, Future[int]] = {}
+
+    def begin(service: Service) -> int:
+        if service.name == ServiceName.PREFECT:
+            futures[ServiceName.POSTGRES].result()
+        return ensure_started(service, home, cancelled)
+
     with ThreadPoolExecutor(len(services), thread_name_prefix="start") as pool:
-        futures = {service.name: pool.submit(ensure_started, service, home, cancelled) for service in services}
         try:
+            for service in services:
+                futures[service.name] = pool.submit(begin, service)
             return {name: future.result() for name, future in futures.items()}
         except BaseException:
             # The pool waits for its threads as it closes: none may start a process after that.
