@@ -77,6 +77,7 @@ for name, group in _GROUPS.items():
 def main() -> None:
     """Run a command."""
     os.environ.setdefault("PYTHONSAFEPATH", "1")
+    os.environ.setdefault("DO_NOT_TRACK", "1")  # else Prefect reports on its use from a terminal
     app()
 
 

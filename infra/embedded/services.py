@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _STOP_SIGNALS = {service.name: service.stop_signal for service in (Postgres, S3Server, PrefectServer, Worker)}
 
+_END_ORDER = ((ServiceName.WORKER,), (ServiceName.PREFECT, ServiceName.S3), (ServiceName.POSTGRES,))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceStatus:
@@ -222,14 +224,11 @@ def _start_together(services: list[Service], home: Home, cancelled: threading.Ev
 
 def _end(home: Home, names: set[ServiceName]) -> None:
     """End each before the servers that it talks to, and those that talk to none side by side."""
-    clients = [name for name in (ServiceName.WORKER, ServiceName.PREFECT) if name in names]
-    for name in clients:
-        end_service(name, home, _STOP_SIGNALS[name])
-    servers = names - {*clients}
-    with ThreadPoolExecutor(len(ServiceName), thread_name_prefix="stop") as pool:
-        ended = [pool.submit(end_service, name, home, _STOP_SIGNALS[name]) for name in servers]
-    for future in ended:
-        future.result()
+    for group in _END_ORDER:
+        with ThreadPoolExecutor(len(group), thread_name_prefix="stop") as pool:
+            ended = [pool.submit(end_service, name, home, _STOP_SIGNALS[name]) for name in group if name in names]
+        for future in ended:
+            future.result()
 
 
 def _is_running(home: Home, name: ServiceName) -> bool:
