@@ -229,16 +229,16 @@ CREATE TABLE reelabel.route (
     dataset           text NOT NULL,
     manifest_uri      text NOT NULL,
     first_spec_id     text NOT NULL REFERENCES reelabel.spec,
-    lossless_spec_id  text NOT NULL REFERENCES reelabel.spec,
+    dense_spec_id     text NOT NULL REFERENCES reelabel.spec,
     jobs              bigint NOT NULL CHECK (jobs > 0),
     target            double precision NOT NULL,
     accuracy          double precision NOT NULL,
     first_accuracy    double precision NOT NULL,
-    lossless_accuracy double precision NOT NULL,
+    dense_accuracy    double precision NOT NULL,
     asked_again       double precision NOT NULL,
     frames_decoded    bigint NOT NULL,
     first_frames      bigint NOT NULL,
-    lossless_frames   bigint NOT NULL,
+    dense_frames      bigint NOT NULL,
     created_at        timestamptz NOT NULL DEFAULT now()
 );
 
