@@ -47,7 +47,11 @@ def services(*wanted: ServiceName, keep: bool = False, own: bool = False) -> Ite
     with ExitStack() as stack:
         with _CONSOLE.status(f"Starting {', '.join(_TITLES[name] for name in ServiceName if name in ours)}"):
             started = stack.enter_context(running(settings, wanted=ours, keep=keep))
-        yield started
+        try:
+            yield started
+        finally:
+            with _CONSOLE.status("Stopping the services"):
+                stack.close()
 
 
 def own_settings() -> Settings:
