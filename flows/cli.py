@@ -85,6 +85,7 @@ app.add_typer(manifest_app, name="manifest", rich_help_panel=_SET_UP)
 def main() -> None:
     """Run a command."""
     os.environ.setdefault("PYTHONSAFEPATH", "1")
+    os.environ.setdefault("DO_NOT_TRACK", "1")  # else Prefect reports on its use from a terminal
     app()
 
 

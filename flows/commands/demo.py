@@ -2,52 +2,51 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from flows.commands.opened import services
-from flows.commands.run import submit_and_watch
+from flows.commands.opened import own_settings, services
 from flows.commands.scheduler import prefect_ready
-from flows.commands.summary import print_summary
 from flows.commands.terminal import OUT, say
 from infra.database import connect
-from infra.embedded import ServiceName, login_path, status
+from infra.embedded import STORE_URI, ServiceName, login_path, start, status
 from infra.objects import ObjectStore
 from infra.uri import absolute_uri
-from tasks.demo.clips import make_demo
-from tasks.demo.evaluate import accuracy_table, evaluate, faults, make_evaluation
-from tasks.results.read import read_results
-from tasks.results.runs import find_run
-from tasks.results.schema import prepare_database
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import polars as pl
 
     from infra.settings import Settings
 
 _SEED = 30_000  # distinct from the clips used for training and evaluation
+_SERVERS = (ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT)
 
 
 def run_demo(*, model: str | None, clips: int, keep: bool, measure: bool) -> int:
     """Run the whole demo; return the exit code."""
-    with services(*ServiceName, keep=keep, own=True) as started, prefect_ready(started):
-        prepare_database(started.database)
-        manifest, jobs = _upload_clips(started, clips, measure=measure)
-        from flows.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
-
-        say(f"Deployed {', '.join(deploy_flows(started))}.")
-        # Forced, so that a second demo has work to do: it shows the frame cache in use.
-        parameters = {
-            "manifest": manifest,
-            "dataset": "measure" if measure else "demo",
-            "model": absolute_uri(model) if model and Path(model).expanduser().is_dir() else model,
-            "force": True,
-        }
-        run_id = submit_and_watch("classify/on-demand", parameters, started)
-        code = print_summary(started, run_id)
-        if measure:
-            code = max(code, _print_accuracy(started, jobs))
+    root = f"{STORE_URI}/{'measure' if measure else 'demo'}"
+    parameters = {
+        "manifest": f"{root}/manifest.parquet",
+        "dataset": "measure" if measure else "demo",
+        "model": absolute_uri(model) if model and Path(model).expanduser().is_dir() else model,
+        # A second demo shows the frame cache and the engine at work again, not "nothing to do".
+        "force": True,
+    }
+    with TemporaryDirectory(prefix="reelabel-") as folder, ThreadPoolExecutor(2, "demo") as beside:
+        made = beside.submit(_make_clips, Path(folder), root, clips, measure=measure)
+        imported = beside.submit(_import_flows)
+        with services(*_SERVERS, keep=keep, own=True) as started:
+            imported.result()
+            with prefect_ready(started):
+                with OUT.status("Waiting for the clips"):
+                    jobs = made.result()
+                code = _run(started, parameters, Path(folder), jobs, beside)
+                if measure:
+                    code = max(code, _print_accuracy(started, jobs))
     if not any(service.is_running for service in status(started.home)):
         say("Stopped the services; `reelabel up` starts them again, with the Prefect UI.")
     else:
@@ -55,25 +54,51 @@ def run_demo(*, model: str | None, clips: int, keep: bool, measure: bool) -> int
     return code
 
 
-def _upload_clips(settings: Settings, clips: int, *, measure: bool) -> tuple[str, pl.DataFrame]:
-    """Generate clips and their manifest, and upload both; return the manifest's URI and rows."""
-    assert settings.store.uri is not None
-    objects = ObjectStore(settings.store, settings.web)
-    root = settings.store.uri.rstrip("/") + ("/measure" if measure else "/demo")
-    with TemporaryDirectory(prefix="reelabel-") as folder, OUT.status("Generating clips"):
-        if measure:
-            jobs = make_evaluation(Path(folder), uri_prefix=root)
-        else:
-            jobs = make_demo(Path(folder), seed=_SEED, clips=clips, uri_prefix=root)
-        for path in sorted(Path(folder).iterdir()):
+def _run(settings: Settings, parameters: dict[str, object], folder: Path, jobs: pl.DataFrame, beside: Executor) -> int:
+    """Run the deployment by a worker, which starts while the flows are deployed; gives the summary's exit code."""
+    from flows.commands.run import submit, watch_submitted  # noqa: PLC0415
+    from flows.commands.summary import print_summary  # noqa: PLC0415
+    from flows.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
+    from tasks.results.schema import prepare_database  # noqa: PLC0415
+
+    worker = beside.submit(start, own_settings(), wanted=frozenset(ServiceName))
+    with OUT.status("Uploading the clips, deploying the flows and starting a worker"):
+        prepare_database(settings.database)
+        root = str(parameters["manifest"]).rpartition("/")[0]
+        objects = ObjectStore(settings.store, settings.web)
+        for path in sorted(folder.iterdir()):
             objects.replace(f"{root}/{path.name}", path.read_bytes())
-    videos = jobs["video_uri"].n_unique()
-    say(f"Generated {videos} clips and {len(jobs)} jobs in {root}.")
-    return f"{root}/manifest.parquet", jobs
+        say(f"Made {jobs['video_uri'].n_unique()} clips and {len(jobs)} jobs, and put them on {root}.")
+        say(f"Deployed {', '.join(deploy_flows(settings))}.")
+        run_id = submit("classify/on-demand", parameters)
+        worker.result()
+    watch_submitted(run_id, settings)
+    return print_summary(settings, run_id)
+
+
+def _make_clips(folder: Path, root: str, clips: int, *, measure: bool) -> pl.DataFrame:
+    """Make clips and their manifest, as they will be found below `root`; gives the manifest's rows."""
+    if measure:
+        from tasks.demo.evaluate import make_evaluation  # noqa: PLC0415
+
+        return make_evaluation(folder, uri_prefix=root)
+    from tasks.demo.clips import make_demo  # noqa: PLC0415
+
+    return make_demo(folder, seed=_SEED, clips=clips, uri_prefix=root)
+
+
+def _import_flows() -> None:
+    """Import what takes seconds while the services start; `prefect_ready` has Prefect read its settings again."""
+    import flows.commands.run  # noqa: PLC0415
+    import flows.deploy  # noqa: F401, PLC0415
 
 
 def _print_accuracy(settings: Settings, jobs: pl.DataFrame) -> int:
     """Print accuracy and its two controls; return 1 if a score misses its target."""
+    from tasks.demo.evaluate import accuracy_table, evaluate, faults  # noqa: PLC0415
+    from tasks.results.read import read_results  # noqa: PLC0415
+    from tasks.results.runs import find_run  # noqa: PLC0415
+
     engine = connect(settings.database)
     try:
         run = find_run(engine, "last")

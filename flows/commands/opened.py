@@ -44,15 +44,23 @@ def services(*wanted: ServiceName, keep: bool = False, own: bool = False) -> Ite
     Raises:
         ConfigurationError: A service does not start.
     """
-    settings = load_settings()
-    if own:
-        places = {name: type(getattr(settings, name))() for name in ("database", "store", "prefect")}
-        settings = settings.model_copy(update=places)
+    settings = own_settings() if own else load_settings()
     ours = needed(settings, frozenset(wanted))
     with ExitStack() as stack:
         with _CONSOLE.status(f"Starting {', '.join(_TITLES[name] for name in ServiceName if name in ours)}"):
             started = stack.enter_context(running(settings, wanted=ours, keep=keep))
-        yield started
+        try:
+            yield started
+        finally:
+            with _CONSOLE.status("Stopping the services"):
+                stack.close()
+
+
+def own_settings() -> Settings:
+    """Read the settings, but for the services that the user has set: ours take their places."""
+    settings = load_settings()
+    places = {name: type(getattr(settings, name))() for name in ("database", "store", "prefect")}
+    return settings.model_copy(update=places)
 
 
 @contextmanager

@@ -107,9 +107,19 @@ def submit_and_watch(deployment: str, parameters: dict[str, Any], settings: Sett
         ConfigurationError: The deployment does not exist.
         RunFailedError: The run did not complete; the message is that of its final state.
     """
+    run_id = submit(deployment, parameters)
+    watch_submitted(run_id, settings)
+    return run_id
+
+
+def watch_submitted(run_id: UUID, settings: Settings) -> None:
+    """Show the progress of a run that was submitted until it ends; an interrupt cancels it.
+
+    Raises:
+        RunFailedError: The run did not complete; its last state says why.
+    """
     from prefect.flow_runs import wait_for_flow_run  # noqa: PLC0415
 
-    run_id = submit(deployment, parameters)
     engine = connect(settings.database)
     try:
         with watched(engine, run_id):
@@ -121,7 +131,6 @@ def submit_and_watch(deployment: str, parameters: dict[str, Any], settings: Sett
         engine.dispose()
     if not ended.state.is_completed():
         raise RunFailedError(f"The run failed: {ended.state.message} See the logs of flow run {run_id} in Prefect.")
-    return run_id
 
 
 def _cancel(engine: Engine, run_id: UUID) -> None:

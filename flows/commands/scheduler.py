@@ -42,10 +42,12 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
     quiet = _QUIET if settings.log.format == "text" else {}
     os.environ.update(export(settings) | quiet | (PREFECT_VARIABLES if patient else _AT_ONCE))
     import httpx  # noqa: PLC0415
+    from prefect.context import refresh_global_settings_context  # noqa: PLC0415
     from prefect.events.worker import EventsWorker  # noqa: PLC0415
     from prefect.exceptions import PrefectException, PrefectHTTPStatusError  # noqa: PLC0415
     from prefect.logging.handlers import APILogHandler  # noqa: PLC0415
 
+    refresh_global_settings_context()  # where it was imported before, while the services started
     try:
         yield
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from rich.console import Console
+    from rich.status import Status
     from sqlalchemy import Engine, RowMapping
 
 _POLL_S = 0.5
@@ -47,8 +48,10 @@ def watched_in_turn(engine: Engine, manifest: str) -> Iterator[None]:
 def _shown(find: Callable[[], RowMapping | None]) -> Iterator[None]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     progress = Progress(*columns, console=OUT)
-    view = _View(find, progress)
+    waiting = OUT.status("Waiting for the run to begin")
+    view = _View(find, progress, waiting)
     watcher = threading.Thread(target=view.follow, daemon=True)
+    waiting.start()
     watcher.start()
     try:
         with _waits_printed(progress.console):
@@ -57,6 +60,7 @@ def _shown(find: Callable[[], RowMapping | None]) -> Iterator[None]:
         view.ended.set()
         watcher.join()
         view.look()
+        waiting.stop()
         if progress.tasks:
             progress.stop()
 
@@ -94,8 +98,9 @@ class _WaitHandler(logging.Handler):
 class _View:
     """One bar per run, shown once the run has a row."""
 
-    def __init__(self, find: Callable[[], RowMapping | None], progress: Progress) -> None:
+    def __init__(self, find: Callable[[], RowMapping | None], progress: Progress, waiting: Status) -> None:
         self.ended = threading.Event()
+        self._waiting = waiting
         self._find = find
         self._progress = progress
         self._bars: dict[UUID, TaskID] = {}
@@ -118,6 +123,7 @@ class _View:
         if not asked:
             return
         if row["run_id"] not in self._bars:
+            self._waiting.stop()  # there can be only one of it and the bar
             if row["state"] == "running" and row["message"]:
                 say(row["message"])
             self._bars[row["run_id"]] = self._progress.add_task("", total=asked)

@@ -6,10 +6,11 @@ from infra.embedded.home import ServiceName
 from infra.embedded.postgres import postgres_folder
 from infra.embedded.prefect_server import login_path
 from infra.embedded.processes import uninterrupted
-from infra.embedded.s3_server import s3_program
+from infra.embedded.s3_server import STORE_URI, s3_program
 from infra.embedded.services import ServiceStatus, in_use, is_kept, running, start, status, stop
 
 __all__ = [
+    "STORE_URI",
     "ServiceName",
     "ServiceStatus",
     "attached",

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _START_TIMEOUT_S = 90.0
 _STOP_GRACE_S = 10.0
-_POLL_S = 0.05
+# Rarer with time: to ask costs processor time that what starts needs itself.
+_POLL_S, _LONGEST_POLL_S, _POLL_GROWTH = 0.05, 0.25, 1.3
 _ATTEMPTS = 2
 _EXCERPT_CHARACTERS = 600
 
@@ -87,6 +88,7 @@ def _wait_until_ready(
     service: Service, home: Home, record: Record, cancelled: threading.Event, *, may_die: bool = False
 ) -> bool:
     deadline_s = time.monotonic() + _START_TIMEOUT_S
+    poll_s = _POLL_S
     while True:
         # Prefect reports a killed worker as ready for a while.
         if service.is_ready(record.port) and not record.process.is_ending():
@@ -99,7 +101,8 @@ def _wait_until_ready(
         if not is_alive or time.monotonic() > deadline_s:
             fate = f"was not ready within {_START_TIMEOUT_S:.0f} s" if is_alive else "ended during startup"
             raise ConfigurationError(f"The embedded {service.name} {fate}: {_log_excerpt(service.name, home)}")
-        time.sleep(_POLL_S)
+        time.sleep(poll_s)
+        poll_s = min(poll_s * _POLL_GROWTH, _LONGEST_POLL_S)
 
 
 def _log_excerpt(name: ServiceName, home: Home) -> str:

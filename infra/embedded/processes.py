@@ -124,6 +124,12 @@ def free_port(preferred: int = 0) -> int:
         return int(probe.getsockname()[1])
 
 
+def is_listening(port: int) -> bool:
+    """Tell whether a port of 127.0.0.1 accepts connections."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """Ignore SIGINT and SIGTERM, so that a second Ctrl-C does not interrupt cleanup."""

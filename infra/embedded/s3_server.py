@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from infra.embedded.home import ServiceName
-from infra.embedded.processes import free_port
+from infra.embedded.processes import free_port, is_listening
 from infra.embedded.service import Launch
 from infra.errors import ConfigurationError, StoreUnavailableError
 from infra.objects import ObjectStore
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from infra.embedded.home import Home
 
 _BUCKET = "frames"
-_PREFIX = "cache"
-# The server also listens on its admin port plus this offset.
+STORE_URI = f"s3://{_BUCKET}/cache"
+# The server also listens this far above its admin port.
 _ADMIN_OFFSET = 10_000
 _INNER_PORTS = (
     "master.port",
@@ -61,7 +61,7 @@ class S3Server:
         """Point `base` at this server."""
         return base.model_copy(
             update={
-                "uri": f"s3://{_BUCKET}/{_PREFIX}",
+                "uri": STORE_URI,
                 "endpoint_url": f"http://127.0.0.1:{port}",
                 "access_key_id": SecretStr(self._home.secret("s3-key")),
                 "secret_access_key": SecretStr(self._home.secret("s3-secret")),
@@ -100,7 +100,9 @@ class S3Server:
         )
 
     def is_ready(self, port: int) -> bool:
-        """Write an object, because the server lists buckets before it can store objects."""
+        """Write an object: the server lists buckets before it can store anything."""
+        if not is_listening(port):  # to make a client takes longer than to find out
+            return False
         quick = StoreSettings.model_validate({"connect_timeout_s": 2, "read_timeout_s": 5, "max_attempts": 1})
         try:
             ObjectStore(self.store(port, quick)).replace(f"s3://{_BUCKET}/ready", b"")

@@ -27,12 +27,15 @@ from infra.embedded.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from concurrent.futures import Future
     from pathlib import Path
 
     from infra.embedded.service import Service
     from infra.settings import Settings
 
 _STOP_SIGNALS = {service.name: service.stop_signal for service in (Postgres, S3Server, PrefectServer, Worker)}
+
+_END_ORDER = ((ServiceName.WORKER,), (ServiceName.PREFECT, ServiceName.S3), (ServiceName.POSTGRES,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,11 +189,9 @@ def _termination_raises() -> Iterator[None]:
 
 
 def _start_all(settings: Settings, home: Home, ours: frozenset[ServiceName], cancelled: threading.Event) -> Settings:
-    """Start Postgres, then the servers (Prefect stores its data in Postgres), then the worker, which uses them all."""
-    ports: dict[ServiceName, int] = {}
-    stages: list[list[Service]] = [[Postgres(home)], [S3Server(home), PrefectServer(home)]]
-    for stage in stages:
-        ports |= _start_together([server for server in stage if server.name in ours], home, cancelled)
+    """Start the servers, then the worker, which must know all of them."""
+    servers: list[Service] = [Postgres(home), S3Server(home), PrefectServer(home)]
+    ports = _start_together([server for server in servers if server.name in ours], home, cancelled)
     started = filled(settings, home, ports)
     if ServiceName.WORKER in ours:
         _start_together([Worker(home, started)], home, cancelled)
@@ -198,11 +199,20 @@ def _start_all(settings: Settings, home: Home, ours: frozenset[ServiceName], can
 
 
 def _start_together(services: list[Service], home: Home, cancelled: threading.Event) -> dict[ServiceName, int]:
+    """Start services side by side; Prefect, which keeps its data in Postgres, as soon as that is ready."""
     if not services:
         return {}
+    futures: dict[ServiceName, Future[int]] = {}
+
+    def begin(service: Service) -> int:
+        if service.name == ServiceName.PREFECT:
+            futures[ServiceName.POSTGRES].result()
+        return ensure_started(service, home, cancelled)
+
     with ThreadPoolExecutor(len(services), thread_name_prefix="start") as pool:
-        futures = {service.name: pool.submit(ensure_started, service, home, cancelled) for service in services}
         try:
+            for service in services:
+                futures[service.name] = pool.submit(begin, service)
             return {name: future.result() for name, future in futures.items()}
         except BaseException:
             # Wait for the threads, so that none starts a process after this.
@@ -213,15 +223,12 @@ def _start_together(services: list[Service], home: Home, cancelled: threading.Ev
 
 
 def _end(home: Home, names: set[ServiceName]) -> None:
-    """Stop each service before those that it uses, and independent ones in parallel."""
-    clients = [name for name in (ServiceName.WORKER, ServiceName.PREFECT) if name in names]
-    for name in clients:
-        end_service(name, home, _STOP_SIGNALS[name])
-    servers = names - {*clients}
-    with ThreadPoolExecutor(len(ServiceName), thread_name_prefix="stop") as pool:
-        ended = [pool.submit(end_service, name, home, _STOP_SIGNALS[name]) for name in servers]
-    for future in ended:
-        future.result()
+    """End each before the servers that it talks to, and those that talk to none side by side."""
+    for group in _END_ORDER:
+        with ThreadPoolExecutor(len(group), thread_name_prefix="stop") as pool:
+            ended = [pool.submit(end_service, name, home, _STOP_SIGNALS[name]) for name in group if name in names]
+        for future in ended:
+            future.result()
 
 
 def _is_running(home: Home, name: ServiceName) -> bool:

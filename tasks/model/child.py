@@ -32,11 +32,12 @@ def main() -> None:
     connection = Connection(int(sys.argv[1]))
     config = connection.recv()
     try:
-        # Importing vllm takes seconds, and may fail.
-        from tasks.model.engine import Engine  # noqa: PLC0415
+        # Imported here: importing vllm takes seconds, and may fail.
+        from tasks.model.engine import Engine, import_model  # noqa: PLC0415
         from tasks.model.serve import serve  # noqa: PLC0415
 
-        # Fork before there are threads or an engine; the workers share the import of vllm.
+        import_model(config)
+        # Forked while there is neither a thread nor an engine, so that vllm is imported once for all.
         renderers = ProcessPoolExecutor(
             config.render_processes, get_context("fork"), _start_renderer, (config, connection)
         )

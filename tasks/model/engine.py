@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import torch
-from vllm import LLM, SamplingParams
+from transformers import AutoConfig
+from vllm import LLM, ModelRegistry, SamplingParams
 from vllm.exceptions import VLLMValidationError
+from vllm.platforms import current_platform
 
 from infra.errors import InferenceError
 from tasks.domain import Answer
@@ -22,6 +25,20 @@ from tasks.model.shape import tune
 if TYPE_CHECKING:
     from tasks.model.inputs import EngineReady
     from tasks.model.questions import EngineConfig, Reply, Ticket
+
+
+def import_model(config: EngineConfig) -> None:
+    """Import the model's class in this process, where it runs on a CPU.
+
+    Otherwise vLLM starts a process, which imports all of vLLM again, to look at a class that it has not seen before.
+    It does so to keep CUDA out of this process; on a CPU there is none.
+    """
+    if not current_platform.is_cpu():
+        return
+    with suppress(Exception):  # the engine raises it again, and explains it
+        for name in AutoConfig.from_pretrained(config.model, revision=config.revision).architectures or ():
+            if name in ModelRegistry.models:
+                ModelRegistry.register_model(name, ModelRegistry.models[name].load_model_cls())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

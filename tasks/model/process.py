@@ -339,6 +339,9 @@ def engine_environment(config: EngineConfig) -> dict[str, str]:
         # PyPI's torchvision is linked to CUDA and cannot be imported on a CPU build of torch without this.
         inherited = os.environ.get("PYTHONPATH")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_CPU_SITE), inherited]))
+        if config.enforce_eager is not False:
+            # vLLM compiles a few functions even so; a C++ compiler takes longer for them than they ever save.
+            environment.setdefault("TORCHDYNAMO_DISABLE", "1")
     elif not _is_installed("vllm"):
         raise ConfigurationError(
             "vLLM is not installed; install 'reelabel[gpu]', or 'reelabel[cpu]' if there is no GPU."

@@ -24,7 +24,7 @@ def prepare_database(settings: DatabaseSettings) -> None:
     """Bring a database to this version's schema, by its owner's login, and see that a run's login finds it.
 
     Raises:
-        ConfigurationError: A newer Reelabel has upgraded the database, or the login may not.
+        ConfigurationError: The database has a revision that this version does not know, or the login may not.
         DatabaseUnavailableError: Postgres did not answer.
     """
     owner, writer = connect(settings, Login.OWNER), connect(settings)
@@ -40,11 +40,11 @@ def upgrade_schema(engine: Engine) -> None:
     """Bring a database to this version's schema; safe to call again and from many processes at once.
 
     Raises:
-        ConfigurationError: A newer Reelabel has upgraded the database, or the login may not.
+        ConfigurationError: The database has a revision that this version does not know, or the login may not.
         DatabaseUnavailableError: Postgres did not answer.
     """
     found = _revision(engine)
-    _refuse_newer(found)
+    _refuse_unknown(found)
     if found == head():
         return  # so that a login without the rights of an owner can start what needs no upgrade
     with database_errors(), _refusal_explained(found):
@@ -68,11 +68,11 @@ def check_schema(engine: Engine) -> None:
     """Check that a database has exactly this version's schema, and change nothing.
 
     Raises:
-        ConfigurationError: It is older, newer, or was never prepared.
+        ConfigurationError: It is older, was never prepared, or has a revision that this version does not know.
         DatabaseUnavailableError: Postgres did not answer.
     """
     found = _revision(engine)
-    _refuse_newer(found)
+    _refuse_unknown(found)
     if found != head():
         raise ConfigurationError(
             f"The database has {_described(found)}, but this version needs schema {head()}; "
@@ -89,8 +89,9 @@ def _revision(engine: Engine) -> str | None:
         return current(connection)
 
 
-def _refuse_newer(found: str | None) -> None:
+def _refuse_unknown(found: str | None) -> None:
     if found and found not in revisions():
         raise ConfigurationError(
-            f"The database has schema {found}, which is newer than this version's {head()}; update Reelabel."
+            f"The database has schema {found}, which this version, with schema {head()}, does not know; update "
+            "Reelabel, or, where the database was made before the first release, create it anew."
         )

@@ -91,10 +91,10 @@ ROUTE = Table(
     METADATA,
     Column("spec_id", Text, primary_key=True),
     Column("ask_again_below", Double),
-    *(Column(name, Text) for name in ("dataset", "manifest_uri", "first_spec_id", "lossless_spec_id")),
+    *(Column(name, Text) for name in ("dataset", "manifest_uri", "first_spec_id", "dense_spec_id")),
     Column("jobs", BigInteger),
-    *(Column(name, Double) for name in ("target", "accuracy", "first_accuracy", "lossless_accuracy", "asked_again")),
-    *(Column(name, BigInteger) for name in ("frames_decoded", "first_frames", "lossless_frames")),
+    *(Column(name, Double) for name in ("target", "accuracy", "first_accuracy", "dense_accuracy", "asked_again")),
+    *(Column(name, BigInteger) for name in ("frames_decoded", "first_frames", "dense_frames")),
     Column("created_at", DateTime(timezone=True)),
 )
 

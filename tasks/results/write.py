@@ -41,7 +41,7 @@ _RESULT_COLUMNS = ("fence", *_JOB_COLUMNS, "answer", *_ANSWERED, "probabilities"
 _FAILURE_COLUMNS = ("fence", *_JOB_COLUMNS, "source_fingerprint", "code", "shard_index", "stage", "message", "attempts")
 _job_values, _answer_values, _seen_values = attrgetter(*_OF_JOB), attrgetter(*_ANSWERED), attrgetter(*_SEEN)
 _failure_values = attrgetter("source_fingerprint", "code", "shard_index")
-_LOCK, _STANDING = text(read_query("lock_jobs")), text(read_query("standing"))
+_LOCK, _CURRENT_ROWS = text(read_query("lock_jobs")), text(read_query("current_rows"))
 _DATASET_KEY = func.hashtextextended(
     func.concat_ws("/", *(bindparam(name, type_=String) for name in ("dataset", "spec_id"))), 0
 )
@@ -158,7 +158,7 @@ class _Standing:
             connection.execute(_LOCK, key)
         else:
             connection.execute(_LOCK_ALL, key)
-        rows = sorted(connection.execute(_STANDING, key).all(), key=attrgetter("fence"))
+        rows = sorted(connection.execute(_CURRENT_ROWS, key).all(), key=attrgetter("fence"))
         return cls(
             labels={row.job_id: row for row in rows if row.is_label},
             failures={row.job_id: row for row in rows if not row.is_label},

@@ -23,7 +23,9 @@ def test_a_database_of_a_newer_version_is_left_alone(engine, use):
     with engine.begin() as connection:
         connection.execute(sqlalchemy.text("UPDATE reelabel_version SET version_num = '9999'"))
 
-    with pytest.raises(ConfigurationError, match="has schema 9999, which is newer"):
+    with pytest.raises(
+        ConfigurationError, match="has schema 9999, which this version, with schema 0001, does not know"
+    ):
         use(engine)
 
 

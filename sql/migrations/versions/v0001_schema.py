@@ -1,4 +1,4 @@
-"""Specs, runs, results and failures."""
+"""The whole schema."""
 
 from sql.migrate import execute_file
 
@@ -7,10 +7,10 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make the tables."""
-    execute_file("0001_results.up.sql")
+    """Create the tables."""
+    execute_file("0001_schema.up.sql")
 
 
 def downgrade() -> None:
     """Drop the tables."""
-    execute_file("0001_results.down.sql")
+    execute_file("0001_schema.down.sql")

@@ -1,0 +1,7 @@
+-- Takes everything away, results included; the schema itself stays, with the rights that roles.sql granted on it.
+-- Locks: ACCESS EXCLUSIVE on all of Reelabel's tables.
+
+DROP TABLE reelabel.arrival, reelabel.evaluation, reelabel.route, reelabel.calibration, reelabel.shard, reelabel.plan;
+DROP SEQUENCE reelabel.fence;
+DROP VIEW reelabel.job_state;
+DROP TABLE reelabel.failure, reelabel.result, reelabel.run_spec, reelabel.run, reelabel.spec;

@@ -1,0 +1,262 @@
+-- The whole schema. A job has one label or one failure per dataset and spec, so that a second run replaces and never
+-- duplicates, and two specs can be compared.
+-- Locks: none on existing tables; everything is new.
+
+CREATE SCHEMA IF NOT EXISTS reelabel;
+
+-- Everything on the run's side that can change an answer.
+CREATE TABLE reelabel.spec (
+    spec_id    text PRIMARY KEY,
+    body       jsonb NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- seen_at is the heartbeat: without it, a run whose node was lost would stay `running`.
+-- wall_ms is the mean over engines. What is known only at the end of a run is null until then.
+CREATE TABLE reelabel.run (
+    run_id             uuid PRIMARY KEY,
+    dataset            text NOT NULL,
+    spec_id            text NOT NULL REFERENCES reelabel.spec,
+    manifest_uri       text NOT NULL,
+    kind               text NOT NULL CHECK (kind IN ('classify', 'backfill')),
+    state              text NOT NULL CHECK (state IN ('running', 'done', 'failed', 'cancelled', 'lost')),
+    message            text NOT NULL DEFAULT '',
+    started_at         timestamptz NOT NULL DEFAULT now(),
+    seen_at            timestamptz NOT NULL DEFAULT now(),
+    ended_at           timestamptz,
+    jobs_total         bigint NOT NULL CHECK (jobs_total >= 0),
+    jobs_skipped       bigint NOT NULL CHECK (jobs_skipped >= 0),
+    jobs_labelled      bigint NOT NULL DEFAULT 0,
+    jobs_failed        bigint NOT NULL DEFAULT 0,
+    videos_extracted   bigint NOT NULL DEFAULT 0,
+    videos_cached      bigint NOT NULL DEFAULT 0,
+    shards_total       bigint NOT NULL DEFAULT 0,
+    shards_done        bigint NOT NULL DEFAULT 0,
+    verdicts           jsonb NOT NULL DEFAULT '{}',
+    stage_ms           jsonb NOT NULL DEFAULT '{}',
+    wall_ms            jsonb,
+    engines            bigint NOT NULL DEFAULT 1 CHECK (engines > 0),
+    gpus               bigint,
+    prompt_tokens      bigint,
+    cached_tokens      bigint,
+    jobs_per_s         double precision,
+    jobs_per_hour_held double precision,
+    bottleneck         text,
+    versions           jsonb NOT NULL DEFAULT '{}',
+    host               text NOT NULL
+);
+CREATE INDEX run_by_start ON reelabel.run (started_at DESC);
+
+-- The specs that a run answers under. Results and failures refer to run and spec by this one key: one check per row
+-- instead of two, and it also proves that the run and the spec belong together.
+CREATE TABLE reelabel.run_spec (
+    run_id  uuid NOT NULL REFERENCES reelabel.run ON DELETE CASCADE,
+    spec_id text NOT NULL REFERENCES reelabel.spec,
+    PRIMARY KEY (run_id, spec_id)
+);
+
+-- Labels. fence is the number of the lease that the row was written under: an older lease never overwrites a newer
+-- answer. first_label and first_margin are those from before a job was asked again with a dense sampler.
+CREATE TABLE reelabel.result (
+    dataset            text NOT NULL,
+    job_id             text NOT NULL,
+    spec_id            text NOT NULL,
+    job_digest         text NOT NULL,
+    source_fingerprint text NOT NULL,
+    label              text NOT NULL,
+    choice_index       smallint NOT NULL CHECK (choice_index >= 0),
+    probabilities      double precision[] NOT NULL,
+    margin             double precision NOT NULL CHECK (margin BETWEEN 0 AND 1),
+    entropy_nats       double precision NOT NULL CHECK (entropy_nats >= 0),
+    permutations       smallint NOT NULL DEFAULT 1,
+    order_agreement    double precision,
+    order_spread       double precision,
+    same_position      boolean,
+    routed_by          text,
+    first_label        text,
+    first_margin       double precision,
+    ask_again_below    double precision,
+    answer             text,
+    task               text,
+    subtask            text,
+    sampler            text,
+    verdict            text,
+    keyframe_cover     double precision,
+    longest_gap_s      double precision,
+    keyframes_in_file  integer,
+    frames_decoded     integer CHECK (frames_decoded >= 0),
+    frames_used        integer NOT NULL,
+    bytes_fetched      bigint CHECK (bytes_fetched >= 0),
+    decode_method      text,
+    decode_note        text,
+    prompt_tokens      integer NOT NULL,
+    cached_tokens      integer NOT NULL,
+    fetch_ms           double precision NOT NULL,
+    decode_ms          double precision NOT NULL,
+    cache_write_ms     double precision NOT NULL,
+    cache_read_ms      double precision NOT NULL,
+    preprocess_ms      double precision NOT NULL,
+    inference_ms       double precision NOT NULL,
+    run_id             uuid NOT NULL,
+    shard_index        integer NOT NULL,
+    fence              bigint NOT NULL DEFAULT 0,
+    model              text NOT NULL,
+    versions           jsonb NOT NULL,
+    host               text NOT NULL,
+    created_at         timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (dataset, job_id, spec_id),
+    FOREIGN KEY (run_id, spec_id) REFERENCES reelabel.run_spec,
+    CHECK (choice_index < array_length(probabilities, 1))
+);
+CREATE INDEX result_by_run ON reelabel.result (run_id);
+
+CREATE TABLE reelabel.failure (
+    dataset            text NOT NULL,
+    job_id             text NOT NULL,
+    spec_id            text NOT NULL,
+    job_digest         text NOT NULL,
+    source_fingerprint text,
+    stage              text NOT NULL,
+    code               text NOT NULL,
+    message            text NOT NULL,
+    attempts           integer NOT NULL DEFAULT 1 CHECK (attempts >= 1),
+    task               text,
+    subtask            text,
+    run_id             uuid NOT NULL,
+    shard_index        integer NOT NULL,
+    fence              bigint NOT NULL DEFAULT 0,
+    host               text NOT NULL,
+    created_at         timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (dataset, job_id, spec_id),
+    FOREIGN KEY (run_id, spec_id) REFERENCES reelabel.run_spec
+);
+CREATE INDEX failure_by_run ON reelabel.failure (run_id);
+
+-- How each job ended, labels and failures together: what a backfill selects from. Columns that only the other kind
+-- has are null.
+CREATE VIEW reelabel.job_state AS
+SELECT
+    dataset, job_id, spec_id, job_digest, source_fingerprint, 'labelled'::text AS state,
+    label, choice_index, probabilities, margin, entropy_nats,
+    permutations, order_agreement, order_spread, same_position,
+    NULL::text AS stage, NULL::text AS code, NULL::text AS message, NULL::integer AS attempts,
+    task, subtask, model, keyframes_in_file, frames_used, prompt_tokens, cached_tokens,
+    fetch_ms, decode_ms, cache_write_ms, cache_read_ms, preprocess_ms, inference_ms,
+    decode_method, decode_note, run_id, host, created_at,
+    sampler, frames_decoded, longest_gap_s, keyframe_cover, verdict
+FROM reelabel.result
+UNION ALL
+SELECT
+    dataset, job_id, spec_id, job_digest, source_fingerprint, 'failed'::text,
+    NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL,
+    stage, code, message, attempts,
+    task, subtask, NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, run_id, host, created_at,
+    NULL, NULL, NULL, NULL, NULL
+FROM reelabel.failure;
+
+-- One sequence for all plans: of two leases, whichever plans they belong to, the greater number is the newer.
+CREATE SEQUENCE reelabel.fence;
+
+-- The work of a run, in shards. Runs that ask the same share one plan.
+CREATE TABLE reelabel.plan (
+    plan_id              uuid PRIMARY KEY,
+    run_id               uuid NOT NULL REFERENCES reelabel.run ON DELETE CASCADE,
+    dataset              text NOT NULL,
+    spec_id              text NOT NULL REFERENCES reelabel.spec,
+    manifest_uri         text NOT NULL,
+    manifest_fingerprint text NOT NULL,
+    kind                 text NOT NULL CHECK (kind IN ('classify', 'backfill')),
+    shared               boolean NOT NULL,
+    plan_uri             text NOT NULL,
+    shards               integer NOT NULL CHECK (shards > 0),
+    jobs                 bigint NOT NULL CHECK (jobs > 0),
+    state                text NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'done', 'dropped')),
+    created_at           timestamptz NOT NULL DEFAULT now(),
+    ended_at             timestamptz
+);
+CREATE INDEX plan_by_run ON reelabel.plan (run_id);
+CREATE INDEX plan_open ON reelabel.plan (spec_id, created_at) WHERE state = 'open';
+CREATE UNIQUE INDEX plan_shared ON reelabel.plan (dataset, spec_id, manifest_fingerprint) WHERE state = 'open' AND shared;
+
+-- Each shard is leased to one worker at a time. Its rows are updated often: the free half of each page lets Postgres
+-- keep the new versions of a row on the same page.
+CREATE TABLE reelabel.shard (
+    plan_id     uuid NOT NULL REFERENCES reelabel.plan ON DELETE CASCADE,
+    shard_index integer NOT NULL,
+    jobs        integer NOT NULL CHECK (jobs > 0),
+    state       text NOT NULL DEFAULT 'planned' CHECK (state IN ('planned', 'extracted', 'done', 'failed')),
+    claimed_for text CHECK (claimed_for IN ('extract', 'infer', 'both')),
+    holder      text,
+    lease_until timestamptz,
+    token       bigint,
+    attempts    smallint NOT NULL DEFAULT 0,
+    message     text NOT NULL DEFAULT '',
+    report      jsonb,
+    PRIMARY KEY (plan_id, shard_index)
+) WITH (fillfactor = 50);
+-- What can be claimed, and what is held: both indexes stay small, so that a claim costs the same at any size.
+CREATE INDEX shard_free ON reelabel.shard (plan_id, state, shard_index)
+    WHERE lease_until IS NULL AND state IN ('planned', 'extracted');
+CREATE INDEX shard_held ON reelabel.shard (plan_id) WHERE lease_until IS NOT NULL;
+
+-- One temperature per spec, fitted on known answers, with its effect on jobs that it was not fitted on. Results keep
+-- the probabilities that the model gave.
+CREATE TABLE reelabel.calibration (
+    spec_id           text PRIMARY KEY REFERENCES reelabel.spec,
+    temperature       double precision NOT NULL CHECK (temperature > 0),
+    dataset           text NOT NULL,
+    manifest_uri      text NOT NULL,
+    jobs              bigint NOT NULL CHECK (jobs > 0),
+    accuracy          double precision NOT NULL,
+    confidence_before double precision NOT NULL,
+    confidence_after  double precision NOT NULL,
+    ece_before        double precision NOT NULL,
+    ece_after         double precision NOT NULL,
+    nll_before        double precision NOT NULL,
+    nll_after         double precision NOT NULL,
+    bins              smallint NOT NULL,
+    created_at        timestamptz NOT NULL DEFAULT now()
+);
+
+-- The margin below which a job is asked again with a dense sampler: one per spec, fitted on known answers, with its
+-- effect on jobs that it was not fitted on.
+CREATE TABLE reelabel.route (
+    spec_id           text PRIMARY KEY REFERENCES reelabel.spec,
+    ask_again_below   double precision NOT NULL CHECK (ask_again_below >= 0),
+    dataset           text NOT NULL,
+    manifest_uri      text NOT NULL,
+    first_spec_id     text NOT NULL REFERENCES reelabel.spec,
+    dense_spec_id     text NOT NULL REFERENCES reelabel.spec,
+    jobs              bigint NOT NULL CHECK (jobs > 0),
+    target            double precision NOT NULL,
+    accuracy          double precision NOT NULL,
+    first_accuracy    double precision NOT NULL,
+    dense_accuracy    double precision NOT NULL,
+    asked_again       double precision NOT NULL,
+    frames_decoded    bigint NOT NULL,
+    first_frames      bigint NOT NULL,
+    dense_frames      bigint NOT NULL,
+    created_at        timestamptz NOT NULL DEFAULT now()
+);
+
+-- Comparisons of several specs on known answers, each as one document: accuracies, differences, costs.
+CREATE TABLE reelabel.evaluation (
+    evaluation_id uuid PRIMARY KEY,
+    dataset       text NOT NULL,
+    manifest_uri  text NOT NULL,
+    body          jsonb NOT NULL,
+    created_at    timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX evaluation_by_dataset ON reelabel.evaluation (dataset, created_at);
+
+-- Manifests for which a run was started on their arrival, so that each is started once.
+CREATE TABLE reelabel.arrival (
+    manifest_uri text NOT NULL,
+    fingerprint  text NOT NULL,
+    flow_run_id  uuid NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (manifest_uri, fingerprint)
+);

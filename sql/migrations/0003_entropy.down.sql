@@ -1,1 +1,0 @@
-ALTER TABLE reelabel.result DROP COLUMN entropy_nats;

@@ -1,3 +1,0 @@
--- Takes the temperatures away; `reelabel calibrate` fits them anew.
-
-DROP TABLE reelabel.calibration;

@@ -1,1 +1,0 @@
-DROP VIEW reelabel.job_state;

@@ -1,3 +1,0 @@
--- Takes the numbers away; labels stay.
-
-ALTER TABLE reelabel.result DROP COLUMN bytes_fetched;

@@ -1,1 +1,0 @@
-ALTER TABLE reelabel.run DROP COLUMN engines;
