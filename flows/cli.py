@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from flows.cli_bench import bench_app
+from benchmarks.__main__ import bench_app
 from flows.cli_cache import cache_app
 from flows.cli_database import database_app
 from flows.cli_manifest import manifest_app

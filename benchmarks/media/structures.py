@@ -1,4 +1,4 @@
-"""What may be special about a clip, and the files in which it means something."""
+"""Special structures of a file, and the containers and codecs for which they matter."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Structure:
 
     Attributes:
         title: Its name in the document.
-        files: Containers and codecs, as `mp4/h264`, separated by blanks.
-        changes: Fields of `Recipe` that make it; `options` and `mux_options` are added to what is there.
+        files: Containers and codecs, as `mp4/h264`, separated by spaces.
+        changes: Fields of `Recipe` to replace; `options` and `mux_options` are merged.
     """
 
     title: str
@@ -40,7 +40,7 @@ def _steadily(number: int, *, start: int) -> int:
 
 
 def _unsteadily(number: int) -> int:
-    """Frames last 4 to 19 ticks, a long rest after every fifteenth."""
+    """Frames last 4 to 19 ticks, with a long pause after every fifteenth."""
     lengths = random.Random(number % 7)  # noqa: S311 - pictures, not secrets
     return number * _TICKS_PER_FRAME + lengths.randrange(6) + number // 15 * 200
 
@@ -50,7 +50,7 @@ def _cut(data: bytes) -> bytes:
 
 
 def _damage(data: bytes) -> bytes:
-    """Overwrite twelve bytes in five places of the second half, where pictures lie."""
+    """Overwrite twelve bytes in five places of the second half, which holds pictures."""
     damaged, places = bytearray(data), random.Random(1)  # noqa: S311
     for _ in range(5):
         at = places.randrange(len(data) // 2, len(data) * 9 // 10)

@@ -16,10 +16,10 @@ from infra.embedded import ServiceName, login_path, status
 from infra.objects import ObjectStore
 from infra.uri import absolute_uri
 from tasks.demo.clips import make_demo
-from tasks.demo.evaluate import accuracy_table, evaluate, faults, make_evaluation
 from tasks.results.read import read_results
 from tasks.results.runs import find_run
 from tasks.results.schema import prepare_database
+from tools.tiny_model.evaluate import accuracy_table, evaluate, faults, make_evaluation
 
 if TYPE_CHECKING:
     import polars as pl
