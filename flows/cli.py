@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from benchmarks.__main__ import bench_app
 from flows.cli_cache import cache_app
 from flows.cli_database import database_app
 from flows.cli_manifest import manifest_app
@@ -65,7 +64,6 @@ app = typer.Typer(
 _GROUPS = {
     "manifest": manifest_app,
     "cache": cache_app,
-    "bench": bench_app,
     "route": route_app,
     "database": database_app,
     "work": work_app,
@@ -116,15 +114,11 @@ def demo(
     clips: Annotated[int, typer.Option(min=24, max=1000, help="Clips to make; three jobs each.")] = 32,
     *,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the services running afterwards.")] = False,
-    measure: Annotated[
-        bool,
-        typer.Option("--measure", help="Measure accuracy on 200 fresh clips, beside black and backwards ones."),
-    ] = False,
 ) -> None:
     """Run the main job end to end on clips made here: services, deployment, answers, summary."""
     from flows.commands.demo import run_demo  # noqa: PLC0415
 
-    raise typer.Exit(run_demo(model=model, clips=clips, keep=keep, measure=measure))
+    raise typer.Exit(run_demo(model=model, clips=clips, keep=keep))
 
 
 @app.command()

@@ -59,8 +59,8 @@ def _make_medium(folder: Path) -> Path:
     if not has_weights(model):
         write_architecture(MEDIUM, model.parent)
         # In a subprocess: this process forks later, and must not have torch's threads.
-        subprocess.run([sys.executable, "-P", "-m", "benchmarks.engine.weights", str(model)], check=True)  # noqa: S603
-        - our own module
+        command = [sys.executable, "-P", "-m", "benchmarks.engine.weights", str(model)]
+        subprocess.run(command, check=True)  # noqa: S603 - our own module
     return model
 
 

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
 from benchmarks.scale import steps
-from benchmarks.scale.concurrent import SHARD_JOBS, lease_shards, run_in_parallel, write_results
+from benchmarks.scale.parallel import SHARD_JOBS, lease_shards, run_in_parallel, write_results
 from benchmarks.scale.process import run_in_process
 from benchmarks.scale.synthetic import begin_run, fill_results, write_ids, write_manifest
 from infra.objects import ObjectStore

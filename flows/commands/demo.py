@@ -11,17 +11,15 @@ from flows.commands.run import submit_and_watch
 from flows.commands.scheduler import prefect_ready
 from flows.commands.summary import print_summary
 from flows.commands.terminal import OUT, say
-from infra.database import connect
 from infra.embedded import ServiceName, login_path, status
 from infra.objects import ObjectStore
 from infra.uri import absolute_uri
 from tasks.demo.clips import make_demo
-from tasks.results.read import read_results
-from tasks.results.runs import find_run
 from tasks.results.schema import prepare_database
-from tools.tiny_model.evaluate import accuracy_table, evaluate, faults, make_evaluation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import polars as pl
 
     from infra.settings import Settings
@@ -29,25 +27,14 @@ if TYPE_CHECKING:
 _SEED = 30_000  # neither the training's clips nor the evaluation's
 
 
-def run_demo(*, model: str | None, clips: int, keep: bool, measure: bool) -> int:
-    """Run the whole demo; gives the exit code."""
-    with services(*ServiceName, keep=keep, own=True) as started, prefect_ready(started):
-        prepare_database(started.database)
-        manifest, jobs = _upload_clips(started, clips, measure=measure)
-        from flows.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
+def run_demo(*, model: str | None, clips: int, keep: bool) -> int:
+    """Run the whole demo; return the exit code."""
 
-        say(f"Deployed {', '.join(deploy_flows(started))}.")
-        # Forced: a second demo shows the frame cache and the engine at work again, not "nothing to do".
-        parameters = {
-            "manifest": manifest,
-            "dataset": "measure" if measure else "demo",
-            "model": absolute_uri(model) if model and Path(model).expanduser().is_dir() else model,
-            "force": True,
-        }
-        run_id = submit_and_watch("classify/on-demand", parameters, started)
-        code = print_summary(started, run_id)
-        if measure:
-            code = max(code, _print_accuracy(started, jobs))
+    def make(folder: Path, uri_prefix: str) -> pl.DataFrame:
+        return make_demo(folder, seed=_SEED, clips=clips, uri_prefix=uri_prefix)
+
+    with services(*ServiceName, keep=keep, own=True) as started, prefect_ready(started):
+        code = classify_clips(started, make, dataset="demo", model=model)
     if not any(service.is_running for service in status(started.home)):
         say("Stopped what was started; `reelabel up` brings the Prefect pages back.")
     else:
@@ -55,35 +42,45 @@ def run_demo(*, model: str | None, clips: int, keep: bool, measure: bool) -> int
     return code
 
 
-def _upload_clips(settings: Settings, clips: int, *, measure: bool) -> tuple[str, pl.DataFrame]:
-    """Make clips and their manifest, and put both on the store; gives the manifest's URI and rows."""
+def classify_clips(
+    settings: Settings, make: Callable[[Path, str], pl.DataFrame], *, dataset: str, model: str | None
+) -> int:
+    """Make clips, upload and classify them, and print the summary.
+
+    Args:
+        settings: Settings of running services, inside `prefect_ready`.
+        make: Writes clips and `manifest.parquet` to a folder, with `video_uri` below a prefix; returns the manifest.
+        dataset: Dataset of the jobs, and their folder on the store.
+        model: Model folder or hub name; None is the configured one.
+
+    Returns:
+        The exit code of the run.
+    """
+    prepare_database(settings.database)
+    manifest = _upload_clips(settings, make, dataset)
+    from flows.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
+
+    say(f"Deployed {', '.join(deploy_flows(settings))}.")
+    # Forced: a second demo shows the frame cache and the engine at work again, not "nothing to do".
+    parameters = {
+        "manifest": manifest,
+        "dataset": dataset,
+        "model": absolute_uri(model) if model and Path(model).expanduser().is_dir() else model,
+        "force": True,
+    }
+    run_id = submit_and_watch("classify/on-demand", parameters, settings)
+    return print_summary(settings, run_id)
+
+
+def _upload_clips(settings: Settings, make: Callable[[Path, str], pl.DataFrame], dataset: str) -> str:
+    """Make clips and their manifest, and upload both; return the URI of the manifest."""
     assert settings.store.uri is not None
     objects = ObjectStore(settings.store, settings.web)
-    root = settings.store.uri.rstrip("/") + ("/measure" if measure else "/demo")
+    root = f"{settings.store.uri.rstrip('/')}/{dataset}"
     with TemporaryDirectory(prefix="reelabel-") as folder, OUT.status("Making clips"):
-        if measure:
-            jobs = make_evaluation(Path(folder), uri_prefix=root)
-        else:
-            jobs = make_demo(Path(folder), seed=_SEED, clips=clips, uri_prefix=root)
+        jobs = make(Path(folder), root)
         for path in sorted(Path(folder).iterdir()):
             objects.replace(f"{root}/{path.name}", path.read_bytes())
     videos = jobs["video_uri"].n_unique()
     say(f"Made {videos} clips and {len(jobs)} jobs, and put them on {root}.")
-    return f"{root}/manifest.parquet", jobs
-
-
-def _print_accuracy(settings: Settings, jobs: pl.DataFrame) -> int:
-    """Print accuracy beside its two controls; 1 where a score misses its target."""
-    engine = connect(settings.database)
-    try:
-        run = find_run(engine, "last")
-        labels = read_results(engine, dataset=run["dataset"], spec_id=run["spec_id"])
-    finally:
-        engine.dispose()
-    label_of = dict(labels.select("job_id", "label").iter_rows())
-    scores = evaluate(jobs, lambda rows: [label_of.get(row["job_id"], "") for row in rows])
-    OUT.print(accuracy_table(scores))
-    missed = faults(scores)
-    for fault in missed:
-        say((fault, "red"))
-    return 1 if missed else 0
+    return f"{root}/manifest.parquet"

@@ -1,4 +1,4 @@
-"""The tiny Qwen2.5-VL: tokenizer, processor and model, made from nothing."""
+"""The tiny Qwen2.5-VL: tokenizer, processor and model, created from scratch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MERGE = 2
 TEMPORAL_PATCH = 2
 TOKENS_PER_SECOND = 2
 MAX_PROMPT_TOKENS = 2048
-_FRAMES = 16  # of every clip that it is trained on
+_FRAMES = 16  # of every training clip
 
 _SPECIALS = (
     "<|endoftext|>",
@@ -37,7 +37,7 @@ _SPECIALS = (
     "<|image_pad|>",
     "<|video_pad|>",
 )
-# The generation prompt's newline stands inside an expression: Jinja strips a template's last one.
+# The newline of the generation prompt is inside an expression, because Jinja strips the last newline of a template.
 _CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"
     "{% if message['content'] is string %}{{ message['content'] }}{% else %}"

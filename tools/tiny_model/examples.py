@@ -1,4 +1,4 @@
-"""What the tiny model is trained on: tokenized questions, and clips as their keyframes show them."""
+"""Training data of the tiny model: tokenized questions, and clips as samplers show them."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _GUESS_WEIGHT = 0.3
 
 @dataclass(frozen=True, kw_only=True)
 class Prompts:
-    """The tokenized questions, around the place of the video.
+    """The tokenized questions, before and after the video.
 
     Attributes:
-        before: Token ids ahead of the video, the same in all; shape (S,).
-        after: Token ids behind it, padded on the right; shape (K, L).
+        before: Token ids before the video, the same for all questions; shape (S,).
+        after: Token ids after it, padded on the right; shape (K, L).
         last: Position of each question's last token in `after`; shape (K,).
         answers: Token ids of A to D; shape (4,).
     """
@@ -51,15 +51,15 @@ class Prompts:
     answers: torch.Tensor
 
     def positions(self, duration_s: float, *, groups: int = GROUPS) -> torch.Tensor:
-        """Lay out positions as vLLM does for Qwen2.5-VL; shape (3, S + video tokens + L).
+        """Return positions as vLLM computes them for Qwen2.5-VL; shape (3, S + video tokens + L).
 
-        A video token's time is truncated to whole positions, and text after the video continues at
-        the highest position plus one. transformers puts that text elsewhere, so its own function
-        would train for positions that are never served.
+        A video token's time is truncated to whole positions, and text after the video continues at the highest position
+        plus one. transformers places that text differently, so its own function would train for positions that are
+        never served.
 
         Args:
-            duration_s: Of the clip.
-            groups: Pairs of frames that are shown of it.
+            duration_s: Length of the clip.
+            groups: Number of frame pairs.
         """
         side = GRID // MERGE
         grid = np.indices((groups, side, side)).reshape(3, -1)
@@ -77,10 +77,10 @@ class Examples:
 
     Attributes:
         clips: Pixels; shape (B, frames, SIDE_PX, SIDE_PX, 3), uint8.
-        clip_of: Which clip a question is about; shape (N,).
+        clip_of: Index of the clip that a question is about; shape (N,).
         task_of: Index in TASKS of each question; shape (N,).
         truths: Index of the right choice; shape (N,).
-        tells: 1 where the frames tell the answer, 0 where it can only be guessed; shape (N,).
+        tells: 1 where the frames show the answer, 0 where it can only be guessed; shape (N,).
     """
 
     clips: npt.NDArray[np.uint8]
@@ -91,13 +91,13 @@ class Examples:
 
     @property
     def weights(self) -> torch.Tensor:
-        """How much each question counts: guesses less, yet enough to learn to be unsure."""
+        """Weights of the questions: guesses count less, but enough to learn to be unsure."""
         return self.tells + _GUESS_WEIGHT * (1 - self.tells)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Glimpses:
-    """Clips that show another shape in every frame pair, so that much is seen at little cost.
+    """Clips with a different shape in every frame pair, which show many shapes at little cost.
 
     Attributes:
         clips: Pixels; shape (B, FRAMES, SIDE_PX, SIDE_PX, 3), uint8.
@@ -111,7 +111,7 @@ class Glimpses:
 
 
 def tokenize_questions(tokenizer: Any) -> Prompts:  # noqa: ANN401 - transformers' tokenizer
-    """Render the questions as the engine does, and cut them at the video's place."""
+    """Render the questions as the engine does, and split them at the video."""
     pad = "<|video_pad|>"
     before, rows = "", []
     for prompt, choices in SCENE_QUESTIONS.values():
@@ -129,7 +129,7 @@ def tokenize_questions(tokenizer: Any) -> Prompts:  # noqa: ANN401 - transformer
 
 
 def draw_glimpses(rng: np.random.Generator, size: int) -> Glimpses:
-    """Draw clips of single moving shapes, another one in every frame pair."""
+    """Draw clips of moving shapes, a different one in every frame pair."""
     shapes = [draw_shape(rng) for _ in range(size * GROUPS)]
     pairs = [render_frames(shape, rng.uniform() + np.array([-0.1, 0.1]), rng) for shape in shapes]
     return Glimpses(
@@ -140,12 +140,12 @@ def draw_glimpses(rng: np.random.Generator, size: int) -> Glimpses:
 
 
 def draw_examples(rng: np.random.Generator, size: int, *, frames: int = FRAMES) -> Examples:
-    """Draw clips and questions, showing frames from beginning to end or, of some clips, keyframes.
+    """Draw clips and questions, with frames spread over the clip or, for some clips, keyframes.
 
     Args:
-        rng: Decides all.
-        size: How many clips.
-        frames: How many of each are shown; even.
+        rng: Source of randomness.
+        size: Number of clips.
+        frames: Frames per clip; even.
     """
     clips, questions = [], []
     for index in range(size):
@@ -159,13 +159,13 @@ def draw_examples(rng: np.random.Generator, size: int, *, frames: int = FRAMES) 
 
 
 def _sample(rng: np.random.Generator, frames: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Choose instants of a clip, and which of them stands where among the frames shown."""
+    """Choose instants of a clip, and the index of the instant that each frame shows."""
     if rng.uniform() > _KEYFRAME_SHARE:
-        # As the sampler uniform takes them, or those that take frames at a rate.
+        # As the uniform sampler, or as samplers with a frame rate.
         ends_early = frames < FRAMES or rng.uniform() < 1 / 4
         return np.linspace(0, 1, frames, endpoint=not ends_early), np.arange(frames)
     unique = min(frames, int(rng.choice(_KEYFRAMES)))
-    last = rng.uniform(1 - 1 / unique, 1)  # the last keyframe stands up to one GOP before the end
+    last = rng.uniform(1 - 1 / unique, 1)  # the last keyframe is up to one GOP before the end
     return np.linspace(0, last, unique), np.arange(frames) * unique // frames
 
 

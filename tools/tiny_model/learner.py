@@ -1,7 +1,7 @@
-"""The tiny model as it is trained: a fast forward pass, and a second loss on single frame pairs.
+"""Forward pass and losses for training the tiny model.
 
-Vision runs once per clip for all questions, and attention inside the vision tower is one batched
-call: the numbers of the stock forward pass, several times faster on two cores.
+Vision runs once per clip for all questions, and attention inside the vision tower is one batched call. The results are
+those of the stock forward pass, several times faster on two cores. An auxiliary loss looks at single frame pairs.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _ABOVE_NOISE = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Learner:
-    """The model, its questions, and a head that is dropped after training.
+    """The model, its questions, and an auxiliary head that is not saved.
 
     Attributes:
         model: transformers' Qwen2.5-VL.
-        prompts: The questions it is asked.
-        head: From one frame pair's tokens to shape, colour and centre; without it, shape is learnt late.
+        prompts: The questions.
+        head: Maps the tokens of a frame pair to shape, colour and centre; without it, shapes are learnt late.
     """
 
     model: Any
@@ -46,12 +46,12 @@ class Learner:
 
     @classmethod
     def of(cls, model: Any, prompts: Prompts) -> Learner:  # noqa: ANN401
-        """Give a model a fresh head."""
+        """Add a new head to a model."""
         features = TOKENS_PER_GROUP * model.config.text_config.hidden_size
         return cls(model=model, prompts=prompts, head=torch.nn.Linear(features, len(SHAPES) + len(COLOURS) + 2))
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        """Everything that is trained."""
+        """Return all trainable parameters."""
         return [*self.model.parameters(), *self.head.parameters()]
 
     def see(self, clips: npt.NDArray[np.uint8]) -> torch.Tensor:
@@ -62,7 +62,7 @@ class Learner:
         return getattr(seen, "pooler_output", seen).reshape(len(clips), groups * TOKENS_PER_GROUP, -1)
 
     def answer(self, examples: Examples, duration_s: float) -> torch.Tensor:
-        """Logits over the vocabulary for every question; shape (N, V)."""
+        """Return logits over the vocabulary for every question; shape (N, V)."""
         text, prompts = self.model.model.language_model, self.prompts
         seen = self.see(examples.clips)[examples.clip_of]
         count, tokens = seen.shape[:2]
@@ -75,13 +75,13 @@ class Learner:
         return self.model.lm_head(output.last_hidden_state[torch.arange(count), last])
 
     def answer_loss(self, examples: Examples, duration_s: float) -> torch.Tensor:
-        """Cross entropy of the answers' letters, by the questions' weights."""
+        """Return the cross entropy of the answers' letters, weighted by question."""
         logits = self.answer(examples, duration_s)
         each = nn.cross_entropy(logits, self.prompts.answers[examples.truths], reduction="none")
         return (each * examples.weights).sum() / examples.weights.sum()
 
     def glimpse_loss(self, glimpses: Glimpses) -> torch.Tensor:
-        """How badly the head tells shape, colour and centre from single frame pairs."""
+        """Return the loss of the head for shape, colour and centre on single frame pairs."""
         guess = self.head(self.see(glimpses.clips).reshape(len(glimpses.shapes), -1))
         shape, colour, centre = guess.split([len(SHAPES), len(COLOURS), 2], dim=1)
         return (
@@ -91,7 +91,7 @@ class Learner:
         )
 
     def accuracies(self, examples: Examples, duration_s: float = 6.0) -> dict[str, float]:
-        """Share of right answers by task, over the questions whose answers the frames tell."""
+        """Return the share of right answers by task, for questions whose answers the frames show."""
         with torch.no_grad():
             guessed = self.answer(examples, duration_s)[:, self.prompts.answers].argmax(-1)
         right = (guessed == examples.truths).float()
@@ -111,7 +111,7 @@ def patchify(clips: npt.NDArray[np.uint8]) -> torch.Tensor:
 def use_fast_vision() -> None:
     """Replace the vision tower's convolution and windowed attention by batched equivalents.
 
-    Every attention window is one frame pair here, so that one call does for all.
+    Every attention window is one frame pair here, so that one call is enough.
     """
 
     def embed(self: Any, pixels: torch.Tensor) -> torch.Tensor:  # noqa: ANN401

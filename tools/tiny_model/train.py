@@ -1,10 +1,10 @@
-"""Trains the tiny model: `python -m tools.tiny_model.train --out FOLDER --steps 1000`.
+"""Train the tiny model: `python -m tools.tiny_model.train --out FOLDER --steps 1000`.
 
-The weights under `tasks/demo/reelabel-tiny` took five rounds on one core, each from where the one before it stopped
-(`--start-from`), the first from a model of the three demo questions, which knew them after about 1,800 steps of AdamW:
-200 of 2,000 steps; `--steps 600 --seed 1 --rate 1e-3`; `--steps 600 --seed 2 --rate 5e-4`; 100 of
-`--steps 250 --seed 3 --rate 5e-4`; `--steps 150 --seed 4 --rate 7e-4`, warmed up over 10 steps. In the first three,
-every fourth clip was one crossing the picture from anywhere, and counts changed up to 0.85 of a clip.
+The weights in `tasks/demo/reelabel-tiny` were trained in five rounds on one core, each starting from the previous one
+(`--start-from`), the first from a model of the three demo questions after about 1,800 steps of AdamW: 200 of 2,000
+steps; `--steps 600 --seed 1 --rate 1e-3`; `--steps 600 --seed 2 --rate 5e-4`; 100 of `--steps 250 --seed 3 --rate
+5e-4`; `--steps 150 --seed 4 --rate 7e-4` with a warm-up of 10 steps. In the first three rounds, every fourth clip was a
+shape crossing the picture from anywhere, and counts changed as late as 0.85 of a clip.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WARM_UP_STEPS = 50
 _GLIMPSE_WEIGHT = 0.5
 _AT_A_RATE_SHARE = 0.5
 _REPORT_STEPS = 50
-_DURATION_S = (2.0, 8.0)  # of the clips, which decides the temporal positions
+_DURATION_S = (2.0, 8.0)  # length of the clips, which determines the temporal positions
 _console = Console(highlight=False)
 
 
@@ -53,12 +53,12 @@ def train(
     """Train with a warm-up and a cosine decay, printing the accuracy on held-out clips.
 
     Args:
-        learner: What learns.
-        steps: Batches.
-        seed: Of their clips.
+        learner: The model and its head.
+        steps: Number of batches.
+        seed: Seed of the clips.
         peak_rate: Highest learning rate.
-        batch: Clips in one.
-        on_report: Called after each print.
+        batch: Clips per batch.
+        on_report: Called after each report.
     """
     optimizers = _optimizers(learner)
     rng = np.random.default_rng(seed)
@@ -78,7 +78,7 @@ def train(
 
 
 def _optimizers(learner: Learner) -> list[torch.optim.Optimizer]:
-    """Give the matrices of the layers to Muon, which takes fewer steps, and all else to AdamW."""
+    """Optimize the matrices of the layers with Muon, which needs fewer steps, and all else with AdamW."""
     matrices: list[torch.nn.Parameter] = []
     others: list[torch.nn.Parameter] = list(learner.head.parameters())
     for name, parameter in learner.model.named_parameters():
@@ -100,7 +100,7 @@ def _take_step(
     frames, duration_s = _draw_length(rng)
     for optimizer in optimizers:
         optimizer.zero_grad()
-    # Half precision takes two thirds of the time, once attention is kept from a kernel that is slow in it.
+    # Half precision takes two thirds of the time, provided that attention avoids a kernel that is slow in it.
     with sdpa_kernel(SDPBackend.MATH):
         with torch.autocast("cpu", torch.bfloat16):
             answered = learner.answer_loss(draw_examples(rng, clips, frames=frames), duration_s)
@@ -112,15 +112,15 @@ def _take_step(
 
 
 def _draw_length(rng: np.random.Generator) -> tuple[int, float]:
-    """Choose how many frames are shown and how long clips are; fewer than FRAMES come two a second."""
+    """Choose the number of frames and the length of the clips; fewer than FRAMES come at two per second."""
     if rng.uniform() > _AT_A_RATE_SHARE:
         return FRAMES, rng.uniform(*_DURATION_S)
     frames = 2 * int(rng.integers(4, FRAMES // 2))
     return frames, frames / 2
 
 
-def _go_on_from(folder: Path, model: Any, tokenizer: Any) -> None:  # noqa: ANN401 - transformers' own
-    """Take weights over; a token keeps its embedding by its text, whatever its id has become."""
+def _load_weights(folder: Path, model: Any, tokenizer: Any) -> None:  # noqa: ANN401 - transformers' own
+    """Load weights; embeddings are matched by the text of their tokens, whose ids may have changed."""
     weights = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder).state_dict()
     old = AutoTokenizer.from_pretrained(folder).get_vocab()
     ids = {new: old[text] for text, new in tokenizer.get_vocab().items() if text in old}
@@ -136,15 +136,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train the tiny model on clips of moving shapes.")
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
     parser.add_argument("--steps", type=int, default=2500, help="batches of 24 clips")
-    parser.add_argument("--seed", type=int, default=0, help="of the training clips")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the training clips")
     parser.add_argument("--rate", type=float, default=1.5e-3, help="highest learning rate")
-    parser.add_argument("--start-from", type=Path, help="weights to go on from; a lower rate fits then")
+    parser.add_argument("--start-from", type=Path, help="weights to continue from, at a lower rate")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     tokenizer = make_tokenizer()
     model = make_model(tokenizer)
     if arguments.start_from:
-        _go_on_from(arguments.start_from, model, tokenizer)
+        _load_weights(arguments.start_from, model, tokenizer)
     _console.print(f"{sum(parameter.numel() for parameter in model.parameters()):,} parameters")
     use_fast_vision()
     learner = Learner.of(model, tokenize_questions(tokenizer))
