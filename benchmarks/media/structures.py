@@ -133,7 +133,7 @@ STRUCTURES: dict[str, Structure] = {
         changes=_starting(-70) | {"b_frames": 2, "mux_options": {"avoid_negative_ts": "disabled"}},
     ),
     "clock-wraps": Structure(
-        title="clock wraps round",
+        title="clock wraps around",
         files="ts/h264",
         changes=_starting(_WRAP_TICKS) | {"mux_options": {"mpegts_copyts": "1"}},
     ),
@@ -236,11 +236,11 @@ STRUCTURES: dict[str, Structure] = {
         changes={"options": _HIDDEN},
     ),
     "with-sound": Structure(
-        title="sound beside",
+        title="with an audio stream",
         files="mp4/h264 fmp4/h264 mov/h264 mkv/h264 avi/mpeg4 ts/h264 asf/wmv2 flv/h264",
         changes={"sound": "aac"},
     ),
-    "with-mpeg-sound": Structure(title="sound beside", files="ps/mpeg2 ts/mpeg2", changes={"sound": "mp2"}),
+    "with-mpeg-sound": Structure(title="with an audio stream", files="ps/mpeg2 ts/mpeg2", changes={"sound": "mp2"}),
     "cut-in": Structure(
         title="begins within a GOP",
         files="mp4/h264 mkv/h264 webm/vp9 avi/mpeg4 flv/h264 ts/h264 ps/mpeg2 ts/mpeg2 asf/wmv2 raw/h264",
