@@ -35,7 +35,7 @@ check: .venv/installed
 	$(BIN)/lint-imports --no-cache
 
 conformance: .venv/installed
-	$(BIN)/python -m benchmarks.conformance_document docs/conformance.md
+	$(BIN)/python -m benchmarks conformance --write docs/conformance.md
 
 format: .venv/installed
 	$(BIN)/ruff format .

@@ -1,1 +1,1 @@
-"""Proofs and measures that run on demand: conformance, fuzzing."""
+"""Benchmarks and exactness checks behind the figures of the documentation: `python -m benchmarks --help`."""

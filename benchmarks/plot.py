@@ -1,4 +1,4 @@
-"""Lines over a length or a number, both axes logarithmic, as SVG."""
+"""Line charts with logarithmic axes, as SVG."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLOURS = (
 
 
 class Panel(NamedTuple):
-    """One diagram: a title with the unit, and lines by name, each a list of (length in `across`, value > 0)."""
+    """One chart: a title with the unit, and named lines of points (x in the unit `across`, y > 0)."""
 
     title: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
@@ -25,7 +25,7 @@ class Panel(NamedTuple):
 
 
 def draw(panels: Sequence[Panel]) -> str:
-    """Draw diagrams one below the other."""
+    """Draw charts one below the other."""
     height = _HEIGHT + 2 * _TOP
     body = "".join(
         f'<g transform="translate(0 {number * height})">{_draw_panel(panel)}</g>' for number, panel in enumerate(panels)
@@ -71,7 +71,7 @@ class _Axis(NamedTuple):
 
     @classmethod
     def over(cls, values: Iterable[float], length_px: float) -> _Axis:
-        """Span full decades around some values."""
+        """Span full decades around the values."""
         logs = [math.log10(value) for value in values]
         low = math.floor(min(logs))
         return cls(low, max(low + 1, math.ceil(max(logs))), length_px)

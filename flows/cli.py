@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from flows.cli_bench import bench_app
 from flows.cli_cache import cache_app
 from flows.cli_database import database_app
 from flows.cli_manifest import manifest_app
@@ -76,7 +75,6 @@ app = typer.Typer(
 )
 app.add_typer(worker_app, name="worker", rich_help_panel=_RUN)
 app.add_typer(route_app, name="route", rich_help_panel=_EVALUATE)
-app.add_typer(bench_app, name="bench", rich_help_panel=_EVALUATE)
 app.add_typer(cache_app, name="cache", rich_help_panel=_OPERATE)
 app.add_typer(database_app, name="database", rich_help_panel=_OPERATE)
 app.add_typer(manifest_app, name="manifest", rich_help_panel=_SET_UP)
@@ -431,15 +429,11 @@ def demo(
     clips: Annotated[int, typer.Option(min=24, max=1000, help="Clips to generate, with three jobs each.")] = 32,
     *,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the services running afterwards.")] = False,
-    measure: Annotated[
-        bool,
-        typer.Option("--measure", help="Measure accuracy on 200 new clips, with black and reversed clips as controls."),
-    ] = False,
 ) -> None:
     """Run a complete job on generated clips: services, deployment, answers, summary."""
     from flows.commands.demo import run_demo  # noqa: PLC0415
 
-    raise typer.Exit(run_demo(model=model, clips=clips, keep=keep, measure=measure))
+    raise typer.Exit(run_demo(model=model, clips=clips, keep=keep))
 
 
 @app.command(rich_help_panel=_SET_UP)

@@ -1,1 +1,1 @@
-"""Small clips of every container, codec and structure, made by PyAV alone."""
+"""Test clips, made by PyAV alone: every container, codec and structure, hostile files, and longer footage."""

@@ -1,4 +1,4 @@
-"""Small files that ask for very much."""
+"""Small files that demand excessive resources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HUGE_SIDE_PX = 30_000
 
 
 def claim_of_huge_pictures() -> bytes:
-    """Make a Motion JPEG whose second half claims 30000x30000 at 8 bits, its container 96x64."""
+    """Make a Motion JPEG of 96x64 whose second half claims 30000x30000 pixels."""
     data = bytearray(Cell("avi", "mjpeg").make())
     at = len(data) // 2
     while (at := data.find(_JPEG_SIZE, at + 1)) > 0:
@@ -36,17 +36,17 @@ def flat_pictures_of_16k() -> bytes:
 
 
 def flat_pictures_at_the_limit() -> bytes:
-    """Make a million flat pictures of 7680x8320: few enough pixels each to be decoded."""
+    """Make a million flat pictures of 7680x8320: each is within the pixel limit."""
     return _repeated(_one_flat_picture("libx264", "yuv420p", width_px=7_680, height_px=8_320), count=_MILLION)
 
 
 def many_tiny_pictures() -> bytes:
-    """Make a million keyframes of 16x16, which lie in the same few bytes."""
+    """Make a million keyframes of 16x16 that share the same few bytes."""
     return _repeated(_one_flat_picture("libx264", "yuv420p", width_px=16, height_px=16), count=_MILLION)
 
 
 def index_of_many_entries() -> bytes:
-    """Make an index that claims two thousand million samples of one size, which needs no table."""
+    """Make an index that claims 2,147,483,647 samples of one size, which needs no table."""
     sizes = struct.pack(">III", 0, 20, 2**31 - 1)
     times = struct.pack(">IIII", 0, 1, 2**31 - 1, 1)
     return _with_boxes(Cell("mp4", "h264").make(), {b"stsz": sizes, b"stts": times})
@@ -86,7 +86,7 @@ def _one_flat_picture(encoder: str, pix_fmt: str, *, width_px: int, height_px: i
 
 
 def _repeated(data: bytes, *, count: int) -> bytes:
-    """Show the only sample of an MP4 file `count` times: every chunk of its index starts at the same byte."""
+    """Repeat the only sample of an MP4 file: every chunk of its index starts at the same byte."""
     sizes = data[data.index(b"stsz") + 4 :]
     (sample_bytes,) = struct.unpack_from(">I", sizes, 12)
     (offset,) = struct.unpack_from(">I", data, data.index(b"stco") + 12)
@@ -103,7 +103,7 @@ def _repeated(data: bytes, *, count: int) -> bytes:
 
 
 def _with_boxes(boxes: bytes, changed: Mapping[bytes, bytes | None]) -> bytes:
-    """Replace the contents of boxes, or leave them out; pictures must lie before the index."""
+    """Replace or remove boxes; media data must precede the index."""
     parts = []
     while boxes:
         size_bytes, name = struct.unpack_from(">I4s", boxes)

@@ -1,4 +1,4 @@
-"""Changing the boxes of finished MP4 files (ISO/IEC 14496-12), for what no muxer writes."""
+"""Edits to the boxes of finished MP4 files (ISO/IEC 14496-12) that no muxer writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def repeat_edit(data: bytes) -> bytes:
     """Play the first half of the film, then its first three quarters: an edit list of two segments.
 
     Args:
-        data: A file whose index stands at its end, with an edit list of one segment.
+        data: A file with its index at the end and an edit list of one segment.
     """
     at, count = _edit_list(data)
     last = at + 16 + (count - 1) * _EDIT.size
@@ -29,11 +29,11 @@ def repeat_edit(data: bytes) -> bytes:
 
 
 def trim_edit(data: bytes, *, ticks: int) -> bytes:
-    """Start the film later in its media, in the middle of a GOP.
+    """Start playback later in the media, within a GOP.
 
     Args:
         data: A file with an edit list.
-        ticks: How much later, in the media's time base.
+        ticks: Offset in the media's time base.
     """
     at, count = _edit_list(data)
     last = at + 16 + (count - 1) * _EDIT.size
@@ -44,7 +44,7 @@ def trim_edit(data: bytes, *, ticks: int) -> bytes:
 
 
 def _edit_list(data: bytes) -> tuple[int, int]:
-    """Find the first edit list of version 0: where its box starts, and how many segments it has."""
+    """Return the offset of the first edit list (version 0), and its number of segments."""
     at = data.index(b"elst") - 4
     (count,) = struct.unpack_from(">I", data, at + _HEADER_BYTES + 4)
     return at, count

@@ -1,4 +1,4 @@
-"""The codecs that PyAV's FFmpeg can encode, and the containers that take them."""
+"""Codecs that PyAV's FFmpeg can encode, and the containers that support them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Codec:
 
     Attributes:
         encoder: FFmpeg's name of the encoder.
-        containers: Names in `CONTAINERS` that take it, separated by blanks.
+        containers: Names in `CONTAINERS` that support it, separated by spaces.
         raw: Muxer of its bare stream, for the container `raw`.
         changes: Fields of `Recipe` that it needs.
     """
@@ -26,8 +26,8 @@ class Codec:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
-# Without scene cuts the keyframes stand where the recipe wants them; without rate control the
-# same pictures always give the same bytes.
+# Without scene detection, keyframes are where the recipe places them; without rate control, the same pictures give
+# the same bytes.
 _X264 = {"options": {"preset": "veryfast", "x264-params": "scenecut=0:log-level=none:qp=20"}}
 _X265 = {"options": {"preset": "ultrafast", "x265-params": "scenecut=0:bframes=0:open-gop=0:log-level=none"}}
 _VPX = {"options": {"deadline": "realtime", "cpu-used": "8", "auto-alt-ref": "0"}}

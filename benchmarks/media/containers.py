@@ -1,4 +1,4 @@
-"""The containers of the matrix."""
+"""Containers of the matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any number of different clips of one minute's footage: its GOPs in an order of each clip's own."""
+"""Any number of different clips from one minute of footage: each has its GOPs in another order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import av
 import numpy as np
 
-from benchmarks.clips import FPS, BenchClip, copy_packet
+from benchmarks.media.clips import FPS, BenchClip, copy_packet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 GOP_S = 2
-_LENGTHS_S = (30, 45)  # as most of NExT-QA's clips
+_LENGTHS_S = (30, 45)  # as most clips of NExT-QA
 
 
 def make_footage(folder: Path, *, count: int, width_px: int, height_px: int) -> list[Path]:
-    """Make clips of 30 to 45 seconds, unless they are there.
+    """Make clips of 30 to 45 seconds unless they exist.
 
-    Encoding a minute takes seconds; a clip of its GOPs takes a millisecond, and is a film of scenes.
+    Encoding a minute takes seconds; reordering its GOPs takes a millisecond per clip.
 
     Args:
-        folder: Where clips are made once.
-        count: How many; the first ones are the same for any count.
+        folder: Folder that keeps the clips.
+        count: Number of clips; the first ones are the same for any count.
         width_px: 240, 320, 640 or 1920.
-        height_px: To that.
+        height_px: Height of the frames.
 
     Returns:
-        H.264 in MP4, no two with the same keyframes.
+        Paths of H.264 clips in MP4, no two with the same keyframes.
     """
     source = BenchClip(width_px=width_px, height_px=height_px, gop=GOP_S * FPS, length_s=60)
     paths = [folder / source.family / f"{number:05d}.mp4" for number in range(count)]
@@ -48,7 +48,7 @@ def make_footage(folder: Path, *, count: int, width_px: int, height_px: int) -> 
 
 
 def _gops(packets: Sequence[Packet[VideoStream]]) -> list[list[Packet[VideoStream]]]:
-    """Cut at keyframes; the encoder's GOPs are closed, so each can be decoded by itself."""
+    """Split at keyframes; the GOPs are closed, so each can be decoded by itself."""
     starts = [number for number, packet in enumerate(packets) if packet.is_keyframe]
     return [list(packets[start:end]) for start, end in zip(starts, [*starts[1:], len(packets)], strict=True)]
 

@@ -1,4 +1,4 @@
-"""The matrix: every container with every codec that it takes, and every structure where it matters."""
+"""The matrix of test files: every container with every codec it takes, and every structure where it matters."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Give its name: `mp4/h264/plain`."""
+        """Name of the file: `mp4/h264/plain`."""
         return f"{self.container}/{self.codec}/{self.structure}"
 
     @property
     def title(self) -> str:
-        """Say its structure as the document does."""
+        """Title of its structure in the document."""
         return PLAIN if self.structure == PLAIN else STRUCTURES[self.structure].title
 
     @property
     def recipe(self) -> Recipe:
-        """Say how it is made."""
+        """How the file is made."""
         container, codec = CONTAINERS[self.container], CODECS[self.codec]
         muxer = container.muxer or codec.raw
         recipe = Recipe(encoder=codec.encoder, muxer=muxer, mux_options=container.mux_options)
@@ -45,13 +45,13 @@ class Cell:
         return recipe if self.structure == PLAIN else _changed(recipe, STRUCTURES[self.structure].changes)
 
     def make(self) -> bytes:
-        """Make the file, the same at every call."""
+        """Make the file; the same bytes at every call."""
         return make_clip(self.recipe)
 
 
 @cache
 def matrix() -> tuple[Cell, ...]:
-    """List every cell, plain ones first."""
+    """Return every cell, plain ones first."""
     plain = [Cell(container, name) for name, codec in CODECS.items() for container in codec.containers.split()]
     special = [
         Cell(container, codec, structure)
@@ -61,8 +61,13 @@ def matrix() -> tuple[Cell, ...]:
     return (*plain, *special)
 
 
+def cells_like(prefix: str) -> list[Cell]:
+    """Return the cells whose names begin with a prefix, such as `avi` or `avi/mpeg4`."""
+    return [cell for cell in matrix() if cell.name.startswith(prefix)]
+
+
 def _changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
-    """Replace fields of a recipe; options are added to those that it has."""
+    """Replace fields of a recipe; options are merged."""
     merged: dict[str, Any] = {
         key: {**getattr(recipe, key), **value} if key.endswith("options") else value for key, value in changes.items()
     }

@@ -1,4 +1,4 @@
-"""Encoding and muxing one clip."""
+"""Drawing, encoding and muxing one clip, whose frames all differ."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from av.audio.stream import AudioStream
 from av.video.reformatter import ColorRange
 from av.video.stream import VideoStream
 
-from benchmarks.media.picture import draw_frame
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    import numpy.typing as npt
     from av.container import OutputContainer
 
 _SAMPLE_RATE_HZ = 48_000
+_NUMBER_BITS = 8
+_NOISE = 24
 
-# SVT-AV1 prints its settings at every start unless told to speak of errors alone.
+# SVT-AV1 prints its settings at every start unless its log level is errors only.
 os.environ.setdefault("SVT_LOG", "1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How a clip is made.
+    """Parameters of a clip.
 
     Attributes:
         encoder: FFmpeg's name of the encoder.
         muxer: FFmpeg's name of the container format.
-        frames: Number of frames that are encoded.
+        frames: Number of frames to encode.
         rate_fps: Frames per second, unless `ticks` says otherwise.
         gop: Frames from one keyframe to the next.
         options: Options of the encoder.
@@ -45,9 +46,9 @@ class Recipe:
         turn: Counter-clockwise degrees, horizontal flip, vertical flip of the display matrix.
         sample_aspect: Width to height of one pixel.
         is_full_range: Luma spans 0 to 255; None leaves it to the encoder.
-        sound: Encoder of a sound stream beside the video, standing first in the file; empty for none.
-        skipped_packets: Packets left out at the start.
-        is_streamed: The muxer cannot go back to write an index.
+        sound: Encoder of an audio stream, which comes first in the file; empty for none.
+        skipped_packets: Video packets to omit at the start.
+        is_streamed: Whether the output is not seekable, so that the muxer cannot go back to write an index.
         change: Applied to the finished bytes.
     """
 
@@ -73,7 +74,7 @@ class Recipe:
 
 
 class _Pipe:
-    """An output that cannot go back."""
+    """An output that is not seekable."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.write = file.write
@@ -83,11 +84,11 @@ def make_clip(recipe: Recipe) -> bytes:
     """Encode and mux a clip.
 
     Raises:
-        ValueError, av.error.FFmpegError: The muxer does not take the codec, or the encoder refuses.
+        ValueError, av.error.FFmpegError: The muxer does not support the codec, or the encoder rejects the parameters.
     """
     with TemporaryDirectory(prefix="reelabel-") as folder:
         path = Path(folder) / "clip"
-        # A real file, because some muxers open it again to move their index.
+        # A real file, because some muxers reopen it to move the index.
         with path.open("wb") as file, _own_scheduling():
             output = _Pipe(file) if recipe.is_streamed else f"file:{path}"
             _write(output, recipe)
@@ -97,10 +98,9 @@ def make_clip(recipe: Recipe) -> bytes:
 
 @contextmanager
 def _own_scheduling() -> Iterator[None]:
-    """Keep this thread's scheduling policy.
+    """Restore this thread's scheduling policy.
 
-    As root, SVT-AV1 gives its caller the highest real-time priority: whatever is started from there later
-    would inherit it, and take a machine's cores for itself.
+    As root, SVT-AV1 gives its caller the highest real-time priority, which later processes would inherit.
     """
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
@@ -110,7 +110,7 @@ def _own_scheduling() -> Iterator[None]:
 
 
 def _write(output: _Pipe | str, recipe: Recipe) -> None:
-    # Without bitexact, some files carry a random id or the date.
+    # Without bitexact, some muxers write a random id or the date.
     options = {"fflags": "bitexact", **recipe.mux_options}
     with av.open(output, "w", format=recipe.muxer, options=options) as container:
         sound = _add_sound(container, recipe)
@@ -130,7 +130,7 @@ def _add_video(container: OutputContainer, recipe: Recipe) -> VideoStream:
     stream.width, stream.height, stream.pix_fmt = recipe.width_px, recipe.height_px, recipe.pix_fmt
     codec = stream.codec_context
     codec.gop_size, codec.max_b_frames, codec.bit_rate = recipe.gop, recipe.b_frames, 400_000
-    # More threads than that would only make another file on every machine.
+    # More threads would make the bytes depend on the machine.
     codec.thread_count = 1
     if recipe.ticks:
         codec.time_base = Fraction(1, 10 * recipe.rate_fps)
@@ -146,7 +146,7 @@ def _add_video(container: OutputContainer, recipe: Recipe) -> VideoStream:
 
 def _video_packets(stream: VideoStream, recipe: Recipe) -> Iterator[av.Packet[VideoStream]]:
     for number in range(recipe.frames):
-        picture = draw_frame(number, width_px=recipe.width_px, height_px=recipe.height_px)
+        picture = _draw_frame(number, width_px=recipe.width_px, height_px=recipe.height_px)
         frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
         if recipe.ticks:
             frame.pts, frame.time_base = recipe.ticks(number), Fraction(1, 10 * recipe.rate_fps)
@@ -170,3 +170,25 @@ def _mux_sound(container: OutputContainer, stream: AudioStream, number: int) -> 
     frame.sample_rate, frame.pts = _SAMPLE_RATE_HZ, number * samples.size
     frame.time_base = Fraction(1, _SAMPLE_RATE_HZ)
     container.mux(stream.encode(frame))
+
+
+def _draw_frame(number: int, *, width_px: int, height_px: int) -> npt.NDArray[np.uint8]:
+    """Draw a frame: its number as black and white blocks over a moving ramp, with noise.
+
+    The noise keeps encoders from skipping blocks, so that a frame decoded from the wrong reference differs.
+
+    Returns:
+        RGB pixels; shape (height_px, width_px, 3), uint8; the same for the same arguments.
+    """
+    rows, columns = np.mgrid[0:height_px, 0:width_px]
+    ramp = np.stack([columns * 2 + number * 5, rows * 3 + number * 3, rows + columns + number * 7], -1) % 200
+    noise = np.random.default_rng([number, width_px, height_px]).integers(0, _NOISE, ramp.shape)
+    picture = (ramp + noise).astype(np.uint8)
+    picture[: height_px // 4] = _blocks(number, width_px)[None, :, None]
+    return picture
+
+
+def _blocks(number: int, width_px: int) -> npt.NDArray[np.uint8]:
+    """Return one row of pixels, shape (width_px,): a block per bit of the number, the highest first."""
+    bit = np.arange(width_px) * _NUMBER_BITS // width_px
+    return (((number >> (_NUMBER_BITS - 1 - bit)) & 1) * 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""What may be special about a clip, and the files in which it means something."""
+"""Special structures of a file, and the containers and codecs for which they matter."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Structure:
 
     Attributes:
         title: Its name in the document.
-        files: Containers and codecs, as `mp4/h264`, separated by blanks.
-        changes: Fields of `Recipe` that make it; `options` and `mux_options` are added to what is there.
+        files: Containers and codecs, as `mp4/h264`, separated by spaces.
+        changes: Fields of `Recipe` to replace; `options` and `mux_options` are merged.
     """
 
     title: str
@@ -40,7 +40,7 @@ def _steadily(number: int, *, start: int) -> int:
 
 
 def _unsteadily(number: int) -> int:
-    """Frames last 4 to 19 ticks, a long rest after every fifteenth."""
+    """Frames last 4 to 19 ticks, with a long pause after every fifteenth."""
     lengths = random.Random(number % 7)  # noqa: S311 - pictures, not secrets
     return number * _TICKS_PER_FRAME + lengths.randrange(6) + number // 15 * 200
 
@@ -50,7 +50,7 @@ def _cut(data: bytes) -> bytes:
 
 
 def _damage(data: bytes) -> bytes:
-    """Overwrite twelve bytes in five places of the second half, where pictures lie."""
+    """Overwrite twelve bytes in five places of the second half, which holds pictures."""
     damaged, places = bytearray(data), random.Random(1)  # noqa: S311
     for _ in range(5):
         at = places.randrange(len(data) // 2, len(data) * 9 // 10)
@@ -133,7 +133,7 @@ STRUCTURES: dict[str, Structure] = {
         changes=_starting(-70) | {"b_frames": 2, "mux_options": {"avoid_negative_ts": "disabled"}},
     ),
     "clock-wraps": Structure(
-        title="clock wraps round",
+        title="clock wraps around",
         files="ts/h264",
         changes=_starting(_WRAP_TICKS) | {"mux_options": {"mpegts_copyts": "1"}},
     ),
@@ -236,11 +236,11 @@ STRUCTURES: dict[str, Structure] = {
         changes={"options": _HIDDEN},
     ),
     "with-sound": Structure(
-        title="sound beside",
+        title="with an audio stream",
         files="mp4/h264 fmp4/h264 mov/h264 mkv/h264 avi/mpeg4 ts/h264 asf/wmv2 flv/h264",
         changes={"sound": "aac"},
     ),
-    "with-mpeg-sound": Structure(title="sound beside", files="ps/mpeg2 ts/mpeg2", changes={"sound": "mp2"}),
+    "with-mpeg-sound": Structure(title="with an audio stream", files="ps/mpeg2 ts/mpeg2", changes={"sound": "mp2"}),
     "cut-in": Structure(
         title="begins within a GOP",
         files="mp4/h264 mkv/h264 webm/vp9 avi/mpeg4 flv/h264 ts/h264 ps/mpeg2 ts/mpeg2 asf/wmv2 raw/h264",

@@ -1,1 +1,1 @@
-"""Ways from videos to answers, measured beside each other: the engine's ceiling, ours, and what a user would write."""
+"""Whole pipelines, from videos to answers, compared with the engine's ceiling and with plain vLLM."""

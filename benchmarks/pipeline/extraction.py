@@ -1,4 +1,4 @@
-"""From videos to frame files, alone and before the engine: what `tasks.frames` does without a flow."""
+"""Extraction of frame files without a flow: as a contender, and as a part of one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.pipeline.timing import Timing
+from benchmarks.pipeline.contender import Timing
 from infra.objects import ObjectStore
 from tasks.frames.cache import FrameCache
 from tasks.frames.prepare import Preparer
@@ -26,12 +26,12 @@ _DECODE_MIB = 4096
 
 
 @dataclass(slots=True, kw_only=True)
-class Extraction:
-    """Frame files of videos, written below a root, with as many decoding processes as there are cores.
+class Extractor:
+    """Writes the frame files of videos.
 
     Attributes:
-        store: How S3 is reached, where videos or frame files are there.
-        root_uri: Frame files of each pass stand in a folder of their own below it.
+        store: Settings of the store, where videos or frame files are on S3.
+        root_uri: Parent of the folders of frame files, one per pass.
         processes: Decoding processes; None is one per core, as in a run.
     """
 
@@ -43,7 +43,7 @@ class Extraction:
 
     @property
     def width(self) -> int:
-        """Videos on their way at once."""
+        """Videos extracted at once."""
         return self.processes or os.cpu_count() or 1
 
     def load(self) -> None:
@@ -51,7 +51,7 @@ class Extraction:
         self._pool = DecodePool(processes=self.width, timeout_s=_DECODE_TIMEOUT_S, memory_mib=_DECODE_MIB)
 
     def preparer(self, number: int) -> Preparer:
-        """Give what a pass prepares videos with; its cache is empty at first."""
+        """Return what extracts the videos of one pass, with an empty cache."""
         objects = ObjectStore(self.store)
         return Preparer(
             objects=objects,
@@ -62,31 +62,31 @@ class Extraction:
         )
 
     def close(self) -> None:
-        """End the decoding processes."""
+        """Stop the decoding processes."""
         if self._pool is not None:
             self._pool.close()
 
 
 @dataclass(slots=True, kw_only=True)
-class Extracting:
-    """Extraction with nobody asking for its frames; a job is a video here."""
+class ExtractionOnly:
+    """Contender: extraction without an engine; each video counts as a job."""
 
-    extraction: Extraction
+    extractor: Extractor
     videos: Sequence[str] = field(repr=False)
 
     def load(self) -> None:
         """Start the decoding processes."""
-        self.extraction.load()
+        self.extractor.load()
 
     def run(self, number: int) -> Timing:
-        """Prepare every video, whose sizes and versions are looked up by few requests, as a run does it."""
-        preparer = self.extraction.preparer(number)
+        """Extract every video; sizes and versions are looked up in bulk, as in a run."""
+        preparer = self.extractor.preparer(number)
         began_s = time.time()
         known = preparer.look_around(self.videos)
-        with ThreadPoolExecutor(self.extraction.width) as threads:
+        with ThreadPoolExecutor(self.extractor.width) as threads:
             prepared = list(threads.map(lambda video: preparer.prepare(video, known.get(video)), self.videos))
         return Timing(jobs=len(prepared), began_s=began_s, ended_s=time.time())
 
     def close(self) -> None:
-        """End the decoding processes."""
-        self.extraction.close()
+        """Stop the decoding processes."""
+        self.extractor.close()

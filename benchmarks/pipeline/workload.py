@@ -1,4 +1,4 @@
-"""What every way is given: a model, clips, and the same questions about them."""
+"""What every contender gets: a model, clips, and the same questions about them."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ WARM_UP_CLIPS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Jobs on clips in a folder, those on one clip side by side.
+    """Jobs about clips in a folder, grouped by clip.
 
     Attributes:
-        name: The model's.
-        engine: How the model is loaded, by every way.
-        spec: Frames and wording.
-        jobs: Their videos are paths.
-        warm_up: Jobs on other clips, which every way answers before its clock starts: the first answers of a
-            process take longer, and a run's others do not.
+        name: Name of the model.
+        engine: How every contender loads the model.
+        spec: Frames and prompts.
+        jobs: Jobs whose videos are local paths.
+        warm_up: Jobs about other clips, which every contender answers before its clock starts, because the first
+            answers of a process take longer.
     """
 
     name: str
@@ -46,12 +46,12 @@ class Workload:
 
     @property
     def videos(self) -> list[str]:
-        """Paths of the clips, each once."""
+        """Distinct paths of the clips."""
         return list(dict.fromkeys(job.video_uri for job in self.jobs))
 
 
 def make_jobs(clips: Sequence[Path], *, questions_per_video: int) -> tuple[Job, ...]:
-    """Ask the demo's questions about clips, in turn; at most three of each."""
+    """Return jobs that ask the demo's questions in turn, at most three per clip."""
     asked = list(QUESTIONS.items())
     return tuple(
         Job(job_id=f"{clip.stem}-{number}", video_uri=str(clip.resolve()), prompt=prompt, choices=choices, task=task)
@@ -62,7 +62,7 @@ def make_jobs(clips: Sequence[Path], *, questions_per_video: int) -> tuple[Job, 
 
 
 def warm_up_batch(workload: Workload) -> Batch:
-    """Make a batch of the warm-up, its frames extracted here and now."""
+    """Return a batch of the warm-up jobs, extracting their frames."""
     sampling = workload.spec.sampling
     files = {}
     for job in workload.warm_up:
@@ -76,7 +76,7 @@ def warm_up_batch(workload: Workload) -> Batch:
 
 
 def write_manifest(jobs: Sequence[Job], path: Path, *, root_uri: str) -> None:
-    """Write jobs as a manifest, their clips below `root_uri`."""
+    """Write a manifest of jobs whose clips are below `root_uri`."""
     rows = [
         {
             "job_id": job.job_id,

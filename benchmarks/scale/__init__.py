@@ -1,1 +1,1 @@
-"""`reelabel bench scale`: what ten million jobs take, without a video."""
+"""Cost of planning, leasing, audits and writing for millions of jobs, without a video."""

@@ -1,4 +1,4 @@
-"""Every step at one number of rows, in a database of its own."""
+"""Measurement of every step at one number of jobs, in a temporary database."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
 from benchmarks.scale import steps
-from benchmarks.scale.child import in_child
-from benchmarks.scale.crowd import SHARD_JOBS, claim_shards, crowd, write_results
+from benchmarks.scale.parallel import SHARD_JOBS, lease_shards, run_in_parallel, write_results
+from benchmarks.scale.process import run_in_process
 from benchmarks.scale.synthetic import begin_run, fill_results, write_ids, write_manifest
 from infra.objects import ObjectStore
 from infra.settings import DatabaseSettings, StoreSettings
@@ -30,37 +30,37 @@ if TYPE_CHECKING:
     from tasks.plans.plan import Plan
     from tasks.results.audit import AuditReport
 
-_WRITING_PROCESSES, _WRITERS_EACH = 4, 8
+_WRITING_PROCESSES, _WRITING_THREADS = 4, 8
 _WRITTEN_ROWS = 400_000
-_CLAIMERS, _CLAIMING_PROCESSES, _CLAIMED_AT_ONCE = 32, 2, 8
+_LEASING_THREADS, _LEASING_PROCESSES, _LEASED_AT_ONCE = 32, 2, 8
 _NAMED_EVERY = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleRow:
-    """What so many jobs take.
+    """Cost of each step at one number of jobs.
 
     Attributes:
         rows: Jobs of the manifest.
         shards: Shards planned.
-        plan_s: Seconds from the manifest to the plan's files, on a database that has no row of it.
-        plan_peak_bytes: Most memory of the process that planned.
-        claimed_per_s: Shards a second that 32 claimers got, eight at a time, until all were given out.
-        audit_s: Seconds of an audit from the manifest's Parquet.
-        audit_peak_bytes: Memory, as above; the server's own is its own.
-        named: Jobs of a backfill that names every tenth.
-        pending_s: Seconds to find which of them are to be asked.
-        pending_peak_bytes: Memory, as above.
-        backfill_s: Seconds from their ids in a file to the backfill's plan, of which work can begin.
-        backfill_peak_bytes: Memory, as above.
-        written_per_s: Rows a second that several writers wrote, shard by shard, beside those that stand.
+        plan_s: Seconds from the manifest to the plan's files, with an empty database.
+        plan_peak_bytes: Peak memory of the planning process.
+        leased_per_s: Shards per second leased by 32 threads, eight at a time, until none was left.
+        audit_s: Seconds of an audit of the manifest's Parquet file.
+        audit_peak_bytes: Peak memory of the auditing process, without the database server.
+        named: Jobs of a backfill that names every tenth job.
+        pending_s: Seconds to find the pending jobs among them.
+        pending_peak_bytes: Peak memory of that process.
+        backfill_s: Seconds from a file of their ids to the plan of the backfill.
+        backfill_peak_bytes: Peak memory of that process.
+        written_per_s: Rows per second written by several writers, shard by shard, into the filled tables.
     """
 
     rows: int
     shards: int
     plan_s: float
     plan_peak_bytes: int
-    claimed_per_s: float
+    leased_per_s: float
     audit_s: float
     audit_peak_bytes: int
     named: int
@@ -71,82 +71,82 @@ class ScaleRow:
     written_per_s: float
 
 
-def measure_scale(rows: int, settings: DatabaseSettings, *, say: Callable[[str], None]) -> ScaleRow:
+def measure_scale(rows: int, settings: DatabaseSettings, *, on_progress: Callable[[str], None]) -> ScaleRow:
     """Measure each step once.
 
     Args:
         rows: Jobs of the manifest.
-        settings: A Postgres in which databases may be made.
-        say: Told what is being done.
+        settings: A Postgres server in which databases may be created.
+        on_progress: Called with a description of each step.
 
     Raises:
-        AssertionError: A step found what is not so.
+        AssertionError: A step returned a wrong result.
     """
     with TemporaryDirectory(prefix="reelabel-scale-") as folder, _database(settings) as own:
         manifest = Path(folder) / "scale.parquet"
-        say("writing a manifest")
+        on_progress("writing a manifest")
         write_manifest(manifest, rows)
         begin_run(own)
-        say("planning")
-        plan = in_child(steps.plan, str(manifest), f"{folder}/plan", own)
-        assert plan.found.jobs == rows
-        say("handing shards out")
-        claimed_per_s = _claim(plan.found, own)
-        say("filling the database")
+        on_progress("planning")
+        plan = run_in_process(steps.plan, str(manifest), f"{folder}/plan", own)
+        assert plan.value.jobs == rows
+        on_progress("leasing shards")
+        leased_per_s = _lease(plan.value, own)
+        on_progress("filling the database")
         with open_jobs(str(manifest), ObjectStore(StoreSettings())) as jobs:
             expected = fill_results(own, jobs)
-        say("auditing")
-        audit = in_child(steps.audit, str(manifest), own)
-        _check(audit.found, expected)
-        say("finding what a backfill has to ask")
+        on_progress("auditing")
+        audit = run_in_process(steps.audit, str(manifest), own)
+        _check(audit.value, expected)
+        on_progress("finding the pending jobs of a backfill")
         write_ids(ids := Path(folder) / "ids.txt", manifest, every=_NAMED_EVERY)
-        pending = in_child(steps.pending_set, str(manifest), str(ids), own)
-        say("planning a backfill")
-        backfill = in_child(steps.backfill, str(manifest), str(ids), f"{folder}/backfill", own)
-        assert backfill.found.jobs == pending.found[1]
-        say("writing results")
+        pending = run_in_process(steps.pending_set, str(manifest), str(ids), own)
+        on_progress("planning a backfill")
+        backfill = run_in_process(steps.backfill, str(manifest), str(ids), f"{folder}/backfill", own)
+        assert backfill.value.jobs == pending.value[1]
+        on_progress("writing results")
         shards = min(rows, _WRITTEN_ROWS) // SHARD_JOBS // _WRITING_PROCESSES
-        writer = partial(write_results, threads=_WRITERS_EACH, shards=shards, settings=own)
-        write_s, turns = crowd(writer, many=_WRITING_PROCESSES)
+        writer = partial(write_results, threads=_WRITING_THREADS, shards=shards, settings=own)
+        write_s, results = run_in_parallel(writer, processes=_WRITING_PROCESSES)
         return ScaleRow(
             rows=rows,
-            shards=plan.found.shards,
+            shards=plan.value.shards,
             plan_s=plan.seconds,
             plan_peak_bytes=plan.peak_bytes,
-            claimed_per_s=claimed_per_s,
+            leased_per_s=leased_per_s,
             audit_s=audit.seconds,
             audit_peak_bytes=audit.peak_bytes,
-            named=pending.found[0],
+            named=pending.value[0],
             pending_s=pending.seconds,
             pending_peak_bytes=pending.peak_bytes,
             backfill_s=backfill.seconds,
             backfill_peak_bytes=backfill.peak_bytes,
-            written_per_s=sum(turn.done for turn in turns) / write_s,
+            written_per_s=sum(each.done for each in results) / write_s,
         )
 
 
-def _claim(plan: Plan, settings: DatabaseSettings) -> float:
-    claimer = partial(
-        claim_shards,
-        threads=_CLAIMERS // _CLAIMING_PROCESSES,
+def _lease(plan: Plan, settings: DatabaseSettings) -> float:
+    worker = partial(
+        lease_shards,
+        threads=_LEASING_THREADS // _LEASING_PROCESSES,
         plan_id=plan.plan_id,
-        at_once=_CLAIMED_AT_ONCE,
+        at_once=_LEASED_AT_ONCE,
         settings=settings,
     )
-    seconds, turns = crowd(claimer, many=_CLAIMING_PROCESSES)
-    taken = sorted(index for turn in turns for index in turn.done)
-    assert taken == list(range(plan.shards)), "A shard was given out twice, or never."
+    seconds, results = run_in_parallel(worker, processes=_LEASING_PROCESSES)
+    leased = sorted(index for each in results for index in each.done)
+    assert leased == list(range(plan.shards)), "A shard was leased twice, or never."
     return plan.shards / seconds
 
 
 def _check(report: AuditReport, expected: dict[str, int]) -> None:
     found = {name: getattr(report, name) for name in expected}
-    assert found == expected, f"The audit found {found} of {expected}."
+    assert found == expected, f"The audit found {found}, expected {expected}."
 
 
 @contextmanager
 def _database(settings: DatabaseSettings) -> Iterator[DatabaseSettings]:
-    """Make an empty database with the schema, and drop it in the end."""
+    """Create a database with the schema, and drop it afterwards."""
     owner_url = settings.owner_url or settings.url
     assert owner_url is not None
     url, name = make_url(owner_url.get_secret_value()), f"bench_{secrets.token_hex(4)}"

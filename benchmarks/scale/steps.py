@@ -1,4 +1,4 @@
-"""The steps that are measured; each is what a run or a command does, less the videos."""
+"""The measured steps: what a run or a command does, without the videos."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OBJECTS = StoreSettings()
 
 
 def plan(manifest: str, plan_uri: str, settings: DatabaseSettings) -> Plan:
-    """Read and check a manifest, ask the database what has ended, write the shards and open the plan."""
+    """Read and check a manifest, look up finished jobs, write the shards and open the plan."""
     engine = connect(settings)
     with open_jobs(manifest, ObjectStore(_OBJECTS)) as jobs:
         refresh_annotations(engine, dataset=DATASET, spec_id=SPEC.spec_id, jobs=jobs)
@@ -43,7 +43,7 @@ def plan(manifest: str, plan_uri: str, settings: DatabaseSettings) -> Plan:
 
 
 def backfill(manifest: str, ids: str, plan_uri: str, settings: DatabaseSettings) -> Plan:
-    """Read ids from a file, choose their jobs, ask the database what is to be asked of them, and open a plan."""
+    """Read ids from a file, select their pending jobs, write the shards and open the plan."""
     named = Path(ids).read_text().splitlines()
     engine, scope = connect(settings), Scope(dataset=DATASET, spec_id=SPEC.spec_id)
     with open_jobs(manifest, ObjectStore(_OBJECTS), only=pl.Series("job_id", named)) as jobs:
@@ -75,13 +75,13 @@ def _open_plan(wanted: JobTable, manifest: str, plan_uri: str, engine: Engine, *
 
 
 def audit(manifest: str, settings: DatabaseSettings) -> AuditReport:
-    """Compare a manifest with the database, from its Parquet."""
+    """Audit a manifest, read from Parquet, against the database."""
     with open_manifest(manifest, ObjectStore(_OBJECTS)) as files:
         return audit_jobs(connect(settings), dataset=DATASET, spec_id=SPEC.spec_id, jobs=asked_batches(files))
 
 
 def pending_set(manifest: str, ids: str, settings: DatabaseSettings) -> tuple[int, int]:
-    """Find which of some jobs of a manifest a backfill has to ask; gives how many were named, and are to be asked."""
+    """Return the number of named jobs, and of those that a backfill has to answer."""
     named = pl.Series("job_id", Path(ids).read_text().splitlines())
     with open_jobs(manifest, ObjectStore(_OBJECTS), only=named) as jobs:
         return len(jobs), len(_pending(jobs, connect(settings), retry_failures=True))

@@ -1,4 +1,4 @@
-"""A manifest and results of as many jobs as wanted, made of numbers."""
+"""Synthetic manifests and results of any number of jobs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RUN = RunKey(
     host="machine-1",
 )
 _CHUNK_ROWS = 500_000
-# Coprime to the numbers of rows that people ask for: a video's two jobs lie far apart.
+# Coprime to the usual numbers of rows, so that the two jobs of a video are far apart.
 _STEP = 7_368_787
 _LABELLED = text(
     "INSERT INTO reelabel.result (dataset, job_id, spec_id, job_digest, source_fingerprint, label, choice_index,"
@@ -63,23 +63,23 @@ _ORPHANED = text(
 
 
 def write_manifest(path: Path, rows: int) -> None:
-    """Write a manifest of two questions on each video, all videos in no order."""
+    """Write a manifest of two questions per video, in scattered order."""
     with parquet.ParquetWriter(path, _jobs(0, 1, rows).schema) as file:
         for start in range(0, rows, _CHUNK_ROWS):
             file.write_table(_jobs(start, min(start + _CHUNK_ROWS, rows), rows))
 
 
 def write_ids(path: Path, manifest: Path, *, every: int) -> None:
-    """Write every so many-th id of a manifest, one a line, as a user names jobs."""
+    """Write every n-th id of a manifest, one per line."""
     ids = pl.scan_parquet(manifest).select(pl.col("job_id").gather_every(every))
     ids.sink_csv(path, include_header=False)
 
 
 def fill_results(settings: DatabaseSettings, jobs: JobTable) -> dict[str, int]:
-    """Give most jobs of a manifest a label, and some another end.
+    """Write a label for most jobs of a manifest, and failures, stale rows and gaps for some.
 
     Returns:
-        What an audit must find.
+        Counts that an audit must find.
     """
     key = {"dataset": DATASET, "spec_id": SPEC.spec_id, "run_id": RUN.run_id}
     engine = connect(settings)
@@ -88,7 +88,7 @@ def fill_results(settings: DatabaseSettings, jobs: JobTable) -> dict[str, int]:
         for statement in (_FAILED, _ORPHANED):
             connection.execute(statement, key)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        # As a server does by itself within a minute.
+        # Autovacuum would do so within a minute.
         connection.execute(text("VACUUM ANALYZE reelabel.result, reelabel.failure"))
     engine.dispose()
     row = pl.int_range(jobs.rows, eager=True)
@@ -103,7 +103,7 @@ def fill_results(settings: DatabaseSettings, jobs: JobTable) -> dict[str, int]:
 
 
 def begin_run(settings: DatabaseSettings) -> None:
-    """Record the run that all rows belong to."""
+    """Insert the run that all rows belong to."""
     engine = connect(settings)
     facts = {"dataset": DATASET, "manifest_uri": "made-up.parquet", "kind": "classify", "host": RUN.host}
     open_run(engine, run_id=RUN.run_id, spec=SPEC, facts=facts | {"jobs_total": 0, "jobs_skipped": 0})
@@ -111,7 +111,7 @@ def begin_run(settings: DatabaseSettings) -> None:
 
 
 def fingerprints_of(uris: Sequence[str]) -> list[str]:
-    """Tell the fingerprints that the rows have, instead of a store."""
+    """Return the fingerprints of the rows, in place of a store."""
     names = (uri.rpartition("/")[2].removesuffix(".mp4") for uri in uris)
     return [f"etag-{hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()}-1234567" for name in names]
 

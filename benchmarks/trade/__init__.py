@@ -1,1 +1,1 @@
-"""What keyframes cost: questions about moving shapes, on clips of few and of many keyframes."""
+"""Accuracy and cost of keyframes: questions about moving shapes, on clips of few and of many keyframes."""

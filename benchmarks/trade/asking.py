@@ -1,4 +1,4 @@
-"""Asking the benchmark's questions by one way of sampling: extraction and engine as in a run, without its database."""
+"""Answering the benchmark's questions with one spec: extraction and engine as in a run, without a database."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tasks.video.keyframes import Keyframes
     from tasks.video.pool import DecodePool
 
-_JOBS_IN_BATCH = 32
-_BATCHES_AT_ONCE = 3
+_BATCH_JOBS = 32
+_MAX_CONCURRENT_BATCHES = 3
 
 ANSWER_SCHEMA: dict[str, Any] = {
     "job_id": pl.String,
@@ -47,10 +47,10 @@ _SUMS = ("frames_decoded", "decode_s", "engine_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """What one way of asking said.
+    """Answers of one spec.
 
     Attributes:
-        rows: One per job, with the columns of ANSWER_SCHEMA.
+        rows: One row per job, with the columns of ANSWER_SCHEMA.
         wall_s: Seconds from the first frame to the last answer.
     """
 
@@ -59,35 +59,35 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
-    """A loaded engine and decoding processes, which every way of sampling shares."""
+class Asker:
+    """A loaded engine and decoding processes, shared by all specs."""
 
     engine: EngineProcess
     pool: DecodePool
 
     def ask(self, jobs: Sequence[Job], spec: RunSpec) -> Answers:
-        """Answer every job from frames that are decoded anew; some batches are on their way at any time."""
+        """Answer every job from freshly decoded frames, with several batches in flight."""
         began_s = time.perf_counter()
-        batches = [list(jobs[start : start + _JOBS_IN_BATCH]) for start in range(0, len(jobs), _JOBS_IN_BATCH)]
-        with ThreadPoolExecutor(os.cpu_count()) as decoders, ThreadPoolExecutor(_BATCHES_AT_ONCE) as askers:
+        batches = [list(jobs[start : start + _BATCH_JOBS]) for start in range(0, len(jobs), _BATCH_JOBS)]
+        with ThreadPoolExecutor(os.cpu_count()) as decoders, ThreadPoolExecutor(_MAX_CONCURRENT_BATCHES) as askers:
             answered = askers.map(lambda batch: self._ask(batch, spec, decoders), batches)
             rows = list(chain.from_iterable(answered))
         return Answers(rows=pl.DataFrame(rows, schema=ANSWER_SCHEMA), wall_s=time.perf_counter() - began_s)
 
     def _ask(self, jobs: list[Job], spec: RunSpec, decoders: ThreadPoolExecutor) -> list[dict[str, Any]]:
         sampling = spec.sampling
-        rows = self._show(jobs, spec, [shown(sampling, pass_of(sampling, job)) for job in jobs], decoders)
+        rows = self._answer(jobs, spec, [shown(sampling, pass_of(sampling, job)) for job in jobs], decoders)
         below = sampling.escalate_below if isinstance(sampling.escalate_below, float) else 0.0
         unsure = [place for place, row in enumerate(rows) if row["sampler"] == "keyframes" and row["margin"] < below]
-        again = self._show([jobs[place] for place in unsure], spec, [lossless_pass(sampling)] * len(unsure), decoders)
+        again = self._answer([jobs[place] for place in unsure], spec, [lossless_pass(sampling)] * len(unsure), decoders)
         for place, row in zip(unsure, again, strict=True):
             rows[place] = row | {name: rows[place][name] + row[name] for name in _SUMS}
         return rows
 
-    def _show(
+    def _answer(
         self, jobs: list[Job], spec: RunSpec, samplings: list[Sampling], decoders: ThreadPoolExecutor
     ) -> list[dict[str, Any]]:
-        """Answer jobs, each from the frames of a sampling of its own."""
+        """Answer jobs, each with its own sampling."""
         if not jobs:
             return []
         seen = list(decoders.map(self._extract, jobs, samplings))
@@ -106,13 +106,13 @@ class Asking:
 
 
 def jobs_of(manifest: pl.DataFrame) -> list[Job]:
-    """Read a manifest's rows as jobs."""
+    """Convert the rows of a manifest to jobs."""
     asked = manifest.select("job_id", "video_uri", "prompt", "choices", "answer", "task", "subtask")
     return [Job(**row | {"choices": tuple(row["choices"])}) for row in asked.to_dicts()]
 
 
 def _row(job: Job, frames: Keyframes, reply: object) -> dict[str, Any]:
-    assert isinstance(reply, Answer), f"the engine refused {job.job_id}: {reply}"
+    assert isinstance(reply, Answer), f"the engine rejected {job.job_id}: {reply}"
     return {
         "job_id": job.job_id,
         "label": job.choices[reply.choice_index],

@@ -1,4 +1,4 @@
-"""The benchmark's clips and their manifest, one question each."""
+"""The benchmark's clips and their manifest, one question per clip."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from benchmarks.trade.mix import Cell
 
-SEED = 40_000  # far from the training's, the demo's and the evaluation's
-CLIPS = 1_120  # seven times the mix
-FIT_SEED_FURTHER = 10_000  # by as much does the seed differ of the clips that routing learns from
+SEED = 40_000  # distinct from the seeds of training, demo and evaluation
+CLIPS = 1_120  # seven blocks
+FIT_SEED_OFFSET = 10_000  # from the measured clips' seed to that of the clips to fit on
 MANIFEST_NAME = "manifest.parquet"
-_LENGTHS_S = (4, 5, 6, 7, 8)  # whole seconds: their frames divide evenly by every number of keyframes
+_LENGTHS_S = (4, 5, 6, 7, 8)  # whole seconds, so that every number of keyframes divides the frames
 _SCHEMA: dict[str, Any] = {
     "job_id": pl.String,
     "video_uri": pl.String,
@@ -36,17 +36,17 @@ _SCHEMA: dict[str, Any] = {
 
 
 def make_trade(folder: Path, *, clips: int = CLIPS, seed: int = SEED, uri_prefix: str | None = None) -> pl.DataFrame:
-    """Write the benchmark's clips and manifest, one job for each clip.
+    """Write the benchmark's clips and manifest, one job per clip.
 
     Args:
-        folder: Where `trade-0000.mp4` and so on and `manifest.parquet` are written; made if missing.
-        clips: How many; multiples of 160 are balanced in full.
-        seed: Decides every pixel; the model's training never drew from the default.
-        uri_prefix: What stands before a file's name in `video_uri`; None is the folder itself.
+        folder: Folder for `trade-0000.mp4` and so on and `manifest.parquet`; created if missing.
+        clips: Number of clips; multiples of 160 are fully balanced.
+        seed: Determines every pixel; the model was not trained on the default.
+        uri_prefix: Prefix of the file names in `video_uri`; None is the folder itself.
 
     Returns:
-        The manifest. `task` is scene or motion, `subtask` the kind of question; a run ignores the
-        columns `keyframes`, `length_s` and `frames`, which tell of the clip.
+        The manifest. `task` is scene or motion, `subtask` the kind of question; the columns `keyframes`, `length_s` and
+        `frames` describe the clip, and a run ignores them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     prefix = (uri_prefix or str(folder.resolve())).rstrip("/")
@@ -77,17 +77,17 @@ def make_trade(folder: Path, *, clips: int = CLIPS, seed: int = SEED, uri_prefix
 
 
 def fit_clips(clips: int) -> int:
-    """Say from how many other clips routing learns: half as many, balanced in full."""
+    """Return the number of clips to fit on: half as many, rounded up to full blocks."""
     return -(-clips // (2 * len(block()))) * len(block())
 
 
 def kept_trade(folder: Path, *, clips: int, seed: int) -> pl.DataFrame:
-    """Give the benchmark of a seed in a folder of its own, as an earlier call left it there, or made anew.
+    """Return the benchmark of a seed, from an earlier call where its number of clips is the same.
 
     Args:
-        folder: What holds the seeds' folders.
-        clips: As `make_trade` has it; others that were left are replaced.
-        seed: The same.
+        folder: Parent of one folder per seed.
+        clips: Number of clips.
+        seed: Seed of the clips.
     """
     target = folder / f"seed-{seed}"
     left = target / MANIFEST_NAME  # written last

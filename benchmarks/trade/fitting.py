@@ -1,4 +1,4 @@
-"""What is learnt from clips of another seed: which tasks need no motion, and when an answer is asked again."""
+"""What is fitted on clips of another seed: which tasks need no motion, and the margins for escalation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from benchmarks.trade.candidates import AUTO, ESCALATED, KEYFRAMES, NATIVE, auto_of, escalated, escalated_name, specs_of
 from benchmarks.trade.thresholds import try_thresholds
-from benchmarks.trade.ways import AUTO, CASCADES, FAITHFUL, KEYFRAMES, auto_of, cascade_name, cascade_of, specs_of
 from tasks.domain.digest import hash_of
 from tasks.routing.fit import Target, fit_route
 from tasks.routing.needs import fit_still
@@ -19,76 +19,76 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from benchmarks.trade.asking import Answers
-    from benchmarks.trade.thresholds import Tried
+    from benchmarks.trade.thresholds import ThresholdResult
     from tasks.domain import ModelIdentity, RunSpec
     from tasks.routing.fit import RouteFit
     from tasks.routing.needs import StillFit
 
     Ask = Callable[[str, RunSpec], Answers]
 
-TARGET = Target(within=0.005)  # so that on other clips it stays within a point
+TARGET = Target(within=0.005)  # so that it stays within one point on other clips
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """What was learnt, and from what.
+    """Fitted numbers.
 
     Attributes:
-        clips: How many it was learnt from.
-        seed: Of those clips.
-        still: Which tasks stay on keyframes, whatever the verdict.
-        routes: For each way that a cascade begins with, the margin below which it asks again.
-        tried: What other thresholds of the verdict would give.
+        clips: Number of clips that they were fitted on.
+        seed: Seed of those clips.
+        still: Tasks that always use keyframes.
+        routes: For each spec to escalate from, the margin below which to ask again.
+        thresholds: Results of other coverage thresholds.
     """
 
     clips: int
     seed: int
     still: StillFit
     routes: Mapping[str, RouteFit]
-    tried: tuple[Tried, ...] = field(repr=False)
+    thresholds: tuple[ThresholdResult, ...] = field(repr=False)
 
     def specs_of(self, model: ModelIdentity) -> dict[str, RunSpec]:
-        """Give the spec of each way that goes by what was learnt."""
+        """Return the specs that use the fitted numbers, by name."""
         auto = auto_of(model, self.still.tasks)
         firsts = {KEYFRAMES: specs_of(model)[KEYFRAMES], AUTO: auto}
-        cascades = {cascade_name(each): cascade_of(firsts[each], self.routes[each].below) for each in CASCADES}
-        return {AUTO: auto} | cascades
+        escalations = {escalated_name(each): escalated(firsts[each], self.routes[each].below) for each in ESCALATED}
+        return {AUTO: auto} | escalations
 
 
-def learn(manifest: pl.DataFrame, model: ModelIdentity, ask: Ask, *, seed: int) -> Fitted:
-    """Ask clips from keyframes, losslessly and by `auto`, and learn from the answers.
+def fit(manifest: pl.DataFrame, model: ModelIdentity, ask: Ask, *, seed: int) -> Fitted:
+    """Ask with keyframes, with the native sampler and with `auto`, and fit to the answers.
 
     Args:
-        manifest: Of the clips to learn from.
-        model: Which weights answer.
-        ask: Answers all of its jobs by a named way.
-        seed: Of the clips.
+        manifest: Jobs to fit on.
+        model: The model that answers.
+        ask: Answers all jobs with a named spec.
+        seed: Seed of the clips.
     """
     specs = specs_of(model)
-    answers = {name: ask(name, specs[name]) for name in (FAITHFUL, KEYFRAMES)}
-    still = fit_still(asked_twice(manifest, answers[KEYFRAMES], answers[FAITHFUL]))
+    answers = {name: ask(name, specs[name]) for name in (NATIVE, KEYFRAMES)}
+    still = fit_still(asked_twice(manifest, answers[KEYFRAMES], answers[NATIVE]))
     answers[AUTO] = ask(AUTO, auto_of(model, still.tasks))
     return Fitted(
         clips=manifest.height,
         seed=seed,
         still=still,
         routes={
-            first: fit_route(asked_twice(manifest, answers[first], answers[FAITHFUL]), TARGET) for first in CASCADES
+            first: fit_route(asked_twice(manifest, answers[first], answers[NATIVE]), TARGET) for first in ESCALATED
         },
-        tried=tuple(try_thresholds(manifest, answers[KEYFRAMES], answers[FAITHFUL])),
+        thresholds=tuple(try_thresholds(manifest, answers[KEYFRAMES], answers[NATIVE])),
     )
 
 
-def asked_twice(manifest: pl.DataFrame, first: Answers, lossless: Answers) -> AskedTwice:
-    """Put first answers beside lossless ones.
+def asked_twice(manifest: pl.DataFrame, first: Answers, second: Answers) -> AskedTwice:
+    """Join first answers with those of the native sampler.
 
     Args:
-        manifest: The jobs with their answers.
-        first: From keyframes, or by `auto`.
-        lossless: By the model's own sampler.
+        manifest: Jobs with their right answers.
+        first: Answers with keyframes, or with `auto`.
+        second: Answers with the native sampler.
     """
     known = manifest.select("job_id", "video_uri", "answer", "task", "subtask")
-    rows = known.join(first.rows, on="job_id").join(lossless.rows, on="job_id", suffix="_again")
+    rows = known.join(first.rows, on="job_id").join(second.rows, on="job_id", suffix="_again")
     by_keyframes = pl.col("sampler") == "keyframes"
     columns = rows.select(
         videos=pl.Series([hash_of(uri) for uri in rows["video_uri"]], dtype=pl.UInt64),
@@ -97,7 +97,7 @@ def asked_twice(manifest: pl.DataFrame, first: Answers, lossless: Answers) -> As
         margins=pl.when(by_keyframes).then("margin").otherwise(np.inf),
         first_right=pl.col("label") == pl.col("answer"),
         second_right=pl.col("label_again") == pl.col("answer"),
-        # Every job is shown its whole video.
+        # Every job sees its whole video.
         first_views=pl.struct("video_uri", "sampler").hash(),
         second_views=pl.struct("video_uri", "sampler_again").hash(),
         first_frames="frames_decoded",

@@ -1,14 +1,21 @@
-"""The whole benchmark: learn from the clips of one seed, ask those of another by every way."""
+"""The whole benchmark: fit on the clips of one seed, ask about those of another with every candidate, and print."""
 
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from benchmarks.trade.asking import Asking, jobs_of
-from benchmarks.trade.fitting import learn
+from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.trade.asking import Asker, jobs_of
+from benchmarks.trade.candidates import NATIVE, specs_of
+from benchmarks.trade.chart import draw
+from benchmarks.trade.clips import FIT_SEED_OFFSET, MANIFEST_NAME, fit_clips, kept_trade, make_trade
+from benchmarks.trade.fitting import fit
 from benchmarks.trade.report import Trade
-from benchmarks.trade.ways import FAITHFUL, specs_of
+from benchmarks.trade.tables import accuracy_table, cost_table, curve_table, margin_table, still_table, threshold_table
 from tasks.demo.actors import SIDE_PX
 from tasks.model.identity import read_model_card
 from tasks.model.process import EngineProcess
@@ -16,8 +23,7 @@ from tasks.model.questions import EngineConfig
 from tasks.video.pool import DecodePool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     import polars as pl
 
@@ -30,41 +36,89 @@ _DECODE_MIB = 4096
 _WARM_UP_JOBS = 32
 
 
+def write_clips(folder: Path, *, clips: int, seed: int) -> None:
+    """Write clips and manifest, and print where."""
+    jobs = make_trade(folder, clips=clips, seed=seed)
+    OUT.print(f"Wrote {len(jobs):,} clips and {folder / MANIFEST_NAME}.", soft_wrap=True)
+
+
+def run(*, clips: int, seed: int, keep: str | None, model: str | None, as_json: bool, plot: str | None) -> None:
+    """Make the clips, measure, print tables or JSON, and draw a chart if asked to."""
+    with _folder(keep) as folder, PROGRESS.status("Making clips") as status:
+        manifest = kept_trade(folder, clips=clips, seed=seed)
+        fit_seed = seed + FIT_SEED_OFFSET
+        trade = measure(
+            manifest,
+            kept_trade(folder, clips=fit_clips(clips), seed=fit_seed),
+            fit_seed=fit_seed,
+            model=model,
+            log_path=folder / "engine.log",
+            on_progress=status.update,
+        )
+    if plot:
+        Path(plot).write_text(draw(trade))
+    if as_json:
+        print_json(trade.to_json())
+    else:
+        _print(trade)
+
+
 def measure(
     manifest: pl.DataFrame,
-    known: pl.DataFrame,
+    fit_manifest: pl.DataFrame,
     *,
-    known_seed: int,
+    fit_seed: int,
     model: str | None,
     log_path: Path,
-    tell: Callable[[str], None],
+    on_progress: Callable[[str], None],
 ) -> Trade:
-    """Ask everything of one engine.
+    """Ask all questions of one engine.
 
     Args:
-        manifest: Of the clips that are measured.
-        known: Of those that are learnt from.
-        known_seed: Their seed.
-        model: Folder or hub name; None is the demo's.
-        log_path: Where the engine's log goes.
-        tell: Is told what is being done.
+        manifest: Jobs to measure.
+        fit_manifest: Jobs to fit on.
+        fit_seed: Seed of their clips.
+        model: Folder or hub name; None is the demo's model.
+        log_path: File for the engine's log.
+        on_progress: Called with a description of each step.
     """
     card = read_model_card(model)
     config = EngineConfig(model=card.location, dtype="float32", max_pixels=SIDE_PX**2)
-    tell("Loading the model")
+    on_progress("Loading the model")
     with (
         DecodePool(processes=os.cpu_count() or 1, timeout_s=_DECODE_TIMEOUT_S, memory_mib=_DECODE_MIB) as pool,
         EngineProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as engine,
     ):
-        asking = Asking(engine=engine, pool=pool)
+        asker = Asker(engine=engine, pool=pool)
         specs = specs_of(card.identity)
-        asking.ask(jobs_of(known)[:_WARM_UP_JOBS], specs[FAITHFUL])  # the first answers of a process take longer
+        asker.ask(jobs_of(fit_manifest)[:_WARM_UP_JOBS], specs[NATIVE])  # the first answers of a process take longer
 
-        def ask(clips: pl.DataFrame, name: str, spec: RunSpec) -> Answers:
-            tell(f"Asking {clips.height:,} questions by {name}")
-            return asking.ask(jobs_of(clips), spec)
+        def ask(jobs: pl.DataFrame, name: str, spec: RunSpec) -> Answers:
+            on_progress(f"Asking {jobs.height:,} questions with {name}")
+            return asker.ask(jobs_of(jobs), spec)
 
-        fitted = learn(known, card.identity, lambda name, spec: ask(known, name, spec), seed=known_seed)
+        fitted = fit(fit_manifest, card.identity, lambda name, spec: ask(fit_manifest, name, spec), seed=fit_seed)
         specs |= fitted.specs_of(card.identity)
         answers = {name: ask(manifest, name, spec) for name, spec in specs.items()}
     return Trade.of(manifest, answers, specs, fitted)
+
+
+def _print(trade: Trade) -> None:
+    for spec in trade.evaluation.specs:
+        OUT.print(accuracy_table(trade, spec.name))
+    OUT.print(still_table(trade.fitted))
+    OUT.print(threshold_table(trade.fitted))
+    OUT.print(margin_table(trade.fitted))
+    OUT.print(cost_table(trade))
+    for first in trade.curves:
+        OUT.print(curve_table(trade, first))
+
+
+@contextmanager
+def _folder(kept: str | None) -> Iterator[Path]:
+    if kept:
+        Path(kept).mkdir(parents=True, exist_ok=True)
+        yield Path(kept)
+        return
+    with TemporaryDirectory(prefix="reelabel-") as folder:
+        yield Path(folder)

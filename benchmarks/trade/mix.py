@@ -1,4 +1,4 @@
-"""The fixed mix of the benchmark: every question and answer as often on clips of each number of keyframes."""
+"""The balanced mix of clips: every question and answer equally often for each number of keyframes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tasks.demo.scenes import SCENE_QUESTIONS, STILL_TASKS
 
 KEYFRAMES = (1, 2, 4, 8, 16)
 SCENE, MOTION = "scene", "motion"
-# Two questions about scenes for four about motion or order: each of the two is asked twice as often.
+# Two kinds of questions about scenes and four about motion: those about scenes appear twice.
 _ASKED = ("colour", "direction", "shape", "count", "colour", "order", "shape", "late")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """What one clip is about.
+    """Content of one clip.
 
     Attributes:
         subtask: One of SCENE_QUESTIONS.
         answer: The right choice.
-        keyframes: How many the clip has.
+        keyframes: Number of keyframes of the clip.
     """
 
     subtask: str
@@ -29,12 +29,12 @@ class Cell:
 
     @property
     def task(self) -> str:
-        """Whether any frame answers the question."""
+        """`scene` where any frame answers the question, else `motion`."""
         return SCENE if self.subtask in STILL_TASKS else MOTION
 
 
 def block() -> list[Cell]:
-    """List each combination once, scenes and motion in turn."""
+    """Return each combination once, alternating scene and motion."""
     return [
         Cell(subtask=subtask, answer=SCENE_QUESTIONS[subtask][1][answer], keyframes=keyframes)
         for answer, subtask, keyframes in product(range(4), _ASKED, KEYFRAMES)
@@ -42,5 +42,5 @@ def block() -> list[Cell]:
 
 
 def mix(clips: int) -> list[Cell]:
-    """Repeat the block; balanced in full at multiples of its length, 160."""
+    """Repeat the block; fully balanced at multiples of its length, 160."""
     return list(islice(cycle(block()), clips))

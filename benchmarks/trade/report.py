@@ -1,4 +1,4 @@
-"""What the benchmark found."""
+"""Accuracy and cost of every candidate."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from benchmarks.trade.candidates import ESCALATED, NATIVE
 from benchmarks.trade.fitting import asked_twice
-from benchmarks.trade.ways import CASCADES, FAITHFUL
 from tasks.evaluation.compare import SpecResults, compare
 from tasks.evaluation.scores import Cost
 from tasks.routing.fit import curve_of
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from tasks.evaluation.scores import Evaluation
     from tasks.routing.fit import Point
 
-_BY = ["way", "task", "subtask", "keyframes"]
+_BY = ["candidate", "task", "subtask", "keyframes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trade:
-    """What each way of asking reached, and what it cost.
+    """Results of all candidates.
 
     Attributes:
-        evaluation: Accuracies with intervals, and paired differences to the model's own sampler.
-        cells: Accuracy by way, task, subtask and number of keyframes: the columns `jobs` and `accuracy`.
-        work: What each way did by task: the columns `frames_decoded` and `seconds`, decoding and engine.
-        fitted: What the cascades and `auto` went by, learnt from other clips.
-        curves: For each way that a cascade begins with, what each margin gives on these clips.
+        evaluation: Accuracies with intervals, and paired differences to the native sampler.
+        cells: `jobs` and `accuracy` by candidate, task, subtask and number of keyframes.
+        work: `frames_decoded` and `seconds` (decoding and engine) by candidate and task.
+        fitted: Numbers that escalation and `auto` use, fitted on other clips.
+        curves: For each spec to escalate from, the result of each margin on these clips.
     """
 
     evaluation: Evaluation
@@ -52,37 +52,37 @@ class Trade:
         specs: Mapping[str, RunSpec],
         fitted: Fitted,
     ) -> Trade:
-        """Put together what all ways answered to one manifest."""
-        rows = pl.concat([each.rows.with_columns(way=pl.lit(name)) for name, each in answers.items()])
+        """Combine the answers of all candidates to one manifest."""
+        rows = pl.concat([each.rows.with_columns(candidate=pl.lit(name)) for name, each in answers.items()])
         judged = rows.join(manifest, on="job_id").with_columns(is_right=pl.col("label") == pl.col("answer"))
         return cls(
             evaluation=compare(
-                manifest, [_results(name, answers[name], specs[name]) for name in answers], baseline=FAITHFUL
+                manifest, [_results(name, answers[name], specs[name]) for name in answers], baseline=NATIVE
             ),
             cells=judged.group_by(_BY, maintain_order=True).agg(jobs=pl.len(), accuracy=pl.col("is_right").mean()),
-            work=judged.group_by("way", "task", maintain_order=True).agg(
+            work=judged.group_by("candidate", "task", maintain_order=True).agg(
                 pl.col("frames_decoded").sum(), seconds=(pl.col("decode_s") + pl.col("engine_s")).sum()
             ),
             fitted=fitted,
-            curves={first: curve_of(asked_twice(manifest, answers[first], answers[FAITHFUL])) for first in CASCADES},
+            curves={first: curve_of(asked_twice(manifest, answers[first], answers[NATIVE])) for first in ESCALATED},
         )
 
-    def accuracy(self, way: str, keyframes: int, **group: str) -> float:
-        """Give a way's share of right answers on clips of so many keyframes, in a task or subtask."""
-        cells = self.cells.filter(way=way, keyframes=keyframes, **group)
+    def accuracy(self, candidate: str, keyframes: int, **group: str) -> float:
+        """Return the share of right answers on clips with a number of keyframes, for a task or subtask."""
+        cells = self.cells.filter(candidate=candidate, keyframes=keyframes, **group)
         return float(cells.select((pl.col("accuracy") * pl.col("jobs")).sum() / pl.col("jobs").sum()).item())
 
-    def frames_decoded(self, way: str, task: str | None = None) -> int:
-        """Count the frames that a way decoded, for one task or both."""
-        chosen = {"way": way} | ({"task": task} if task else {})
+    def frames_decoded(self, candidate: str, task: str | None = None) -> int:
+        """Return the number of frames decoded for one task or both."""
+        chosen = {"candidate": candidate} | ({"task": task} if task else {})
         return int(self.work.filter(**chosen)["frames_decoded"].sum())
 
-    def seconds(self, way: str) -> float:
-        """Add up the seconds of decoding and of the engine that a way took."""
-        return float(self.work.filter(way=way)["seconds"].sum())
+    def seconds(self, candidate: str) -> float:
+        """Return the seconds of decoding and of the engine."""
+        return float(self.work.filter(candidate=candidate)["seconds"].sum())
 
-    def facts(self) -> dict[str, Any]:
-        """Lay everything out for JSON."""
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
         return {
             "evaluation": json.loads(self.evaluation.to_json()),
             "by_keyframes": self.cells.to_dicts(),
@@ -91,7 +91,7 @@ class Trade:
                 "clips": self.fitted.clips,
                 "seed": self.fitted.seed,
                 "still": asdict(self.fitted.still),
-                "thresholds": [asdict(each) for each in self.fitted.tried],
+                "thresholds": [asdict(each) for each in self.fitted.thresholds],
                 "routes": {first: asdict(route) for first, route in self.fitted.routes.items()},
             },
             "curves": {first: [asdict(point) for point in curve] for first, curve in self.curves.items()},

@@ -1,4 +1,4 @@
-"""What the benchmark found, as tables."""
+"""Tables of the benchmark."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from benchmarks.trade.candidates import KEYFRAMES, NATIVE
 from benchmarks.trade.mix import KEYFRAMES as NUMBERS
 from benchmarks.trade.mix import MOTION, SCENE
-from benchmarks.trade.ways import FAITHFUL, KEYFRAMES
 from tasks.routing.needs import SURELY_WITHIN
 
 if TYPE_CHECKING:
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
 
 
 def still_table(fitted: Fitted) -> Table:
-    """Lay out what each kind of question loses by keyframes, on the clips that were learnt from."""
-    title = f"Learnt from {fitted.clips:,} other clips, seed {fitted.seed:,}: what {KEYFRAMES} lose"
+    """Tabulate what each kind of question loses with keyframes, on the clips to fit on."""
+    title = f"Fitted on {fitted.clips:,} other clips, seed {fitted.seed:,}: what {KEYFRAMES} lose"
     table = Table(title=title, title_justify="left")
     table.add_column("questions")
-    for name in (KEYFRAMES, FAITHFUL, "difference, with 95% interval", f"less than {SURELY_WITHIN:g}"):
+    for name in (KEYFRAMES, NATIVE, "difference, with 95% interval", f"less than {SURELY_WITHIN:g}"):
         table.add_column(name, justify="right")
     for need in fitted.still.needs:
-        says = "surely" if need.is_still else "not surely"
-        table.add_row(need.name, f"{need.first:.3f}", f"{need.lossless:.3f}", _signed(need.difference), says)
+        verdict = "surely" if need.is_still else "not surely"
+        table.add_row(need.name, f"{need.first:.3f}", f"{need.lossless:.3f}", _signed(need.difference), verdict)
     return table
 
 
 def threshold_table(fitted: Fitted) -> Table:
-    """Lay out what verdicts alone give at other thresholds, on the motion questions of the clips learnt from."""
-    title = f"{fitted.clips:,} other clips, seed {fitted.seed:,}: motion questions by verdict, one threshold alone"
+    """Tabulate other coverage thresholds, on the motion questions of the clips to fit on."""
+    title = f"{fitted.clips:,} other clips, seed {fitted.seed:,}: motion questions, one coverage threshold at a time"
     table = Table(title=title, title_justify="left")
     table.add_column("threshold")
-    for name in ("keyframes enough", "accuracy", f"frames of {FAITHFUL}"):
+    for name in ("keyframes sufficient", "accuracy", f"frames of {NATIVE}"):
         table.add_column(name, justify="right")
-    for tried in fitted.tried:
-        share = tried.frames_decoded / fitted.tried[0].frames_decoded
-        table.add_row(tried.name, f"{tried.by_keyframes:.0%}", f"{tried.accuracy:.3f}", f"{share:.0%}")
+    for result in fitted.thresholds:
+        share = result.frames_decoded / fitted.thresholds[0].frames_decoded
+        table.add_row(result.name, f"{result.by_keyframes:.0%}", f"{result.accuracy:.3f}", f"{share:.0%}")
     return table
 
 
 def margin_table(fitted: Fitted) -> Table:
-    """Lay out the margins that were learnt, each with what it gives on halves of those clips that it was not."""
-    title = f"Learnt from {fitted.clips:,} other clips, seed {fitted.seed:,}: margins below which to ask again"
+    """Tabulate the fitted margins, with their results on held-out halves of the clips."""
+    title = f"Fitted on {fitted.clips:,} other clips, seed {fitted.seed:,}: margins below which to ask again"
     table = Table(title=title, title_justify="left")
     table.add_column("from")
-    for name in ("margin", "by each half", "accuracy, held out", f"{FAITHFUL} there", "frames, held out"):
+    for name in ("margin", "of each half", "accuracy, held out", f"{NATIVE}, held out", "frames, held out"):
         table.add_column(name, justify="right")
     for first, route in fitted.routes.items():
         table.add_row(
@@ -62,27 +62,27 @@ def margin_table(fitted: Fitted) -> Table:
     return table
 
 
-def accuracy_table(trade: Trade, way: str) -> Table:
-    """Lay out one way's accuracies: a line for each task and subtask, a column for each number of keyframes."""
-    table = Table(title=f"{way}: accuracy by number of keyframes", title_justify="left")
+def accuracy_table(trade: Trade, candidate: str) -> Table:
+    """Tabulate accuracies by task and subtask (rows) and number of keyframes (columns)."""
+    table = Table(title=f"{candidate}: accuracy by number of keyframes", title_justify="left")
     table.add_column("questions")
     for number in NUMBERS:
         table.add_column(f"{number}", justify="right")
     table.add_column("all, with 95% interval", justify="right")
-    table.add_column(f"to {FAITHFUL}", justify="right")
+    table.add_column(f"minus {NATIVE}", justify="right")
     evaluation = trade.evaluation
     for task in (SCENE, MOTION):
         scores = [*evaluation.tasks, *evaluation.subtasks]
-        for score in (score for score in scores if score.spec == way and score.task == task):
+        for score in (score for score in scores if score.spec == candidate and score.task == task):
             table.add_row(*_accuracy_cells(trade, score), style="bold" if score.subtask is None else None)
     return table
 
 
 def cost_table(trade: Trade) -> Table:
-    """Lay out what each way cost, beside the model's own sampler."""
+    """Tabulate cost, compared with the native sampler."""
     table = Table(title="Cost", title_justify="left")
-    table.add_column("way")
-    for name in ("accuracy, with 95% interval", "frames decoded", "of faithful", "on scenes", "wall s", "jobs/s"):
+    table.add_column("candidate")
+    for name in ("accuracy, with 95% interval", "frames decoded", f"of {NATIVE}", "on scenes", "wall s", "jobs/s"):
         table.add_column(name, justify="right")
     for spec in trade.evaluation.specs:
         table.add_row(*_cost_cells(trade, spec))
@@ -90,10 +90,10 @@ def cost_table(trade: Trade) -> Table:
 
 
 def curve_table(trade: Trade, first: str) -> Table:
-    """Lay out what asking again by the model's own sampler gives, by the margin below which that is done."""
-    everything = trade.frames_decoded(FAITHFUL)
-    table = Table(title=f"{first}, then {FAITHFUL} where the margin is below", title_justify="left")
-    for name in ("margin", "asked again", "accuracy", "frames decoded", f"of {FAITHFUL}", "seconds"):
+    """Tabulate escalation to the native sampler, by the margin below which it happens."""
+    all_frames = trade.frames_decoded(NATIVE)
+    table = Table(title=f"{first}, then {NATIVE} where the margin is below", title_justify="left")
+    for name in ("margin", "asked again", "accuracy", "frames decoded", f"of {NATIVE}", "seconds"):
         table.add_column(name, justify="right")
     for point in trade.curves[first]:
         table.add_row(
@@ -101,7 +101,7 @@ def curve_table(trade: Trade, first: str) -> Table:
             f"{point.asked_again:.0%}",
             f"{point.accuracy:.3f}",
             f"{point.frames_decoded:,}",
-            f"{point.frames_decoded / everything:.0%}",
+            f"{point.frames_decoded / all_frames:.0%}",
             f"{point.seconds:.1f}",
         )
     return table
@@ -121,7 +121,7 @@ def _accuracy_cells(trade: Trade, score: GroupScore) -> list[str]:
 def _cost_cells(trade: Trade, spec: SpecScore) -> list[str]:
     assert spec.accuracy is not None
     all_share, scene_share = (
-        trade.frames_decoded(spec.name, task) / trade.frames_decoded(FAITHFUL, task) for task in (None, SCENE)
+        trade.frames_decoded(spec.name, task) / trade.frames_decoded(NATIVE, task) for task in (None, SCENE)
     )
     return [
         spec.name,

@@ -1,4 +1,4 @@
-"""What `auto` would reach at other thresholds of the verdict, told from answers by keyframes and by all frames."""
+"""Results of `auto` at other coverage thresholds, computed from answers with keyframes and with the native sampler."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from benchmarks.trade.candidates import NATIVE
 from benchmarks.trade.mix import MOTION
-from benchmarks.trade.ways import FAITHFUL
 from tasks.video.verdict import USUAL, Thresholds, judge
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ _ALONE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """Thresholds, and what they give on questions about motion.
+class ThresholdResult:
+    """Result of some thresholds on questions about motion.
 
     Attributes:
-        name: Those that are not out of effect.
-        by_keyframes: Share of the clips whose keyframes are enough, 0 to 1.
-        accuracy: Share of the questions that are answered right.
-        frames_decoded: Frames of both kinds.
+        name: The thresholds in effect.
+        by_keyframes: Share of the clips whose keyframes are sufficient, 0 to 1.
+        accuracy: Share of right answers.
+        frames_decoded: Frames decoded by both samplers.
     """
 
     name: str
@@ -40,50 +40,50 @@ class Tried:
     frames_decoded: int
 
 
-def try_thresholds(manifest: pl.DataFrame, first: Answers, lossless: Answers) -> list[Tried]:
-    """Judge clips by none, by each threshold alone, and by the usual ones together.
+def try_thresholds(manifest: pl.DataFrame, first: Answers, second: Answers) -> list[ThresholdResult]:
+    """Apply no threshold, each one alone, and the default ones together.
 
-    First comes what the model's own sampler gives.
+    The first result is that of the native sampler.
 
     Args:
-        manifest: The jobs with their answers.
-        first: From keyframes.
-        lossless: By the model's own sampler.
+        manifest: Jobs with their right answers.
+        first: Answers with keyframes.
+        second: Answers with the native sampler.
     """
     moving = manifest.filter(task=MOTION).select("job_id", "answer")
-    rows = moving.join(first.rows, on="job_id").join(lossless.rows, on="job_id", suffix="_again")
+    rows = moving.join(first.rows, on="job_id").join(second.rows, on="job_id", suffix="_again")
     ends = [
-        _try(rows, replace(USUAL, coverage_radius_s=0.0), f"all by {FAITHFUL}"),  # nothing is near a keyframe
+        _try(rows, replace(USUAL, coverage_radius_s=0.0), f"{NATIVE} for all clips"),  # no instant is near a keyframe
         _try(rows, _NONE, "none: clips of one keyframe alone"),
     ]
     alone = [_try(rows, thresholds, _named(thresholds)) for thresholds in _ALONE]
-    return [*ends, *alone, _try(rows, USUAL, f"the usual: {_named(USUAL)}")]
+    return [*ends, *alone, _try(rows, USUAL, f"default: {_named(USUAL)}")]
 
 
 def _named(thresholds: Thresholds) -> str:
-    """Name the numbers that are in effect."""
+    """Return the names and values of the thresholds in effect."""
     numbers = {name: value for name, value in asdict(thresholds).items() if value != getattr(_NONE, name)}
     return ", ".join(f"{name} {value:g}" for name, value in numbers.items())
 
 
-def _try(rows: pl.DataFrame, thresholds: Thresholds, name: str) -> Tried:
-    verdicts = [
-        _is_good(keyframe_ms, duration_s, thresholds)
+def _try(rows: pl.DataFrame, thresholds: Thresholds, name: str) -> ThresholdResult:
+    sufficient = [
+        _are_sufficient(keyframe_ms, duration_s, thresholds)
         for keyframe_ms, duration_s in rows.select("keyframe_ms", "duration_s").iter_rows()
     ]
-    is_good = pl.Series(verdicts)
+    by_keyframes = pl.Series(sufficient)
     taken = rows.select(
-        right=pl.when(is_good).then("label").otherwise("label_again") == pl.col("answer"),
-        frames=pl.when(is_good).then("frames_decoded").otherwise("frames_decoded_again"),
+        right=pl.when(by_keyframes).then("label").otherwise("label_again") == pl.col("answer"),
+        frames=pl.when(by_keyframes).then("frames_decoded").otherwise("frames_decoded_again"),
     )
-    return Tried(
+    return ThresholdResult(
         name=name,
-        by_keyframes=int(is_good.sum()) / len(rows),
+        by_keyframes=int(by_keyframes.sum()) / len(rows),
         accuracy=int(taken["right"].sum()) / len(rows),
         frames_decoded=int(taken["frames"].sum()),
     )
 
 
-def _is_good(keyframe_ms: list[int] | None, duration_s: float, thresholds: Thresholds) -> bool:
+def _are_sufficient(keyframe_ms: list[int] | None, duration_s: float, thresholds: Thresholds) -> bool:
     times_ms = None if keyframe_ms is None else np.array(keyframe_ms, np.int64)
     return judge(times_ms, keyframes=0, duration_s=duration_s, thresholds=thresholds).is_good

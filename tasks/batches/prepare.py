@@ -59,8 +59,8 @@ class PrepareVideo:
 
         Args:
             sampling: `{"fps": 3}`, `{"num_frames": 8}`, or options of `tasks.domain.Sampling` with their `sampler`,
-                except those that depend on jobs or answers (`escalate_below`, `motion_tasks`, `still_tasks`); None samples
-                3 frames per second.
+                except those that depend on jobs or answers (`escalate_below`, `motion_tasks`, `still_tasks`); None
+                samples 3 frames per second.
             cache_dir: Folder in which downloaded videos are kept; None keeps none.
             cache_mode: Where a remote video is stored during decoding: `disk`, `memory`, or `auto`, which stores
                 nothing if range requests suffice, else uses memory, or disk for large videos.

@@ -1,1 +1,1 @@
-"""The demo: clips of moving shapes with known answers, and the tiny model that was trained on them."""
+"""The demo: clips of moving shapes with known answers, and the tiny model trained on them by `tools.tiny_model`."""

@@ -24,7 +24,7 @@ Lossless = Literal["raw", "lz4", "zstd"]
 Exact = Literal["raw", "lz4", "zstd", "packets"]
 Encoding = Literal["raw", "lz4", "zstd", "packets", "jpeg"]
 
-# Higher levels take up to ten times as long to save a tenth of the bytes, by `reelabel bench store`.
+# The higher levels take up to ten times as long for a tenth fewer bytes: `python -m benchmarks store`.
 _ZSTD_LEVEL = 1
 _MAX_JPEG_PX = 65_500
 _RED, _GREEN, _BLUE = range(3)

@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from benchmarks.conformance import judge
+from benchmarks.exactness.conformance import check_cell
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +16,6 @@ def verdict_of(tmp_path_factory):
     def verdict_of(cell):
         path = folder / "clip"
         path.write_bytes(cell.make())
-        return judge(cell, path)
+        return check_cell(cell, path)
 
     return verdict_of

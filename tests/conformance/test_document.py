@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from benchmarks.conformance_document import conformance_document
+from benchmarks.exactness.document import conformance_document
 from benchmarks.media.matrix import matrix
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance.md"

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.conformance import judge_file
+from benchmarks.exactness.conformance import check_file
 
 SAMPLES = sorted((Path(__file__).parents[1] / "data").glob("theora*"))
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in SAMPLES])
 def test_frames_of_samples_are_those_of_the_linear_decode(path):
-    verdict = judge_file(path)
+    result = check_file(path)
 
-    assert verdict.faults == ()
-    assert verdict.frames == 40
+    assert result.faults == ()
+    assert result.frames == 40
 
 
 def test_there_are_samples():

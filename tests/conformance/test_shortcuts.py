@@ -1,7 +1,7 @@
 import pytest
 
+from benchmarks.exactness.shortcuts import shortcut_faults
 from benchmarks.media.matrix import matrix
-from benchmarks.shortcuts import shortcut_faults
 
 # Containers that are never read in parts have no shortcut.
 CELLS = [cell for cell in matrix() if cell.container in {"mp4", "mov", "mkv", "webm", "avi"}]

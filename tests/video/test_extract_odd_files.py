@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from av.stream import Disposition
 
-from benchmarks.agreement import disagreements
-from benchmarks.linear import decode_linearly as decode_past_errors
+from benchmarks.exactness.agreement import disagreements
+from benchmarks.exactness.linear import decode_linearly as decode_past_errors
 from benchmarks.media.matrix import Cell
 from benchmarks.media.recipe import make_clip as make_recipe
 from infra.errors import NoVideoStreamError, VideoMissingError, VideoUnreadableError

@@ -4,7 +4,7 @@ import av
 import numpy as np
 import pytest
 
-from benchmarks.loaders import FileParts
+from benchmarks.extraction.loaders import FileParts
 from infra.errors import SamplingRefusedError
 from tasks.domain import WHOLE, Sampling, Segment
 from tasks.model.video_input import video_input

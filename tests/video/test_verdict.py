@@ -6,7 +6,7 @@ import av
 import numpy as np
 import pytest
 
-from benchmarks.loaders import FileParts
+from benchmarks.extraction.loaders import FileParts
 from tasks.domain import WHOLE, Sampling, Segment
 from tasks.frames.file import decode_frame_file, make_frame_file
 from tasks.video.extract import extract_by_ranges, extract_keyframes

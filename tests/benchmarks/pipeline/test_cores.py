@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from benchmarks.pipeline.busy import CoresBusy
-from benchmarks.pipeline.cores import Cores, EngineBinding, descendants
+from benchmarks.cores import Cores, EngineBinding, descendants
+from benchmarks.pipeline.utilization import CpuUtilization
 
 PARENT = (
     "import subprocess, sys, time\n"
@@ -51,10 +51,10 @@ def test_nothing_is_bound_without_cores(parent):
 
 
 def test_busy_shares_are_those_of_the_interval(cores):
-    with CoresBusy(cores) as busy:
+    with CpuUtilization(cores) as utilization:
         began_s = time.time()
         time.sleep(1)
-        share = busy.engine(began_s, time.time())
+        share = utilization.engine(began_s, time.time())
 
     assert 0 <= share <= 1
-    assert busy.engine(began_s - 10, began_s - 9) is None
+    assert utilization.engine(began_s - 10, began_s - 9) is None

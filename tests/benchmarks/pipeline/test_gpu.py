@@ -1,4 +1,4 @@
-"""What runs beside a GPU, at its smallest, on cores: one engine after another."""
+"""The benchmark for a GPU, at its smallest, on cores."""
 
 import json
 import os
@@ -8,18 +8,18 @@ import sys
 import pytest
 
 import tasks.model.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
-from benchmarks.pipeline.verdict import CEILING, COLD, UNIFORM
-from benchmarks.qwen import QWEN_3B, QWEN_7B, write_qwen
+from benchmarks.engine.model_folders import QWEN_3B, QWEN_7B, write_qwen
+from benchmarks.pipeline.targets import CEILING, COLD, UNIFORM
 from tasks.model.identity import read_model_card
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gpu")
-    asked = ["--model", "tiny", "--questions", "4", "--sizes", "240x240", "--folder", str(folder), "--json"]
-    asked += ["--ways", "ceiling,ours,uniform"]
+    asked = ["gpu", "--model", "tiny", "--questions", "4", "--sizes", "240x240", "--folder", str(folder), "--json"]
+    asked += ["--contenders", "ceiling,ours,uniform"]
     ended = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu", *asked],
+        [sys.executable, "-m", "benchmarks", *asked],
         # One process less to start for each of vLLM's own engines.
         env=os.environ | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
         capture_output=True,
@@ -31,17 +31,19 @@ def report(tmp_path_factory):
     return json.loads(ended.stdout)
 
 
-def test_every_way_answers_every_question(report):
+def test_every_contender_answers_every_question(report):
     [size] = report["sizes"]
 
-    assert {way["way"]: way["jobs"] for way in size["ways"]} == dict.fromkeys((CEILING, COLD, UNIFORM), 4)
-    assert all(way["jobs_per_s"] > 0 for way in size["ways"])
+    assert {each["contender"]: each["jobs"] for each in size["contenders"]} == dict.fromkeys(
+        (CEILING, COLD, UNIFORM), 4
+    )
+    assert all(each["jobs_per_s"] > 0 for each in size["contenders"])
 
 
-def test_every_way_is_asked_as_many_tokens(report):
+def test_every_contender_is_asked_as_many_tokens(report):
     [size] = report["sizes"]
 
-    assert len({way["prompt_tokens"] for way in size["ways"]}) == 1
+    assert len({each["prompt_tokens"] for each in size["contenders"]}) == 1
 
 
 @pytest.mark.parametrize(

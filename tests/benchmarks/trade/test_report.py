@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 
 from benchmarks.trade.asking import ANSWER_SCHEMA, Answers
-from benchmarks.trade.fitting import learn
+from benchmarks.trade.candidates import AUTO, KEYFRAMES, NATIVE, escalated, specs_of
+from benchmarks.trade.chart import draw
+from benchmarks.trade.fitting import fit
 from benchmarks.trade.mix import MOTION, SCENE, mix
-from benchmarks.trade.picture import draw
 from benchmarks.trade.report import Trade
 from benchmarks.trade.tables import (
     accuracy_table,
@@ -21,7 +22,6 @@ from benchmarks.trade.tables import (
     still_table,
     threshold_table,
 )
-from benchmarks.trade.ways import AUTO, FAITHFUL, KEYFRAMES, cascade_of, specs_of
 from tasks.demo.scenes import SCENE_QUESTIONS
 from tasks.domain import ModelIdentity
 
@@ -77,7 +77,7 @@ def answer(manifest, spec):
 @pytest.fixture(scope="module")
 def trade(manifest):
     model = ModelIdentity(name="m", fingerprint="f", dtype="float32")
-    fitted = learn(manifest, model, lambda _, spec: answer(manifest, spec), seed=7)
+    fitted = fit(manifest, model, lambda _, spec: answer(manifest, spec), seed=7)
     specs = specs_of(model) | fitted.specs_of(model)
     return Trade.of(manifest, {name: answer(manifest, spec) for name, spec in specs.items()}, specs, fitted)
 
@@ -94,7 +94,7 @@ def test_clips_of_one_keyframe_are_at_chance_about_motion_alone(trade):
 
 
 def test_frames_are_counted_by_task(trade):
-    assert trade.frames_decoded(FAITHFUL) == 320 * FRAMES
+    assert trade.frames_decoded(NATIVE) == 320 * FRAMES
     assert trade.frames_decoded(KEYFRAMES, SCENE) == 32 * (1 + 2 + 4 + 8 + 16)
 
 
@@ -111,15 +111,15 @@ def test_ways_go_by_what_was_learnt(trade):
     specs = trade.fitted.specs_of(ModelIdentity(name="m"))
 
     assert specs[AUTO].sampling.still_tasks == (SCENE,)
-    assert specs[f"{KEYFRAMES}, cascade"].sampling.escalate_below == trade.fitted.routes[KEYFRAMES].below
-    assert specs[f"{AUTO}, cascade"].sampling.escalate_below == trade.fitted.routes[AUTO].below
+    assert specs[f"{KEYFRAMES}, escalated"].sampling.escalate_below == trade.fitted.routes[KEYFRAMES].below
+    assert specs[f"{AUTO}, escalated"].sampling.escalate_below == trade.fitted.routes[AUTO].below
 
 
 def test_each_threshold_is_tried_on_questions_about_motion(trade):
-    tried = {each.name: each for each in trade.fitted.tried}
+    tried = {each.name: each for each in trade.fitted.thresholds}
 
     everything, one, many = (
-        tried["all by faithful"],
+        tried["native for all clips"],
         tried["none: clips of one keyframe alone"],
         tried["min_keyframes 8"],
     )
@@ -132,7 +132,7 @@ def test_each_threshold_is_tried_on_questions_about_motion(trade):
 def test_a_fitted_margin_makes_a_spec_that_can_be_run():
     spec = specs_of(ModelIdentity(name="m", fingerprint="f", dtype="float32"))[KEYFRAMES]
 
-    sampling = cascade_of(spec, float(np.nextafter(1.0, 2))).sampling
+    sampling = escalated(spec, float(np.nextafter(1.0, 2))).sampling
 
     assert (sampling.sampler, sampling.escalate_below, sampling.dense_sampler) == (KEYFRAMES, 1.0, "qwen2_vl")
 
@@ -141,10 +141,10 @@ def test_the_tables_name_every_subtask_way_and_threshold(trade):
     by_way = printed(accuracy_table(trade, KEYFRAMES)) + printed(cost_table(trade)) + printed(curve_table(trade, AUTO))
     learnt = [printed(table(trade.fitted)) for table in (still_table, threshold_table, margin_table)]
 
-    assert all(word in by_way for word in (*SCENE_QUESTIONS, KEYFRAMES, FAITHFUL, AUTO, "0.25"))
+    assert all(word in by_way for word in (*SCENE_QUESTIONS, KEYFRAMES, NATIVE, AUTO, "0.25"))
     assert all("320 other clips, seed 7" in each for each in learnt)
     assert "not surely" in learnt[0]
-    assert "the usual: min_keyframes 4" in learnt[1]
+    assert "default: min_keyframes 4" in learnt[1]
 
 
 def test_the_picture_shows_every_way_with_its_interval_and_every_cascade_as_a_line(trade):

@@ -33,7 +33,7 @@ from transformers import (
 from transformers.models.glm4v.video_processing_glm4v import Glm4vVideoProcessor
 from transformers.models.internvl.video_processing_internvl import InternVLVideoProcessor
 
-from tasks.demo.architecture import make_model, make_tokenizer
+from tools.tiny_model.architecture import make_model, make_tokenizer
 
 SIDE_PX = 56
 PATCH_PX = 14

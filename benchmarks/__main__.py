@@ -1,0 +1,272 @@
+"""The command line of the benchmarks: `python -m benchmarks NAME`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli import ExplainingGroup
+
+_FOLDER = Path(".reelabel/bench")
+
+app = typer.Typer(
+    name="python -m benchmarks",
+    cls=ExplainingGroup,
+    help="Reproduce the figures of the documentation.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+ClipFolder = Annotated[
+    Path, typer.Option("--folder", help="Folder that keeps generated clips; an hour of video takes 2 GB.")
+]
+ModelFolder = Annotated[Path, typer.Option("--folder", help="Folder that keeps generated model folders.")]
+Lengths = Annotated[str, typer.Option("--lengths", help="Clip lengths in seconds, comma-separated.")]
+Rounds = Annotated[int, typer.Option(min=1, max=1000, help="Measured repetitions; the median is reported.")]
+Plot = Annotated[str | None, typer.Option(help="Also draw the results to this SVG file.")]
+
+
+@app.command(epilog="Example: python -m benchmarks decode --lengths 30,600 --plot decode.svg")
+def decode(
+    lengths: Lengths = "30,600,3600",
+    folder: ClipFolder = _FOLDER,
+    rounds: Rounds = 7,
+    *,
+    json: AsJson = False,
+    plot: Plot = None,
+) -> None:
+    """Time decoding against other loaders, and against decoding the picked packets alone."""
+    from benchmarks.extraction import report  # noqa: PLC0415
+
+    report.decode(_numbers(lengths, "--lengths"), folder, rounds=rounds, as_json=json, plot=plot)
+
+
+@app.command(epilog="Example: python -m benchmarks fetch --lengths 30,600 --plot bytes.svg")
+def fetch(
+    lengths: Lengths = "30,600,3600",
+    folder: ClipFolder = _FOLDER,
+    rounds: Rounds = 5,
+    *,
+    json: AsJson = False,
+    plot: Plot = None,
+) -> None:
+    """Measure the bytes read from an S3 server per clip, and the time they take."""
+    from benchmarks.extraction import report  # noqa: PLC0415
+
+    report.fetch(_numbers(lengths, "--lengths"), folder, rounds=rounds, as_json=json, plot=plot)
+
+
+@app.command(epilog="Example: python -m benchmarks store --json")
+def store(
+    length: Annotated[int, typer.Option(min=1, max=3600, help="Length of the clips in seconds.")] = 60,
+    folder: ClipFolder = _FOLDER,
+    rounds: Rounds = 7,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Compare the formats of frame files: bytes, and milliseconds to and from an S3 server."""
+    from benchmarks.extraction import report  # noqa: PLC0415
+
+    report.store(length, folder, rounds=rounds, as_json=json)
+
+
+@app.command(epilog="Example: python -m benchmarks similar --threshold 0.9")
+def similar(
+    threshold: Annotated[float, typer.Option(min=0.01, max=0.99, help="Drop frames more similar than this.")] = 0.95,
+    folder: ClipFolder = _FOLDER,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Count the frames that drop_similar keeps of static and of moving scenes."""
+    from benchmarks.extraction import report  # noqa: PLC0415
+
+    report.similar(folder, threshold=threshold, as_json=json)
+
+
+@app.command(epilog="Example: python -m benchmarks cache --entries 1000,10000")
+def cache(
+    entries: Annotated[str, typer.Option(help="Numbers of files, ascending, comma-separated.")] = "10000,100000",
+    *,
+    store: Annotated[
+        bool, typer.Option("--store", help="Use the configured store, not a folder; filling S3 may take an hour.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Measure time and memory of `cache ls` and `cache gc` by the number of files."""
+    from benchmarks.extraction import report  # noqa: PLC0415
+
+    report.cache(_numbers(entries, "--entries"), on_store=store, as_json=json)
+
+
+@app.command(epilog="Example: python -m benchmarks engine --models tiny --rounds 5")
+def engine(
+    models: Annotated[str, typer.Option(help="Any of tiny and 100m, comma-separated.")] = "tiny,100m",
+    folder: ModelFolder = _FOLDER,
+    requests: Annotated[
+        int | None, typer.Option(min=1, help="Requests per round; by default a few seconds' worth.")
+    ] = None,
+    rounds: Rounds = 3,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Sweep the settings of the engine alone; the fastest is the ceiling of any pipeline."""
+    from benchmarks.engine import report  # noqa: PLC0415
+
+    names = [name.strip() for name in models.split(",")]
+    report.engine(names, folder, requests=requests, rounds=rounds, as_json=json)
+
+
+@app.command(epilog="Example: python -m benchmarks questions --frames 32")
+def questions(
+    model: Annotated[str, typer.Option(help="tiny or 100m.")] = "tiny",
+    frames: Annotated[int, typer.Option(min=1, max=512, help="Frames per video.")] = 32,
+    folder: ModelFolder = _FOLDER,
+    rounds: Rounds = 15,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Compare the cost of 1, 2, 4 and 8 questions about one video."""
+    from benchmarks.engine import report  # noqa: PLC0415
+
+    report.questions(model, folder, frames=frames, rounds=rounds, as_json=json)
+
+
+@app.command(epilog="Example: python -m benchmarks pipeline --model tiny --jobs 60 --rounds 1")
+def pipeline(
+    model: Annotated[str, typer.Option(help="tiny, 100m, or both.")] = "both",
+    folder: ClipFolder = _FOLDER,
+    jobs: Annotated[
+        int, typer.Option(min=4, max=10_000, help="Jobs per pass with the tiny model; 100m gets 1/24 of them.")
+    ] = 3600,
+    questions: Annotated[int, typer.Option(min=1, max=3, help="Questions per video.")] = 1,
+    rounds: Rounds = 2,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Compare whole pipelines, from videos to answers, with the engine's ceiling and vLLM's own LLM.chat.
+
+    Exit with 1 where a target is missed.
+    """
+    from benchmarks.pipeline.runner import run  # noqa: PLC0415
+
+    raise typer.Exit(run(model, folder, jobs=jobs, questions=questions, rounds=rounds, as_json=json))
+
+
+@app.command(epilog="Example: python -m benchmarks gpu --model tiny --questions 24 --sizes 320x240")
+def gpu(
+    model: Annotated[str, typer.Option(help="7b or 3b (Qwen2.5-VL with random weights), or tiny.")] = "7b",
+    questions: Annotated[int, typer.Option(min=1, help="Questions per clip size, one per clip.")] = 1990,
+    sizes: Annotated[str, typer.Option(help="Clip sizes in pixels, comma-separated.")] = "320x240,640x360",
+    contenders: Annotated[
+        str, typer.Option(help="What to compare, comma-separated.")
+    ] = "ceiling,ours,keyframes,uniform",
+    rounds: Rounds = 1,
+    folder: ClipFolder = _FOLDER,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Compare pipelines on a GPU, without services: extraction, frame files in a folder, the engine's process."""
+    from benchmarks.pipeline.gpu import GpuBenchmark, run  # noqa: PLC0415
+
+    benchmark = GpuBenchmark(
+        model=model,
+        questions=questions,
+        sizes=tuple(sizes.split(",")),
+        contenders=tuple(contenders.split(",")),
+        rounds=rounds,
+        folder=folder,
+    )
+    run(benchmark, as_json=json)
+
+
+@app.command(epilog="Example: python -m benchmarks scale --rows 100000,1000000 --plot scale.svg")
+def scale(
+    rows: Annotated[
+        str, typer.Option(help="Numbers of jobs, comma-separated; ten million take 10 GB of disk.")
+    ] = "100000,1000000",
+    *,
+    json: AsJson = False,
+    plot: Plot = None,
+) -> None:
+    """Measure planning, leasing, audit, backfills and result writing by the number of jobs, without videos."""
+    from benchmarks.scale.report import scale as run  # noqa: PLC0415
+
+    run(_numbers(rows, "--rows"), as_json=json, plot=plot)
+
+
+@app.command(epilog="Example: python -m benchmarks trade --json")
+def trade(
+    clips: Annotated[int, typer.Option(min=160, max=100_000, help="Clips, one question each.")] = 1_120,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same clips.")] = 40_000,
+    *,
+    keep: Annotated[str | None, typer.Option(help="Folder that keeps the clips for the next time.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model folder or hub name; by default the demo's.")] = None,
+    make: Annotated[str | None, typer.Option(help="Only write clips and manifest to this folder.")] = None,
+    json: AsJson = False,
+    plot: Plot = None,
+) -> None:
+    """Measure what keyframes cost in accuracy and save in work, by question and number of keyframes."""
+    from benchmarks.trade import measure  # noqa: PLC0415
+
+    if make:
+        measure.write_clips(Path(make), clips=clips, seed=seed)
+    else:
+        measure.run(clips=clips, seed=seed, keep=keep, model=model, as_json=json, plot=plot)
+
+
+@app.command(epilog="Example: python -m benchmarks fuzz --count 5000 --seed 7")
+def fuzz(
+    count: Annotated[int, typer.Option(min=1, max=1_000_000, help="Damaged files to make.")] = 300,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same files.")] = 0,
+    *,
+    only: Annotated[str, typer.Option(help="Damage only files of this kind, such as avi or avi/mpeg4.")] = "",
+    json: AsJson = False,
+    keep: Annotated[str | None, typer.Option(help="Folder for the files with a fault.")] = None,
+) -> None:
+    """Damage files of every container and compare extracted frames with a linear decode.
+
+    Exit with 1 where frames differ.
+    """
+    from benchmarks.exactness.report import fuzz as run  # noqa: PLC0415
+
+    raise typer.Exit(run(count, seed=seed, only=only, as_json=json, keep=keep))
+
+
+@app.command(epilog="Example: python -m benchmarks conformance --write docs/conformance.md")
+def conformance(
+    *,
+    only: Annotated[str, typer.Option(help="Check only files of this kind, such as avi or avi/mpeg4.")] = "",
+    write: Annotated[str | None, typer.Option(help="Also write the document to this file.")] = None,
+) -> None:
+    """Compare the frames of every container, codec and structure with a linear decode.
+
+    Exit with 1 where a file is not exact.
+    """
+    from benchmarks.exactness.report import conformance as run  # noqa: PLC0415
+
+    raise typer.Exit(run(only=only, write=write))
+
+
+def main() -> None:
+    """Run a benchmark."""
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
+    app()
+
+
+def _numbers(text: str, option: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) >= 1 for part in parts):
+        raise typer.BadParameter(
+            f"{text!r} is not a list of positive whole numbers, such as 30,600.", param_hint=option
+        )
+    return tuple(map(int, parts))
+
+
+if __name__ == "__main__":
+    main()

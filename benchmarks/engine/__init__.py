@@ -1,0 +1,1 @@
+"""The engine alone: its settings, and several questions about one video."""

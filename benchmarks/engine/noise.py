@@ -1,0 +1,67 @@
+"""Videos of noise, no two alike, and a question about them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tasks.domain import Sampling
+from tasks.domain.spec import DEFAULT_TEMPLATE
+from tasks.frames.file import decode_frame_file, make_frame_file
+from tasks.model.prompt import question_text
+from tasks.model.questions import Question
+from tasks.model.video_input import video_input
+from tasks.video.keyframes import Keyframes
+from tasks.video.orientation import Orientation
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_CHOICES = ("red", "green", "blue", "yellow")
+_FPS = 2.0
+
+
+def noise_question(prompt: str) -> Question:
+    """Return a multiple-choice question with four choices."""
+    return Question(
+        video_id="v",
+        text=question_text(DEFAULT_TEMPLATE, prompt=prompt, choices=_CHOICES),
+        system_prompt=None,
+        choices=_CHOICES,
+        scoring="letter",
+    )
+
+
+QUESTION = noise_question("What colour is the shape?")
+
+
+def noise_video(seed: int, *, frames: int, side_px: int) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+    """Return a video of noise as input of the engine."""
+    return video_input(decode_frame_file(noise_file(seed, frames=frames, side_px=side_px)))
+
+
+def noise_file(seed: int, *, frames: int, side_px: int) -> bytes:
+    """Return a frame file of square noise at two frames per second."""
+    images = np.random.default_rng(seed).integers(0, 256, (frames, side_px, side_px, 3), np.uint8)
+    order = np.arange(frames)
+    keyframes = Keyframes(
+        images=images,
+        pts=order,
+        time_s=order / _FPS,
+        frame_index=order,
+        is_keyframe=np.ones(frames, bool),
+        picks=order,
+        keyframes_in_file=frames,
+        total_frames=frames,
+        fps=_FPS,
+        duration_s=frames / _FPS,
+        native_width_px=side_px,
+        native_height_px=side_px,
+        orientation=Orientation(),
+        method="index",
+        reason="",
+        decode_ms=0.0,
+    )
+    sampling = Sampling(num_frames=frames, max_pixels=max(784, side_px * side_px))
+    return make_frame_file(keyframes, source_uri=f"noise-{seed}", fingerprint=str(seed), sampling=sampling).data

@@ -1,0 +1,1 @@
+"""Proof that extracted frames equal a full linear decode: conformance of intact files, fuzzing of damaged ones."""

@@ -1,0 +1,111 @@
+"""Comparison of extracted frames with a linear decode."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from benchmarks.exactness.linear import digest_pixels
+
+if TYPE_CHECKING:
+    from benchmarks.exactness.linear import LinearDecode
+    from tasks.video.keyframes import Keyframes
+
+_MAX_FAULTS = 5
+_SEVERITY = ("pixels", "facts", "counts")
+
+
+class Disagreement(NamedTuple):
+    """One difference from the linear decode.
+
+    Attributes:
+        about: `pixels` that the linear decode does not show at that time; `facts` of a frame or of the choice, such as
+            a time, an index, a flag or the order; `counts` of the whole file.
+        text: What differs, and where.
+    """
+
+    about: Literal["pixels", "facts", "counts"]
+    text: str
+
+
+def disagreements(got: Keyframes, linear: LinearDecode, *, num_frames: int | None) -> list[Disagreement]:
+    """Compare native frames with the linear decode of the same file.
+
+    A frame must have the pixels of a frame with its time; its index, if it has one, must be that frame's.
+
+    Args:
+        got: Frames extracted with `native=True`.
+        linear: Every frame of the same bytes.
+        num_frames: Number of requested picks; None for every keyframe.
+
+    Returns:
+        The first few differences, the most severe first; empty where there is none.
+    """
+    faults = [fault for row in range(len(got.images)) for fault in _row_faults(got, row, linear)]
+    chosen = _completeness_faults(got, linear) if num_frames is None else _pick_faults(got, num_frames)
+    faults += [Disagreement("facts", fault) for fault in chosen]
+    faults += [Disagreement("counts", fault) for fault in _count_faults(got, linear)]
+    return sorted(faults, key=lambda fault: _SEVERITY.index(fault.about))[:_MAX_FAULTS]
+
+
+def _row_faults(got: Keyframes, row: int, linear: LinearDecode) -> list[Disagreement]:
+    index, pts = int(got.frame_index[row]), int(got.pts[row])
+    where = f"row {row} (frame {index}, pts {pts})"
+    digest = digest_pixels(got.images[row])
+    same = [at for at, frame in enumerate(linear.frames) if frame.digest == digest and frame.pts in {pts, None}]
+    if not same:
+        return [_pixels(where, linear, pts)]
+    if index >= 0 and index not in same:
+        return [Disagreement("facts", f"{where}: the linear decode shows it as frame {same[0]}")]
+    positions = [index] if index >= 0 else same
+    return [Disagreement("facts", f"{where}: {fault}") for fault in _fact_faults(got, row, linear, positions)]
+
+
+def _pixels(where: str, linear: LinearDecode, pts: int) -> Disagreement:
+    shown = [at for at, frame in enumerate(linear.frames) if frame.pts == pts]
+    text = f"its pixels are not those of frames {shown}" if shown else "the linear decode shows no frame at that time"
+    return Disagreement("pixels", f"{where}: {text}")
+
+
+def _fact_faults(got: Keyframes, row: int, linear: LinearDecode, positions: list[int]) -> list[str]:
+    frame = linear.frames[positions[0]]
+    faults = []
+    if frame.pts is not None and not np.isclose(got.time_s[row], frame.pts * linear.time_base_s):
+        faults.append(f"its time is {got.time_s[row]} s, not {frame.pts * linear.time_base_s} s")
+    keyframes = set(linear.keyframes)
+    if not any(bool(got.is_keyframe[row]) == (position in keyframes) for position in positions):
+        faults.append(f"its keyframe flag is {bool(got.is_keyframe[row])}")
+    if not any(position in set(linear.candidates) for position in positions):
+        faults.append("it is not a keyframe, although the file has some")
+    return faults
+
+
+def _count_faults(got: Keyframes, linear: LinearDecode) -> list[str]:
+    faults = []
+    if got.keyframes_in_file != len(linear.keyframes):
+        faults.append(f"{got.keyframes_in_file} keyframes are reported, there are {len(linear.keyframes)}")
+    if got.total_frames not in {None, len(linear.frames)}:
+        faults.append(f"{got.total_frames} frames are reported, there are {len(linear.frames)}")
+    return faults
+
+
+def _completeness_faults(got: Keyframes, linear: LinearDecode) -> list[str]:
+    expected = [linear.frames[position].digest for position in linear.candidates]
+    if [digest_pixels(image) for image in got.images] != expected:
+        return [f"{len(got.images)} frames returned, not the {len(expected)} keyframes in order"]
+    return []
+
+
+def _pick_faults(got: Keyframes, num_frames: int) -> list[str]:
+    picks = got.picks.tolist()
+    counts = Counter(picks)
+    faults = []
+    if len(picks) != num_frames:
+        faults.append(f"{len(picks)} picks, not {num_frames}")
+    if picks != sorted(picks) or set(picks) != set(range(len(got.images))):
+        faults.append(f"picks {picks} do not cover all rows in order")
+    if max(counts.values()) - min(counts.values()) > 1:
+        faults.append(f"picks {picks} are not repeated evenly")
+    return faults

@@ -1,0 +1,138 @@
+"""Comparison of every file of the matrix with its linear decode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import av
+import numpy as np
+
+from benchmarks.exactness.agreement import disagreements
+from benchmarks.exactness.linear import LinearDecode, decode_linearly
+from infra.errors import VideoError
+from tasks.domain import Sampling
+from tasks.video.extract import extract_keyframes
+from tasks.video.limits import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from benchmarks.media.matrix import Cell
+    from tasks.video.keyframes import Keyframes
+
+_PICKS = (16, 4, 1, None)
+_METHODS = {"index", "seek", "linear"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConformanceResult:
+    """Result of one file.
+
+    Attributes:
+        frames: Frames of the linear decode.
+        keyframes: Keyframes among them.
+        method: How sixteen picks were decoded, or the error code.
+        reason: Why a slower method was necessary; empty where it was not.
+        faults: Differences from the linear decode; empty where there is none.
+    """
+
+    frames: int
+    keyframes: int
+    method: str
+    reason: str
+    faults: tuple[str, ...]
+
+
+def check_cells(cells: Sequence[Cell]) -> dict[Cell, ConformanceResult]:
+    """Make and check the file of each cell."""
+    results = {}
+    with TemporaryDirectory(prefix="reelabel-") as folder:
+        path = Path(folder) / "clip"
+        for cell in cells:
+            path.write_bytes(cell.make())
+            results[cell] = check_cell(cell, path)
+    return results
+
+
+def check_cell(cell: Cell, path: Path) -> ConformanceResult:
+    """Check the file of a cell, and the orientation of its picture."""
+    result = check_file(path)
+    if not cell.recipe.turn or result.method not in _METHODS:
+        return result
+    return replace(result, faults=(*result.faults, *_turn_faults(path, cell.recipe.turn)))
+
+
+def check_file(path: Path) -> ConformanceResult:
+    """Extract 16, 4 and 1 picks and every keyframe at native size, and compare each with the linear decode."""
+    linear = decode_linearly(path)
+    outcomes = [_extract(path, num_frames) for num_frames in _PICKS]
+    faults = [
+        f"{num_frames or 'every'}: {fault}"
+        for num_frames, outcome in zip(_PICKS, outcomes, strict=True)
+        for fault in _faults(outcome, linear, num_frames)
+    ]
+    first = outcomes[0]
+    return ConformanceResult(
+        frames=len(linear.frames),
+        keyframes=len(linear.keyframes),
+        method=first.code if isinstance(first, VideoError) else first.method,
+        reason=first.message if isinstance(first, VideoError) else first.reason,
+        faults=tuple(faults),
+    )
+
+
+def _extract(path: Path, num_frames: int | None) -> Keyframes | VideoError:
+    sampling = Sampling(num_frames=num_frames or 1)
+    try:
+        return extract_keyframes(path, sampling=sampling, limits=Limits(), native=True, every=num_frames is None)
+    except VideoError as error:
+        return error
+
+
+def _faults(outcome: Keyframes | VideoError, linear: LinearDecode, num_frames: int | None) -> list[str]:
+    if not isinstance(outcome, VideoError):
+        return [fault.text for fault in disagreements(outcome, linear, num_frames=num_frames)]
+    if linear.frames:
+        return [
+            f"extraction fails ({outcome.code}: {outcome.message}), the linear decode shows {len(linear.frames)} frames"
+        ]
+    return []
+
+
+def _turn_faults(path: Path, turn: tuple[int, bool, bool]) -> list[str]:
+    """Check that the model sees the picture upright: of its eight orientations, the right one must be the nearest."""
+    sampling = Sampling(num_frames=1, size_multiple_px=1)
+    seen = extract_keyframes(path, sampling=sampling, limits=Limits())
+    with av.open(str(path)) as container:
+        stored = next(frame for frame in container.decode(video=0) if frame.pts == seen.pts[0])
+        stored_image = np.asarray(stored.to_ndarray(format="rgb24"), np.uint8)
+    orientations = {
+        (degrees, is_mirrored): _turned(stored_image, degrees, is_mirrored=is_mirrored)
+        for degrees in (0, 90, 180, 270)
+        for is_mirrored in (False, True)
+    }
+    nearest = min(orientations, key=lambda orientation: _distance(orientations[orientation], seen.images[0]))
+    degrees, is_mirrored, is_flipped = turn
+    # A vertical flip is a mirrored half turn.
+    wanted = ((degrees + 180 * is_flipped) % 360, is_mirrored != is_flipped)
+    if nearest == wanted:
+        return []
+    return [
+        f"the display matrix turns by {wanted[0]} degrees, mirrored {wanted[1]}; the picture is turned by {nearest}"
+    ]
+
+
+def _turned(image: npt.NDArray[np.uint8], degrees: int, *, is_mirrored: bool) -> npt.NDArray[np.uint8]:
+    turned = np.rot90(image, degrees // 90)
+    return np.fliplr(turned) if is_mirrored else turned
+
+
+def _distance(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> float:
+    if one.shape != other.shape:
+        return float("inf")
+    return float(np.abs(one.astype(np.int16) - other).mean())

@@ -1,0 +1,240 @@
+"""Fuzzing: damaged files are extracted and decoded linearly in separate processes, and compared."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import av.error
+
+from benchmarks.exactness.agreement import disagreements
+from benchmarks.exactness.linear import LinearDecode, decode_linearly
+from benchmarks.exactness.mutate import mutate
+from benchmarks.media.matrix import Cell
+from infra.errors import VideoError
+from tasks.domain import Sampling
+from tasks.video.extract import extract_keyframes
+from tasks.video.limits import Limits
+from tasks.video.pool import DecodePool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from tasks.video.keyframes import Keyframes
+
+TIMEOUT_S = 10.0
+REQUIRED_SHARE = 0.9
+_MEMORY_MIB = 2048
+# A child process that died is retried once.
+_LATE_S = 2 * TIMEOUT_S + 5
+_CELLS = (
+    "mp4/h264/b-frames-h264 mp4/h264/faststart mp4/mpeg4 fmp4/h264 mov/hevc 3gp/h263 mkv/h264/b-frames-h264 mkv/hevc "
+    "webm/vp8 webm/vp9 webm/av1 avi/mpeg4 avi/mjpeg flv/h264 ts/h264 ts/mpeg2/b-frames ps/mpeg2 ogg/vp8 asf/wmv2 "
+    "mxf/mpeg2 ivf/vp9 rm/rv10 raw/h264 raw/mpeg1"
+)
+BASES = tuple(Cell(*name.split("/")) for name in _CELLS.split())
+
+
+class Outcome(StrEnum):
+    """Outcome of a mutant; the first four are acceptable.
+
+    The counts in a container's index are claims of the file: only decoding all of it, which the index avoids, would
+    show that damage hides some of those frames.
+    """
+
+    AGREES = "frames agree"
+    HIDDEN = "frames agree, the index counts some that damage hides"
+    EMPTY = "no frames in either decode"
+    UNDECIDED = "the linear decode crashed or is not reproducible"
+    LOST = "failed, although the linear decode shows frames"
+    WRONG = "pixels differ"
+    MISCOUNTED = "pixels agree, but an index, flag or choice differs"
+    UNEXPLAINED = "failed without a stable code"
+    LATE = "exceeded the time limit"
+
+
+_FAULTS = {Outcome.WRONG, Outcome.MISCOUNTED, Outcome.UNEXPLAINED, Outcome.LATE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """One damaged file, determined by its seed, its number and its base."""
+
+    seed: int
+    number: int
+    base: Cell
+    data: bytes
+    steps: tuple[str, ...]
+    num_frames: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutantResult:
+    """Result of one mutant.
+
+    Attributes:
+        code: Stable error code; empty where there are frames.
+        detail: What is wrong; empty where nothing is.
+        extract_s: Seconds of the extraction.
+    """
+
+    mutant: Mutant
+    outcome: Outcome
+    code: str
+    detail: str
+    extract_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FuzzReport:
+    """Results of one call of `fuzz_extraction`."""
+
+    results: Sequence[MutantResult]
+    wall_s: float
+
+    @property
+    def outcomes(self) -> Counter[Outcome]:
+        """Number of mutants by outcome."""
+        return Counter(result.outcome for result in self.results)
+
+    @property
+    def codes(self) -> Counter[str]:
+        """Number of failures by error code."""
+        return Counter(result.code for result in self.results if result.code)
+
+    @property
+    def faults(self) -> list[MutantResult]:
+        """Results that must never occur."""
+        return [result for result in self.results if result.outcome in _FAULTS]
+
+    @property
+    def share(self) -> float:
+        """Share of the mutants readable by a linear decode that gave frames."""
+        given = self.outcomes[Outcome.AGREES] + self.outcomes[Outcome.HIDDEN]
+        readable = given + self.outcomes[Outcome.LOST]
+        return given / readable if readable else 1.0
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there is no fault and enough was readable."""
+        return not self.faults and self.share >= REQUIRED_SHARE
+
+
+class _Processes(DecodePool):
+    """Disposable processes for both kinds of decode."""
+
+    def extract_natively(self, path: Path, num_frames: int | None) -> Keyframes:
+        sampling = Sampling(num_frames=num_frames or 1)
+        every = num_frames is None
+        return self._run(extract_keyframes, path, sampling=sampling, limits=Limits(), native=True, every=every)
+
+    def decode_linearly(self, path: Path, *, in_fresh_memory: bool = False) -> LinearDecode:
+        return self._run(_decode_or_nothing, path, in_fresh_memory=in_fresh_memory)
+
+
+def fuzz_extraction(count: int, seed: int, *, bases: Sequence[Cell] = BASES, processes: int = 2) -> FuzzReport:
+    """Extract mutants and compare them with their linear decode.
+
+    Args:
+        count: Number of mutants.
+        seed: The same seed makes the same mutants.
+        bases: Files to damage, in turn.
+        processes: Mutants processed at once.
+    """
+    started = time.perf_counter()
+    with (
+        TemporaryDirectory(prefix="reelabel-") as folder,
+        _Processes(processes=processes, timeout_s=TIMEOUT_S, memory_mib=_MEMORY_MIB) as ours,
+        _Processes(processes=processes, timeout_s=TIMEOUT_S, memory_mib=_MEMORY_MIB) as reference,
+        ThreadPoolExecutor(processes) as threads,
+    ):
+        mutants = make_mutants(range(count), seed, bases)
+        results = list(threads.map(lambda mutant: _check(mutant, Path(folder), ours, reference), mutants))
+    return FuzzReport(results=results, wall_s=time.perf_counter() - started)
+
+
+def make_mutants(numbers: Iterable[int], seed: int, bases: Sequence[Cell] = BASES) -> list[Mutant]:
+    """Make the mutants with these numbers; each depends on its own number only."""
+    files = [cell.make() for cell in bases]
+    in_turn = [(number, number % len(bases)) for number in numbers]
+    return [_make_mutant(number, seed, bases[place], files[place]) for number, place in in_turn]
+
+
+def _make_mutant(number: int, seed: int, base: Cell, whole: bytes) -> Mutant:
+    random = Random(f"{seed}:{number}")  # noqa: S311 - damage, not secrets
+    data, steps = mutate(whole, random)
+    num_frames = random.choice((16, 4, 1, None))
+    return Mutant(seed=seed, number=number, base=base, data=data, steps=steps, num_frames=num_frames)
+
+
+def _check(mutant: Mutant, folder: Path, ours: _Processes, reference: _Processes) -> MutantResult:
+    path = folder / str(mutant.number)
+    path.write_bytes(mutant.data)
+    started = time.perf_counter()
+    got = _attempt(ours, path, mutant.num_frames)
+    extract_s = time.perf_counter() - started
+    outcome, detail = _outcome(got, mutant, path, reference)
+    if extract_s > _LATE_S:
+        outcome, detail = Outcome.LATE, f"{extract_s:.1f} s"
+    path.unlink()
+    code = got.code if isinstance(got, VideoError) else ""
+    return MutantResult(mutant=mutant, outcome=outcome, code=code, detail=detail, extract_s=extract_s)
+
+
+def _attempt(ours: _Processes, path: Path, num_frames: int | None) -> Keyframes | Exception:
+    try:
+        return ours.extract_natively(path, num_frames)
+    except Exception as error:  # noqa: BLE001 - an unexpected error is a finding
+        return error
+
+
+def _outcome(
+    got: Keyframes | Exception,
+    mutant: Mutant,
+    path: Path,
+    reference: _Processes,
+) -> tuple[Outcome, str]:
+    if isinstance(got, Exception) and not isinstance(got, VideoError):
+        return Outcome.UNEXPLAINED, repr(got)
+    try:
+        linear = reference.decode_linearly(path)
+    except VideoError as error:
+        return (Outcome.EMPTY, "") if isinstance(got, VideoError) else (Outcome.UNDECIDED, error.message)
+    if isinstance(got, VideoError):
+        return (Outcome.LOST, got.message) if linear.frames else (Outcome.EMPTY, "")
+    return _compare(got, mutant, linear, lambda: reference.decode_linearly(path, in_fresh_memory=True))
+
+
+def _compare(
+    got: Keyframes,
+    mutant: Mutant,
+    linear: LinearDecode,
+    decode_again: Callable[[], LinearDecode],
+) -> tuple[Outcome, str]:
+    faults = disagreements(got, linear, num_frames=mutant.num_frames)
+    if not faults:
+        return Outcome.AGREES, ""
+    try:
+        # Some decoders output memory that they never wrote: such a file has no reference.
+        if decode_again() != linear:
+            return Outcome.UNDECIDED, "two linear decodes differ"
+    except VideoError as error:
+        return Outcome.UNDECIDED, error.message
+    outcomes = {"pixels": Outcome.WRONG, "facts": Outcome.MISCOUNTED, "counts": Outcome.HIDDEN}
+    return outcomes[faults[0].about], "; ".join(fault.text for fault in faults)
+
+
+def _decode_or_nothing(path: Path, *, in_fresh_memory: bool) -> LinearDecode:
+    try:
+        return decode_linearly(path, in_fresh_memory=in_fresh_memory)
+    except MemoryError:
+        raise
+    except (av.error.FFmpegError, OSError, ValueError):
+        return LinearDecode((), 0.0)

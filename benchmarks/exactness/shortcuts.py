@@ -1,0 +1,60 @@
+"""Comparison of a video read in parts, by a cached index, or by several threads, with the whole file."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.extraction.loaders import FileParts
+from infra.errors import VideoError
+from tasks.domain import Sampling
+from tasks.frames.index_file import decode_index, encode_index
+from tasks.video.extract import extract_by_ranges, extract_keyframes
+from tasks.video.limits import Limits
+from tasks.video.misled import MisledError
+from tasks.video.ranges import Extent, SparseFile
+from tasks.video.shots import Request
+from tasks.video.table import KeyframeTable, extract_by_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tasks.video.keyframes import Keyframes
+
+_FIRST, _LATER = Sampling(num_frames=3), Sampling(num_frames=7)
+# What a decode by table does not report, and what varies from call to call.
+_IGNORED = {"reason", "frames_decoded", "decode_ms", "fetch_ms", "bytes_fetched", "parts"}
+
+
+def shortcut_faults(path: Path) -> tuple[bool, list[str]]:
+    """Compare each shortcut to the keyframes of a file with the file itself.
+
+    Returns:
+        Whether the file has a keyframe table, and the differences.
+    """
+    whole = (Extent(0, path.read_bytes()),)  # known in full, so that small files are read in parts, too
+    try:
+        got, index = extract_by_ranges(FileParts(path), sampling=_FIRST, limits=Limits(), known=whole)
+    except (MisledError, VideoError):
+        return False, []
+    faults = [f"in parts: {fault}" for fault in _differences(got, _locally(path, _FIRST))]
+    if not isinstance(index, KeyframeTable):
+        return False, faults
+    table = decode_index(encode_index(index))
+    assert isinstance(table, KeyframeTable)
+    for threads in (1, 2):
+        request = Request(source=path, sampling=_LATER, limits=Limits(), threads=threads)
+        later = extract_by_table(request, SparseFile(FileParts(path), whole), table)
+        faults += [f"by table: {fault}" for fault in _differences(later, _locally(path, _LATER))]
+    return True, faults + [f"threads: {fault}" for fault in _differences(_locally(path, _LATER, threads=2), later)]
+
+
+def _locally(path: Path, sampling: Sampling, *, threads: int = 1) -> Keyframes:
+    return extract_keyframes(path, sampling=sampling, limits=Limits(), threads=threads)
+
+
+def _differences(got: Keyframes, whole: Keyframes) -> list[str]:
+    names = [field.name for field in fields(got) if field.name not in _IGNORED]
+    return [name for name in names if not np.array_equal(getattr(got, name), getattr(whole, name))]

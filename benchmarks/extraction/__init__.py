@@ -1,0 +1,1 @@
+"""Cost of getting frames: decoding, fetching, storing, dropping similar ones, and the frame cache."""

@@ -1,0 +1,120 @@
+"""Bytes and milliseconds from a real S3 server to sixteen frames."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from benchmarks.extraction.loaders import SAMPLING, Limit
+from tasks.frames.remote import RemoteVideo
+from tasks.video.boxes import walk_boxes
+from tasks.video.extract import extract_by_ranges, extract_keyframes
+from tasks.video.limits import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from benchmarks.media.clips import BenchClip
+    from infra.objects import ObjectInfo, ObjectStore
+    from tasks.video.table import KnownIndex
+
+_BOX_HEAD_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRow:
+    """Cost of one clip; milliseconds are medians and include decoding.
+
+    Attributes:
+        file_bytes: Size of the clip.
+        needed_bytes: Size of the header, the index and the picked keyframes.
+        parts_bytes: Bytes read in parts.
+        cached_bytes: Bytes read in parts when the index is cached.
+    """
+
+    clip: BenchClip
+    file_bytes: int
+    needed_bytes: int
+    parts_bytes: int
+    cached_bytes: int
+    whole_ms: float
+    parts_ms: float
+    cached_ms: float
+
+    @property
+    def overhead(self) -> float:
+        """Bytes read per byte needed."""
+        return self.parts_bytes / self.needed_bytes
+
+    @property
+    def share(self) -> float:
+        """Bytes read as a share of the file."""
+        return self.parts_bytes / self.file_bytes
+
+
+def measure_fetch(
+    clips: Sequence[BenchClip],
+    folder: Path,
+    *,
+    objects: ObjectStore,
+    root_uri: str,
+    rounds: int,
+) -> Iterator[FetchRow]:
+    """Measure download, parts, and parts with a cached index, interleaved within a round.
+
+    Args:
+        clips: Clips to measure.
+        folder: Folder that keeps the clips.
+        objects: The store.
+        root_uri: Where the clips are uploaded.
+        rounds: Repetitions.
+    """
+    for clip in clips:
+        path = clip.make(folder)
+        uri = f"{root_uri}/{path.name}"
+        objects.replace(uri, path.read_bytes())
+        yield _measure(clip, path, objects, objects.stat(uri), rounds)
+
+
+def _measure(clip: BenchClip, path: Path, objects: ObjectStore, info: ObjectInfo, rounds: int) -> FetchRow:
+    source, copy = RemoteVideo(objects, info), path.with_suffix(".download")
+    keyframes, index = extract_by_ranges(source, sampling=SAMPLING, limits=Limits())
+    again, _ = extract_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=index)
+
+    def fetch_whole() -> None:
+        objects.download(info.uri, copy, fingerprint=info.fingerprint)
+        extract_keyframes(copy, sampling=SAMPLING, limits=Limits())
+
+    def fetch_parts(known: KnownIndex = ()) -> None:
+        extract_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=known)
+
+    calls = (fetch_whole, fetch_parts, lambda: fetch_parts(index))
+    times = [[_time_ms(call) for call in calls] for _ in range(rounds)]
+    copy.unlink()
+    whole_ms, parts_ms, cached_ms = map(median, zip(*times, strict=True))
+    return FetchRow(
+        clip=clip,
+        file_bytes=info.size_bytes,
+        needed_bytes=_header_bytes(path) + Limit(path).size_bytes,
+        parts_bytes=keyframes.bytes_fetched,
+        cached_bytes=again.bytes_fetched,
+        whole_ms=whole_ms,
+        parts_ms=parts_ms,
+        cached_ms=cached_ms,
+    )
+
+
+def _header_bytes(path: Path) -> int:
+    """Return the size of all boxes, counting only the head of media data."""
+    with path.open("rb") as file:
+        boxes = list(walk_boxes(file, path.stat().st_size))
+    return sum(_BOX_HEAD_BYTES if box.kind == b"mdat" else box.span.size for box in boxes)
+
+
+def _time_ms(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return (time.perf_counter() - started) * 1e3

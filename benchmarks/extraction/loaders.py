@@ -1,0 +1,198 @@
+"""Other loaders of sixteen frames, which the extraction is compared with.
+
+Uniform sampling as in vLLM's loaders (`vllm.multimodal.video`, Apache-2.0: indices by `linspace`), and keyframes
+as keyframe loaders usually take them: demux all packets for their flags, then seek to each.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import av
+import numpy as np
+
+from benchmarks.media.clips import FPS
+from tasks.domain import Sampling
+from tasks.video.limits import Limits
+from tasks.video.ranges import Extent
+from tasks.video.render import Renderer
+from tasks.video.sample import pick_evenly
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+    from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+SAMPLING = Sampling(num_frames=16)
+UNIFORM_SAMPLING = Sampling(sampler="uniform", num_frames=16)
+
+
+class Stacker:
+    """Render frames into one array, as the extraction does."""
+
+    def __init__(self, *, native: bool = False) -> None:
+        """Start empty; `native` frames keep their size."""
+        self._native = native
+        self._count = 0
+        self._renderer: Renderer | None = None
+
+    def add(self, frame: VideoFrame) -> None:
+        """Convert one frame to the model's size."""
+        if self._renderer is None:
+            self._renderer = Renderer.for_frames_like(frame, sampling=SAMPLING, limits=Limits(), native=self._native)
+            self._images = np.empty((SAMPLING.num_frames, *self._renderer.shape), np.uint8)
+        self._renderer.draw(frame, self._images[self._count])
+        self._count += 1
+
+    def stack(self) -> npt.NDArray[np.uint8]:
+        """Return all frames; shape (N, H, W, 3)."""
+        return self._images[: self._count]
+
+
+def uniform_with_opencv(path: Path) -> npt.NDArray[np.uint8]:
+    """Grab every frame up to the last wanted one, and retrieve the wanted ones at native size.
+
+    Raises:
+        ImportError: OpenCV is not installed.
+    """
+    import cv2  # noqa: PLC0415 - optional
+
+    capture = cv2.VideoCapture(str(path))
+    wanted = np.linspace(0, int(capture.get(cv2.CAP_PROP_FRAME_COUNT)) - 1, SAMPLING.num_frames, dtype=int).tolist()
+    images = []
+    for index in range(wanted[-1] + 1):
+        if not capture.grab():
+            break
+        if index in wanted:
+            images.append(cv2.cvtColor(capture.retrieve()[1], cv2.COLOR_BGR2RGB))
+    capture.release()
+    return np.stack(images)
+
+
+@cache
+def torchcodec_loads() -> bool:
+    """Return whether torchcodec works here: it needs FFmpeg's shared libraries and a matching torch."""
+    try:
+        import torchcodec.decoders  # noqa: F401, PLC0415
+    except (ImportError, OSError, RuntimeError):
+        return False
+    return True
+
+
+def uniform_with_torchcodec(path: Path) -> npt.NDArray[np.uint8]:
+    """Seek by the average frame rate, without scanning the file."""
+    from torchcodec.decoders import VideoDecoder  # noqa: PLC0415
+
+    decoder = VideoDecoder(str(path), dimension_order="NHWC", seek_mode="approximate")
+    wanted = np.linspace(0, decoder.metadata.num_frames - 1, SAMPLING.num_frames, dtype=int).tolist()
+    return np.asarray(decoder.get_frames_at(wanted).data, np.uint8)
+
+
+def uniform_with_pyav(path: Path) -> npt.NDArray[np.uint8]:
+    """Seek before each wanted frame and decode up to it, with PyAV's own choice of threads, at native size."""
+    stacker = Stacker(native=True)
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        stream.thread_type = "AUTO"
+        assert stream.time_base is not None
+        for index in np.linspace(0, stream.frames - 1, SAMPLING.num_frames, dtype=int).tolist():
+            wanted = round(index / FPS / stream.time_base)
+            container.seek(wanted, stream=stream)
+            stacker.add(next(frame for frame in container.decode(stream) if (frame.pts or 0) >= wanted))
+    return stacker.stack()
+
+
+def demux_and_seek(path: Path) -> npt.NDArray[np.uint8]:
+    """List the keyframes by demuxing everything, then seek to each, at native size."""
+    stacker = Stacker(native=True)
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        keyframes = [packet.pts for packet in container.demux(stream) if packet.is_keyframe and packet.pts is not None]
+        for number in dict.fromkeys(pick_evenly(len(keyframes), SAMPLING.num_frames)):
+            container.seek(keyframes[number], stream=stream)
+            stacker.add(next(container.decode(stream)))
+    return stacker.stack()
+
+
+@dataclass(frozen=True, slots=True)
+class FileParts:
+    """A local file that is read in parts."""
+
+    path: Path
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the file."""
+        return self.path.stat().st_size
+
+    @property
+    def patience_s(self) -> float:
+        """Never give up on a local file."""
+        return math.inf
+
+    def read(self, start: int, size: int) -> bytes:
+        """Read a part."""
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(start)
+            return file.read(size)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldParts:
+    """Parts of a file held in memory, as the packets of `Limit` are."""
+
+    size_bytes: int
+    parts: tuple[Extent, ...]
+
+    @property
+    def patience_s(self) -> float:
+        """Never give up on memory."""
+        return math.inf
+
+    def read(self, start: int, size: int) -> bytes:
+        """Read from within one part."""
+        part = next(part for part in self.parts if part.start <= start and start + size <= part.end)
+        return part.data[start - part.start : start - part.start + size]
+
+
+class Limit:
+    """The lower bound: picked packets in memory, an open decoder, the same conversion."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the picked packets."""
+        with av.open(str(path)) as container:
+            stream = container.streams.video[0]
+            packets = [packet for packet in container.demux(stream) if packet.size and packet.is_keyframe]
+            self._packets: list[Packet[VideoStream]] = [
+                packets[number] for number in dict.fromkeys(pick_evenly(len(packets), SAMPLING.num_frames))
+            ]
+            extradata = stream.codec_context.extradata
+        codec: VideoCodecContext = av.CodecContext.create("h264", "r")
+        codec.thread_type, codec.thread_count, codec.extradata = "NONE", 1, extradata
+        self._codec = codec
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the picked packets."""
+        return sum(packet.size for packet in self._packets)
+
+    @property
+    def extents(self) -> tuple[Extent, ...]:
+        """The picked packets with their offsets in the file."""
+        return tuple(Extent(packet.pos or 0, bytes(packet)) for packet in self._packets)
+
+    def __call__(self) -> npt.NDArray[np.uint8]:
+        """Decode the packets."""
+        stacker = Stacker()
+        for packet in self._packets:
+            frames = self._codec.decode(packet) + self._codec.decode(None)
+            self._codec.flush_buffers()
+            stacker.add(frames[0])
+        return stacker.stack()

@@ -1,0 +1,231 @@
+"""Tables, JSON and diagrams of the benchmarks of extraction."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE
+from rich.table import Table
+
+from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.extraction.cache import measure_cache
+from benchmarks.extraction.decode import (
+    DEMUX,
+    INDEXED,
+    LIMIT,
+    METHODS,
+    NATIVE,
+    OURS,
+    PYAV,
+    THREADED,
+    UNIFORM,
+    measure_decode,
+)
+from benchmarks.extraction.fetch import measure_fetch
+from benchmarks.extraction.loaders import torchcodec_loads
+from benchmarks.extraction.similar import measure_similar, overall_factor
+from benchmarks.extraction.store import measure_store
+from benchmarks.media.clips import bench_clips, store_clips
+from benchmarks.plot import Panel, draw
+from flows.commands.opened import services
+from infra.embedded import ServiceName
+from infra.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from benchmarks.extraction.cache import CacheRow
+    from benchmarks.extraction.decode import DecodeRow
+    from benchmarks.extraction.fetch import FetchRow
+    from benchmarks.extraction.similar import SimilarRow
+    from benchmarks.extraction.store import StoreRow
+
+    Lines = dict[str, dict[str, list[tuple[float, float]]]]  # by clip family and name: (length in seconds, value)
+
+_LEAST_MS = 0.1  # the logarithmic axis has no zero
+_KIB = 1024
+
+
+def decode(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, as_json: bool, plot: str | None) -> None:
+    """Measure decoding; print a table or JSON, and draw a diagram if asked to."""
+    with PROGRESS.status("Measuring; the first run makes the clips"):
+        rows = list(measure_decode(bench_clips(lengths_s), folder, rounds=rounds))
+    if plot:
+        _plot(plot, "Decode, {}, ms", _decode_lines(rows))
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    for family, group in groupby(rows, lambda row: row.clip.family):
+        OUT.print(_decode_table(f"{family}, milliseconds (medians)", list(group)))
+    if not torchcodec_loads():
+        OUT.print("torchcodec cannot be loaded here; its row is missing.", soft_wrap=True)
+
+
+def fetch(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, as_json: bool, plot: str | None) -> None:
+    """Measure fetching from the S3 server; print a table or JSON, and draw a diagram if asked to."""
+    with services(ServiceName.S3) as settings:
+        objects, root_uri = ObjectStore(settings.store, settings.web), f"{settings.store.uri}/bench"
+        clips = bench_clips(lengths_s)
+        rows = list(measure_fetch(clips, folder, objects=objects, root_uri=root_uri, rounds=rounds))
+    if plot:
+        _plot(plot, "Bytes read, {}", _fetch_lines(rows))
+    if as_json:
+        print_json([asdict(row) | {"overhead": row.overhead, "share": row.share} for row in rows])
+        return
+    for family, group in groupby(rows, lambda row: row.clip.family):
+        OUT.print(_fetch_table(family, list(group)))
+
+
+def store(length_s: int, folder: Path, *, rounds: int, as_json: bool) -> None:
+    """Measure storing frames on the S3 server; print a table or JSON."""
+    with services(ServiceName.S3) as settings:
+        objects, root_uri = ObjectStore(settings.store, settings.web), f"{settings.store.uri}/bench"
+        clips = store_clips(length_s)
+        rows = list(measure_store(clips, folder, objects=objects, root_uri=root_uri, rounds=rounds))
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    for name, group in groupby(rows, lambda row: row.clip.name):
+        OUT.print(_store_table(f"{name}, milliseconds (medians)", group))
+
+
+def similar(folder: Path, *, threshold: float, as_json: bool) -> None:
+    """Measure what `drop_similar` keeps of each scene; print a table or JSON."""
+    with PROGRESS.status("Measuring; the first run renders the scenes"):
+        rows = list(measure_similar(folder, threshold=threshold))
+    static, moving = (overall_factor(rows, is_static=is_static) for is_static in (True, False))
+    if as_json:
+        report = {
+            "threshold": threshold,
+            "static_factor": round(static, 3),
+            "moving_factor": round(moving, 3),
+            "scenes": [asdict(row) | {"factor": round(row.factor, 3)} for row in rows],
+        }
+        print_json(report)
+        return
+    OUT.print(_similar_table(rows, threshold))
+    OUT.print(f"Static scenes together: {static:.1f} times fewer frames; moving scenes: {moving:.1f}.")
+
+
+def cache(counts: Sequence[int], *, on_store: bool, as_json: bool) -> None:
+    """Measure listing a cache and planning its eviction; print a table or JSON."""
+    wanted = [ServiceName.S3] if on_store else []
+    with services(*wanted) as settings, TemporaryDirectory(prefix="reelabel-") as folder:
+        root_uri = f"{settings.store.uri}/bench/cache" if on_store else Path(folder).as_uri()
+        with PROGRESS.status("Filling a cache, and measuring"):
+            rows = list(measure_cache(ObjectStore(settings.store, settings.web), root_uri, counts))
+    if as_json:
+        print_json([asdict(row) for row in rows])
+    else:
+        OUT.print(_cache_table(rows, "on the store" if on_store else "in a folder"))
+
+
+def _decode_table(title: str, rows: Sequence[DecodeRow]) -> Table:
+    table = _table_by_length(title, rows)
+    for method in METHODS:
+        if any(method in row.median_ms for row in rows):
+            table.add_row(method, *(f"{row.median_ms[method]:,.1f}" if method in row.median_ms else "" for row in rows))
+    table.add_section()
+    for name, method, to in (
+        ("uniform, PyAV / ours", PYAV, UNIFORM),
+        ("demux and seek / ours", DEMUX, NATIVE),
+        ("demux and seek / ours, two threads", DEMUX, THREADED),
+        ("ours / limit", OURS, LIMIT),
+        ("index cached / limit", INDEXED, LIMIT),
+    ):
+        ratios = (f"{row.ratio(method, to):.2f}x" if {method, to} <= row.median_ms.keys() else "" for row in rows)
+        table.add_row(name, *ratios)
+    return table
+
+
+def _fetch_table(title: str, rows: Sequence[FetchRow]) -> Table:
+    table = _table_by_length(title, rows)
+    for name, values in (
+        ("file, bytes", [f"{row.file_bytes:,}" for row in rows]),
+        ("header, index and picks, bytes", [f"{row.needed_bytes:,}" for row in rows]),
+        ("read in parts, bytes", [f"{row.parts_bytes:,}" for row in rows]),
+        ("read with the index cached, bytes", [f"{row.cached_bytes:,}" for row in rows]),
+        ("read / needed", [f"{row.overhead:.2f}x" for row in rows]),
+        ("read / file", [f"{row.share:.2%}" for row in rows]),
+        ("download and decode, ms", [f"{row.whole_ms:,.1f}" for row in rows]),
+        ("parts and decode, ms", [f"{row.parts_ms:,.1f}" for row in rows]),
+        ("the same with the index cached, ms", [f"{row.cached_ms:,.1f}" for row in rows]),
+    ):
+        table.add_row(name, *values)
+    return table
+
+
+def _table_by_length(title: str, rows: Sequence[DecodeRow] | Sequence[FetchRow]) -> Table:
+    table = Table("", title=title, box=SIMPLE, pad_edge=False)
+    for row in rows:
+        table.add_column(f"{row.clip.length_s} s", justify="right")
+    return table
+
+
+def _store_table(title: str, rows: Iterable[StoreRow]) -> Table:
+    table = Table(title=title, box=SIMPLE, collapse_padding=True, pad_edge=False)
+    for heading in ("", "bytes", "of raw", "encode", "put", "get", "decode", "pixels"):
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row.format,
+            f"{row.stored_bytes:,}",
+            f"{row.stored_bytes / row.raw_bytes:.1%}",
+            *(f"{ms:,.1f}" for ms in (row.encode_ms, row.put_ms, row.get_ms, row.decode_ms)),
+            "exact" if row.psnr_db is None else f"{row.psnr_db:.1f} dB",
+        )
+    return table
+
+
+def _similar_table(rows: Sequence[SimilarRow], threshold: float) -> Table:
+    title = f"One minute at 1 frame per second, drop_similar {threshold:g}"
+    headings = ("Scene", "", "frames before", "after", "times fewer", "comparison, ms")
+    table = Table(*headings, title=title, title_justify="left")
+    for row in rows:
+        kind = "static" if row.is_static else "moving"
+        table.add_row(row.scene, kind, f"{row.before}", f"{row.after}", f"{row.factor:.1f}", f"{row.drop_ms:.1f}")
+    return table
+
+
+def _cache_table(rows: Sequence[CacheRow], where: str) -> Table:
+    table = Table("", *(f"{row.files:,} files" for row in rows), title=f"A cache {where}", title_justify="left")
+    for title, values in (
+        ("cache ls, s", [f"{row.list_s:.2f}" for row in rows]),
+        ("peak of Python's memory, KiB", [f"{row.list_peak_bytes / _KIB:,.0f}" for row in rows]),
+        ("cache gc --dry-run, s", [f"{row.plan_s:.2f}" for row in rows]),
+        ("peak of Python's memory, KiB", [f"{row.plan_peak_bytes / _KIB:,.0f}" for row in rows]),
+    ):
+        table.add_row(title, *values)
+    return table
+
+
+def _decode_lines(rows: Sequence[DecodeRow]) -> Lines:
+    lines = _empty_lines()
+    for row in rows:
+        for method, ms in row.median_ms.items():
+            lines[row.clip.family][method].append((row.clip.length_s, max(ms, _LEAST_MS)))
+    return lines
+
+
+def _fetch_lines(rows: Sequence[FetchRow]) -> Lines:
+    lines = _empty_lines()
+    for row in rows:
+        family = lines[row.clip.family]
+        family["whole file"].append((row.clip.length_s, row.file_bytes))
+        family["read in parts"].append((row.clip.length_s, row.parts_bytes))
+        family["index cached"].append((row.clip.length_s, row.cached_bytes))
+        family["needed"].append((row.clip.length_s, row.needed_bytes))
+    return lines
+
+
+def _empty_lines() -> Lines:
+    return defaultdict(lambda: defaultdict(list))
+
+
+def _plot(file: str, title: str, lines: Lines) -> None:
+    Path(file).write_text(draw([Panel(title.format(family), named) for family, named in lines.items()]))

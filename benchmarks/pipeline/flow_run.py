@@ -1,0 +1,157 @@
+"""Contender: the flow `classify`, timed from the loaded model."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from prefect.client.orchestration import get_client
+from prefect.flow_engine import run_flow
+from sqlalchemy import func, select
+
+from benchmarks.cores import Cores, EngineBinding
+from benchmarks.pipeline.contender import Timing
+from benchmarks.pipeline.workload import warm_up_batch
+from flows.classify import classify
+from infra.database import connect
+from infra.embedded import export
+from infra.errors import NotReconciledError
+from tasks.domain import Part
+from tasks.model.process import EngineProcess
+from tasks.results.tables import RESULT, RUN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from uuid import UUID
+
+    from benchmarks.pipeline.workload import Workload
+    from infra.settings import Settings
+
+_UNMEASURED = {Part.SETUP, Part.LOAD, Part.UNLOAD, Part.AUDIT}
+_PARTS_SHOWN = 4
+
+
+@dataclass(slots=True, kw_only=True)
+class FlowRun:
+    """Runs the real flow in this process; its services must be running and prepared.
+
+    Attributes:
+        manifest_uri: Manifest with the workload's jobs in the same order.
+        cache_uri: Parent of the frame caches, one per pass. A contender that runs later in the same round with the same
+            URI finds the cache warm.
+    """
+
+    workload: Workload
+    settings: Settings
+    manifest_uri: str
+    cache_uri: str
+    name: str
+    cores: Cores = field(default_factory=Cores)
+
+    def load(self) -> None:
+        """Do nothing: every run loads the model."""
+
+    def run(self, number: int) -> Timing:
+        """Run the flow once.
+
+        Raises:
+            NotReconciledError: Some jobs have no label.
+        """
+        settings = self._settings(number)
+        parameters = {"manifest": self.manifest_uri, "dataset": f"{self.name} {number}", "force": True}
+        with (
+            _variables(export(settings) | self.cores.engine_variables),
+            _engine_ready_first(self.workload, self.cores) as ready_s,
+        ):
+            run_id = _run(parameters)
+        return self._timing(settings, run_id, began_s=ready_s[0])
+
+    def close(self) -> None:
+        """Do nothing: every run stops its engine."""
+
+    def _settings(self, number: int) -> Settings:
+        model = self.settings.model.model_copy(
+            update={"name": self.workload.engine.model, "dtype": self.workload.engine.dtype}
+        )
+        store = self.settings.store.model_copy(update={"uri": f"{self.cache_uri}/{number}"})
+        return self.settings.model_copy(update={"model": model, "store": store})
+
+    def _timing(self, settings: Settings, run_id: UUID, *, began_s: float) -> Timing:
+        columns = (RESULT.c.job_id, RESULT.c.choice_index)
+        engine = connect(settings.database)
+        try:
+            with engine.connect() as connection:
+                rows = connection.execute(select(*columns).where(RESULT.c.run_id == run_id))
+                labels = {row.job_id: row.choice_index for row in rows}
+                # created_at is the start of the transaction, when the shard's last answer had arrived.
+                last = select(func.max(RESULT.c.created_at)).where(RESULT.c.run_id == run_id)
+                ended_s = connection.execute(last).scalar_one().timestamp()
+                run = connection.execute(select(RUN).where(RUN.c.run_id == run_id)).mappings().one()
+        finally:
+            engine.dispose()
+        if len(labels) < len(self.workload.jobs):
+            missing = len(self.workload.jobs) - len(labels)
+            raise NotReconciledError(f"{missing:,} jobs of the benchmark have no label: {run['message']}")
+        return Timing(
+            jobs=len(labels),
+            began_s=began_s,
+            ended_s=ended_s,
+            labels=tuple(labels[job.job_id] for job in self.workload.jobs),
+            prompt_tokens=run["prompt_tokens"],
+            note=_shares(run["wall_ms"]),
+        )
+
+
+def _shares(wall_ms: dict[str, float]) -> str:
+    """Describe where the time after loading went, by the run's own wall-clock profile."""
+    profile_ms = {part: ms for part, ms in wall_ms.items() if part not in _UNMEASURED}
+    total_ms = sum(profile_ms.values())
+    largest = sorted(profile_ms.items(), key=lambda each: -each[1])[:_PARTS_SHOWN]
+    return "Wall-clock profile of the run: " + ", ".join(f"{part} {ms / total_ms:.0%}" for part, ms in largest) + "."
+
+
+def _run(parameters: dict[str, Any]) -> UUID:
+    with get_client(sync_client=True) as client:
+        flow_run = client.create_flow_run(classify, parameters=parameters)
+    run_flow(classify, flow_run=flow_run, parameters=parameters)
+    return flow_run.id
+
+
+@contextmanager
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, from which a flow loads its settings, and restore them."""
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _engine_ready_first(workload: Workload, cores: Cores) -> Iterator[list[float]]:
+    """Load, bind and warm up the engine before the flow extracts its first video; yield when it was ready.
+
+    A run extracts while its model loads, which would distort the rate of a short run.
+    """
+    ready_s: list[float] = []
+    bindings = ExitStack()
+    start, warm_up = EngineProcess.start, warm_up_batch(workload)
+
+    def load(self: EngineProcess) -> None:
+        start(self)
+        assert self.pid is not None
+        bindings.enter_context(EngineBinding(self.pid, cores))
+        self.ask(warm_up)
+        ready_s.append(time.time())
+
+    EngineProcess.start = load  # type: ignore[method-assign]
+    try:
+        with bindings:
+            yield ready_s
+    finally:
+        EngineProcess.start = start  # type: ignore[method-assign]

@@ -1,0 +1,129 @@
+"""Concurrent load on one database: writers of results, and workers that lease shards."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.scale.synthetic import RUN
+from infra.database import connect
+from tasks.domain import Answer, Failure, Job, JobResult, Stage
+from tasks.plans.lease import Work, claim
+from tasks.results.writer import ShardWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from threading import Barrier
+    from uuid import UUID
+
+    from infra.settings import DatabaseSettings
+
+SHARD_JOBS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessResult:
+    """Work of one process.
+
+    Attributes:
+        began_s: Start by the system's clock, when all processes were ready.
+        ended_s: End by the same clock.
+        done: Number of rows written, or numbers of the shards leased.
+    """
+
+    began_s: float
+    ended_s: float
+    done: Any
+
+
+def run_in_parallel(act: Callable[..., ProcessResult], *, processes: int) -> tuple[float, list[ProcessResult]]:
+    """Call a function in several processes at once; return the seconds from the first start to the last end."""
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(processes, mp_context=context) as pool:
+        results = list(pool.map(partial(act, start=manager.Barrier(processes)), range(processes)))
+    return max(each.ended_s for each in results) - min(each.began_s for each in results), results
+
+
+def write_results(
+    number: int, start: Barrier, *, threads: int, shards: int, settings: DatabaseSettings
+) -> ProcessResult:
+    """Write shards of a hundred jobs, one of them failed, from several threads, as a flow does."""
+    writer = ShardWriter(connect(settings), RUN)
+    outcomes = [_outcomes(number, shard) for shard in range(shards)]
+    with writer.engine.connect(), ThreadPoolExecutor(threads) as pool:
+        began_s = _wait(start)
+        list(pool.map(lambda each: writer.write(*each), outcomes))
+    return ProcessResult(began_s=began_s, ended_s=time.time(), done=shards * SHARD_JOBS)
+
+
+def _wait(start: Barrier) -> float:
+    start.wait()
+    return time.time()
+
+
+def _outcomes(writer: int, shard: int) -> tuple[list[JobResult], list[Failure]]:
+    jobs = [_job(writer, shard, number) for number in range(SHARD_JOBS)]
+    results = [_result(job, shard) for job in jobs[1:]]
+    return results, [_failure(jobs[0], shard)]
+
+
+def _job(writer: int, shard: int, number: int) -> Job:
+    clip = f"written-{writer}-{shard:07}-{number:03}"
+    choices = ("picks it up", "puts it down", "throws it", "none of these")
+    prompt = "What does the person in the video do with the object?"
+    job = Job(job_id=clip, video_uri=f"s3://footage/{clip}.mp4", prompt=prompt, choices=choices, task="action")
+    _ = job.digest  # computed during planning
+    return job
+
+
+def _result(job: Job, shard: int) -> JobResult:
+    answer = Answer(
+        choice_index=0,
+        probabilities=(0.513671875, 0.25, 0.1611328125, 0.0751953125),
+        prompt_tokens=1071,
+        cached_tokens=1024,
+        preprocess_ms=9.481,
+        inference_ms=10.733,
+    )
+    return JobResult(
+        job=job,
+        source_fingerprint="etag-9e107d9d372bb6826bd81d3542a419d6-1234567",
+        answer=answer,
+        keyframes_in_file=30,
+        frames_used=16,
+        fetch_ms=1.5,
+        decode_ms=30.517,
+        cache_write_ms=2.493,
+        cache_read_ms=1.271,
+        shard_index=shard,
+        decode_method="index",
+    )
+
+
+def _failure(job: Job, shard: int) -> Failure:
+    message = "No frame of the video can be decoded."
+    return Failure(job=job, stage=Stage.DECODE, code="no_keyframes", message=message, shard_index=shard)
+
+
+def lease_shards(
+    number: int, start: Barrier, *, threads: int, plan_id: UUID, at_once: int, settings: DatabaseSettings
+) -> ProcessResult:
+    """Lease shards from several threads until none is left; return the numbers of those leased."""
+    engine = connect(settings.model_copy(update={"pool_size": threads}))
+
+    def lease_all(thread: int) -> list[int]:
+        taken: list[int] = []
+        holder = f"worker {number}/{thread}"
+        while leases := claim(engine, plan_id, Work.BOTH, holder=holder, lease_s=600, most=at_once):
+            taken += [lease.shard_index for lease in leases]
+        return taken
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda _: engine.connect().close(), range(threads)))
+        began_s = _wait(start)
+        leased = [index for each in pool.map(lease_all, range(threads)) for index in each]
+    return ProcessResult(began_s=began_s, ended_s=time.time(), done=leased)

@@ -1,0 +1,50 @@
+"""The specs to compare: samplers, and escalation from keyframes to the native sampler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tasks.demo.actors import SIDE_PX
+from tasks.domain import RunSpec, Sampling
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tasks.domain import ModelIdentity
+
+NATIVE, UNIFORM, KEYFRAMES, AUTO = "native", "uniform:16", "keyframes", "auto"
+_FIXED: dict[str, dict[str, Any]] = {
+    NATIVE: {"sampler": "qwen2_vl"},  # the baseline: the sampler that the model was trained with
+    UNIFORM: {"sampler": "uniform"},
+    "uniform:8": {"sampler": "uniform", "num_frames": 8},
+    KEYFRAMES: {"sampler": "keyframes"},
+    "keyframes:4": {"sampler": "keyframes", "num_frames": 4},
+}
+ESCALATED = (KEYFRAMES, AUTO)
+
+
+def specs_of(model: ModelIdentity) -> dict[str, RunSpec]:
+    """Return the specs without fitted numbers, by name."""
+    return {
+        name: RunSpec(model=model, sampling=Sampling(max_pixels=SIDE_PX**2, **options))
+        for name, options in _FIXED.items()
+    }
+
+
+def auto_of(model: ModelIdentity, still_tasks: Sequence[str]) -> RunSpec:
+    """Return the spec that uses keyframes where they cover the clip, and for still tasks."""
+    sampling = Sampling(
+        sampler="auto", dense_sampler="qwen2_vl", still_tasks=tuple(still_tasks) or None, max_pixels=SIDE_PX**2
+    )
+    return RunSpec(model=model, sampling=sampling)
+
+
+def escalated(spec: RunSpec, below: float) -> RunSpec:
+    """Return a spec that asks again with the native sampler where the margin of an answer is lower."""
+    options = {"dense_sampler": "qwen2_vl", "escalate_below": min(below, 1.0)}
+    return spec.model_copy(update={"sampling": Sampling(**spec.sampling.model_dump() | options)})
+
+
+def escalated_name(first: str) -> str:
+    """Return the name of a spec with escalation."""
+    return f"{first}, escalated"

@@ -1,0 +1,80 @@
+"""The sweep of engine settings, and questions on one video, on the smallest of models."""
+
+from dataclasses import replace
+
+from benchmarks.engine.model_folders import MEDIUM, Architecture, write_architecture
+from benchmarks.engine.noise import noise_video
+from benchmarks.engine.questions import measure_questions
+from benchmarks.engine.sweep import CHOSEN, Candidate, Requests, Sweep, SweepRow, sweep
+from tasks.model.identity import TINY_MODEL
+from tasks.model.process import EngineProcess
+from tasks.model.questions import EngineConfig
+
+TINY = EngineConfig(model=str(TINY_MODEL), max_pixels=56 * 56)
+SMALL = Architecture(
+    name="small",
+    hidden=128,
+    intermediate=256,
+    layers=2,
+    kv_heads=1,
+    vision_hidden=128,
+    vision_intermediate=256,
+    vision_layers=2,
+    max_pixels=56 * 56,
+)
+
+
+def test_a_sweep_measures_each_setting_and_names_those_that_fail():
+    refused = Candidate(name="no tokens a step", arguments={"max_num_batched_tokens": 0})
+    tried = (Candidate(name=CHOSEN), refused)
+    shown = []
+
+    found = sweep(Requests(config=TINY, count=3, side_px=56, rounds=1), tried, on_candidate=shown.append)
+
+    assert tuple(shown) == tried
+    assert [row.candidate for row in found.rows] == [tried[0]]
+    assert list(found.failures) == [refused.name]
+    assert found.best.requests_per_s > 0
+    assert found.best.core_ms > 0
+    assert found.best.prompt_tokens > 32
+
+
+def test_questions_on_one_video_are_measured_on_an_architecture_without_weights(tmp_path):
+    model = write_architecture(SMALL, tmp_path)
+    config = EngineConfig(model=str(model), num_frames=64, max_pixels=56 * 56, load_format="dummy")
+    with EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
+        one, four = measure_questions(engine.ask, frames=64, side_px=56, rounds=1, counts=(1, 4))
+
+    video_tokens = 64 // 2 * 4
+    assert one.cached_tokens == 0
+    assert four.cached_tokens >= 3 * video_tokens  # the video is computed once, for the first question
+    assert four.prompt_tokens == 4 * one.prompt_tokens
+
+
+def test_the_architecture_of_a_hundred_million_parameters_has_about_as_many():
+    assert 80e6 < MEDIUM.parameters < 120e6
+    assert replace(MEDIUM, layers=18).parameters > 1.5 * MEDIUM.parameters
+
+
+def test_videos_of_noise_are_unlike_each_other():
+    (first, metadata), (second, _) = noise_video(1, frames=4, side_px=28), noise_video(2, frames=4, side_px=28)
+
+    assert first.shape == (4, 28, 28, 3)
+    assert (first != second).mean() > 0.9
+    assert metadata["frames_indices"] == [0, 1, 2, 3]
+
+
+def test_the_best_of_a_sweep_is_the_ceiling():
+    slow, fast = (
+        SweepRow(
+            candidate=Candidate(name=name),
+            requests_per_s=rate,
+            core_ms=1.0,
+            start_s=1.0,
+            prompt_tokens=80,
+            settings="chosen",
+        )
+        for name, rate in (("slow", 9.0), ("fast", 10.0))
+    )
+
+    assert Sweep(rows=(slow, fast)).best is fast

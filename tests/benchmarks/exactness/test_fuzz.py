@@ -1,0 +1,49 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.__main__ import app
+from benchmarks.exactness.fuzz import Outcome, fuzz_extraction, make_mutants
+from benchmarks.media.matrix import cells_like
+
+MUTANTS = 300
+
+
+@pytest.fixture(scope="module")
+def report():
+    return fuzz_extraction(MUTANTS, seed=20)
+
+
+def test_damaged_files_never_give_frames_that_a_linear_decode_does_not(report):
+    assert [(fault.mutant.number, fault.mutant.base.name, fault.outcome, fault.detail) for fault in report.faults] == []
+    assert len(report.results) == MUTANTS
+
+
+def test_nine_in_ten_of_the_damaged_files_that_can_be_decoded_give_frames(report):
+    assert report.share >= 0.9
+
+
+def test_few_files_have_no_linear_decode_to_hold_to(report):
+    assert report.outcomes[Outcome.UNDECIDED] < MUTANTS / 20
+
+
+def test_the_command_prints_its_counts():
+    result = CliRunner().invoke(app, ["fuzz", "--count", "24", "--seed", "1", "--json"])
+
+    facts = json.loads(result.stdout)
+    assert sum(facts["outcomes"].values()) == 24
+    assert result.exit_code == (1 if facts["faults"] else 0)
+
+
+def test_the_command_damages_files_of_one_kind_on_request():
+    mutants = make_mutants(range(4), 1, cells_like("avi/m"))
+
+    assert {mutant.base.container for mutant in mutants} == {"avi"}
+
+
+def test_the_command_refuses_a_kind_that_is_not_there():
+    result = CliRunner().invoke(app, ["fuzz", "--only", "betamax"])
+
+    assert result.exit_code == 2
+    assert "betamax" in result.stderr

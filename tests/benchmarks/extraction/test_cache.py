@@ -1,0 +1,27 @@
+import pytest
+
+from benchmarks.extraction.cache import measure_cache
+from infra.objects import ObjectStore
+from infra.settings import StoreSettings
+
+STORE = ObjectStore(StoreSettings())
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    root = tmp_path_factory.mktemp("cache")
+    found = list(measure_cache(STORE, root.as_uri(), [500, 5000]))
+    assert list(STORE.list(root.as_uri())) == []  # it is emptied again
+    return found
+
+
+def test_every_file_is_found(rows):
+    assert [row.files for row in rows] == [500, 5000]
+
+
+def test_ten_times_the_files_take_little_more_memory(rows):
+    few, many = rows
+
+    # A list of 4,500 more would hold over a megabyte.
+    assert many.list_peak_bytes - few.list_peak_bytes < 200_000
+    assert many.plan_peak_bytes - few.plan_peak_bytes < 200_000

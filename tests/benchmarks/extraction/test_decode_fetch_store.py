@@ -1,0 +1,56 @@
+"""The benchmarks of decoding, fetching and storing, on the smallest clip."""
+
+import itertools
+import xml.etree.ElementTree as ET
+
+import av
+import pytest
+
+from benchmarks.extraction.decode import INDEXED, LIMIT, OURS, PASSING, measure_decode
+from benchmarks.extraction.fetch import measure_fetch
+from benchmarks.extraction.store import PACKETS, measure_store
+from benchmarks.media.clips import BenchClip
+from benchmarks.plot import Panel, draw
+
+CLIP = BenchClip(width_px=640, height_px=360, gop=60, length_s=30)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("bench")
+
+
+def test_a_clip_longer_than_a_minute_goes_on_where_the_minute_ends(folder):
+    with av.open(str(BenchClip(width_px=640, height_px=360, gop=60, length_s=70).make(folder))) as container:
+        times = sorted(packet.pts for packet in container.demux(video=0) if packet.size)
+
+    assert len(times) == 70 * 30
+    assert {later - earlier for earlier, later in itertools.pairwise(times)} == {512}
+
+
+def test_every_method_of_decoding_is_measured(folder):
+    (row,) = measure_decode([CLIP], folder, rounds=1)
+
+    assert {OURS, INDEXED, LIMIT, PASSING} <= set(row.median_ms)
+    assert row.ratio(OURS, LIMIT) > 0
+
+
+def test_less_is_fetched_than_the_file_and_a_known_header_is_not_fetched_again(folder, objects, store_settings):
+    (row,) = measure_fetch([CLIP], folder, objects=objects, root_uri=store_settings.uri, rounds=1)
+
+    assert row.cached_bytes < row.parts_bytes < row.file_bytes
+    assert row.parts_bytes <= 1.25 * row.needed_bytes
+
+
+def test_every_format_is_measured_and_all_but_jpeg_are_exact(folder, objects, store_settings):
+    rows = list(measure_store([CLIP], folder, objects=objects, root_uri=store_settings.uri, rounds=1))
+
+    stored_bytes = {row.format: row.stored_bytes for row in rows}
+    assert {row.format for row in rows if row.psnr_db is not None} == {"jpeg 85", "jpeg 95"}
+    assert stored_bytes[PACKETS] < stored_bytes["zstd"] < stored_bytes["lz4"] < stored_bytes["raw"]
+
+
+def test_a_plot_is_well_formed():
+    picture = ET.fromstring(draw([Panel("Decode, ms", {"ours & theirs": [(30, 2.0), (600, 150.0)]})]))
+
+    assert "ours & theirs" in "".join(picture.itertext())

@@ -1,0 +1,106 @@
+import pytest
+
+from benchmarks.pipeline.contender import ContenderResult, Timing, measure
+from benchmarks.pipeline.targets import CEILING, COLD, EXTRACTION, UNIFORM, WARM, check_targets
+
+
+def result(contender, jobs_per_s, *, labels=(), engine=0.5, host=0.5):
+    timing = Timing(jobs=10, began_s=0, ended_s=10 / jobs_per_s, labels=labels)
+    return ContenderResult(
+        contender=contender, timings=(timing,), jobs_per_s=jobs_per_s, engine_utilization=engine, host_utilization=host
+    )
+
+
+def targets(*results, jobs_per_video=1):
+    named = {each.contender: each for each in results}
+    return {each.name: each for each in check_targets(named, jobs_per_video=jobs_per_video, warm_share=0.9)}
+
+
+def test_a_cold_cache_is_held_against_the_slower_of_ceiling_and_extraction():
+    results = (result(CEILING, 10), result(EXTRACTION, 4), result(COLD, 3.8))
+
+    by_extraction = targets(*results)
+    by_engine = targets(*results, jobs_per_video=3)
+
+    assert by_extraction[f"{COLD} / {EXTRACTION}"].ratio == pytest.approx(0.95)
+    assert by_engine[f"{COLD} / {CEILING}"].ratio == pytest.approx(0.38)
+
+
+@pytest.mark.parametrize(
+    ("engine", "host", "text"),
+    [
+        pytest.param(0.6, 0.99, "host's cores are saturated", id="host"),
+        pytest.param(0.99, 0.5, "engine's core is saturated", id="engine"),
+        pytest.param(0.5, 0.5, "one waits for the other", id="neither"),
+        pytest.param(None, None, "not bound", id="unknown"),
+    ],
+)
+def test_a_missed_target_is_explained_by_who_was_busy(engine, host, text):
+    warm = result(WARM, 5, engine=engine, host=host)
+
+    [missed] = targets(result(CEILING, 10), warm).values()
+
+    assert not missed.is_met
+    assert text in missed.bottleneck
+
+
+def test_a_met_target_needs_no_explanation():
+    [met] = targets(result(UNIFORM, 2), result(WARM, 5)).values()
+
+    assert met.is_met
+    assert met.bottleneck == ""
+
+
+def test_one_other_label_is_found():
+    found = targets(result(COLD, 1, labels=(0, 1, 2, 3)), result(WARM, 1, labels=(0, 1, 2, 2)))
+
+    assert not found["equal labels, warm and cold"].is_met
+
+
+class Recorded:
+    """A contender that records its calls."""
+
+    def __init__(self, name, calls):
+        self._name, self._calls = name, calls
+
+    def load(self):
+        self._calls.append(f"load {self._name}")
+
+    def run(self, number):
+        self._calls.append(f"{self._name} {number}")
+        return Timing(jobs=number, began_s=0, ended_s=1)
+
+    def close(self):
+        self._calls.append(f"close {self._name}")
+
+
+class UnknownUtilization:
+    def engine(self, _began_s, _ended_s):
+        return None
+
+    host = engine
+
+
+def passes(*, together):
+    calls = []
+    contenders = {name: Recorded(name, calls) for name in "ab"}
+    results = measure(
+        contenders, rounds=3, utilization=UnknownUtilization(), on_progress=lambda _text: None, together=together
+    )
+    assert [each.jobs_per_s for each in results] == [2, 2]
+    return calls
+
+
+def test_contenders_take_turns_within_a_round():
+    assert passes(together=True) == [
+        *("load a", "load b"),
+        *("a 1", "b 1", "a 2", "b 2", "a 3", "b 3"),
+        *("close b", "close a"),
+    ]
+
+
+def test_one_model_at_a_time_is_in_memory_where_no_more_fit():
+    assert passes(together=False) == [
+        *("load a", "a 1", "a 2", "a 3", "close a"),
+        *("load b", "b 1", "b 2", "b 3", "close b"),
+    ]

@@ -1,9 +1,0 @@
-from benchmarks.scale.measure import measure_scale
-
-
-def test_every_step_finds_what_was_made_up(services):
-    row = measure_scale(4_000, services.database, say=lambda _: None)
-
-    assert (row.rows, row.shards, row.named) == (4_000, 40, 400)
-    assert min(row.plan_peak_bytes, row.audit_peak_bytes, row.pending_peak_bytes) > 0
-    assert min(row.claimed_per_s, row.written_per_s) > 0

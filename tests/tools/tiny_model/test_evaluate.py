@@ -1,0 +1,75 @@
+"""The evaluation's controls catch a model that does not look."""
+
+import io
+
+import av
+import pytest
+from rich.console import Console
+
+from tasks.demo.shapes import OPPOSITES
+from tools.tiny_model.evaluate import accuracy_table, evaluate, faults, make_evaluation
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return make_evaluation(tmp_path_factory.mktemp("evaluation"), clips=16)
+
+
+def first_frame(uri):
+    with av.open(uri) as container:
+        return next(container.decode(video=0)).to_ndarray(format="rgb24")
+
+
+def answer_all(rows):
+    """Answer as a model that sees would: right on what moves, a constant on black."""
+    return [row["choices"][0] if row["subtask"] == "black" else row["answer"] for row in rows]
+
+
+def test_every_clip_comes_forwards_backwards_and_black(manifest):
+    assert manifest.height == 16 * 3 * 3
+    assert manifest["subtask"].value_counts()["count"].to_list() == [48, 48, 48]
+
+
+def test_black_clips_are_black(manifest):
+    uri = manifest.filter(subtask="black")["video_uri"][0]
+
+    assert first_frame(uri).max() <= 2
+
+
+def test_backwards_only_the_direction_turns_round(manifest):
+    forwards, backwards = (
+        manifest.filter(subtask=variant).select("task", "answer").rows() for variant in ("forwards", "backwards")
+    )
+
+    for (task, answer), (_, flipped) in zip(forwards, backwards, strict=True):
+        assert flipped == (OPPOSITES[answer] if task == "direction" else answer)
+
+
+def test_a_model_that_sees_has_no_fault(manifest):
+    assert faults(evaluate(manifest, answer_all)) == []
+
+
+def test_a_model_that_knows_black_clips_is_found_out(manifest):
+    found = faults(evaluate(manifest, lambda rows: [row["answer"] for row in rows]))
+
+    assert len(found) == 3
+    assert all("not chance" in fault for fault in found)
+
+
+def test_a_model_that_ignores_the_order_of_frames_is_found_out(manifest):
+    def ignore_order(rows):
+        return [
+            OPPOSITES[label] if row["subtask"] == "backwards" and row["task"] == "direction" else label
+            for row, label in zip(rows, answer_all(rows), strict=True)
+        ]
+
+    assert faults(evaluate(manifest, ignore_order)) == ["direction backwards is 0.000, below 0.95"]
+
+
+def test_the_table_has_a_line_for_each_variant(manifest):
+    console = Console(width=120, file=io.StringIO())
+    console.print(accuracy_table(evaluate(manifest, answer_all)))
+
+    text = console.file.getvalue()
+
+    assert all(word in text for word in ("forwards", "backwards", "black", "colour", "1.000"))
