@@ -23,10 +23,11 @@ from tasks.model.lifetime import Lifetime
 from tasks.model.questions import EngineFailure, EngineInfo, EngineTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tasks.model.questions import Batch, EngineConfig, Replies, Reply
 
+VLLM_COMMAND = (sys.executable, "-P", "-m", "tasks.model.child")
 _CPU_SITE = Path(__file__).parent / "cpu_site"
 _END_TIMEOUT_S = 10
 _CLOSED = "The engine was closed; the run is ending."
@@ -51,6 +52,7 @@ class EngineProcess(Lifetime):
         log_path: Path,
         start_timeout_s: float,
         answer_timeout_s: float = 600.0,
+        command: Sequence[str] = VLLM_COMMAND,
     ) -> None:
         """Keep the configuration; nothing is started yet.
 
@@ -59,6 +61,7 @@ class EngineProcess(Lifetime):
             log_path: Where the process's output goes.
             start_timeout_s: Seconds it may take to load.
             answer_timeout_s: Seconds without any answer, with questions waiting, after which it hangs.
+            command: Starts the process; the descriptors of its connection and its lifeline are appended.
         """
         self.times = EngineTimes()
         self.starts = 0
@@ -66,6 +69,7 @@ class EngineProcess(Lifetime):
         self._log_path = log_path
         self._start_timeout_s = start_timeout_s
         self._answer_timeout_s = answer_timeout_s
+        self._command = tuple(command)
         self._lock = threading.Lock()
         self._life: _Life | None = None
         self._is_closed = False
@@ -88,7 +92,11 @@ class EngineProcess(Lifetime):
                 raise EngineClosedError(_CLOSED)
             if self._life is None:
                 self._life = _Life(
-                    self._config, log_path=self._log_path, add_times=self._add_times, is_first=not self.starts
+                    self._config,
+                    command=self._command,
+                    log_path=self._log_path,
+                    add_times=self._add_times,
+                    is_first=not self.starts,
                 )
                 self.starts += 1
 
@@ -182,6 +190,7 @@ class _Life:
         self,
         config: EngineConfig,
         *,
+        command: tuple[str, ...],
         log_path: Path,
         add_times: Callable[[EngineTimes], None],
         is_first: bool,
@@ -192,8 +201,8 @@ class _Life:
         self._lifeline: int | None = lifeline_write
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.open("ab") as log:
-            self.process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-P", "-m", "tasks.model.child", str(theirs.fileno()), str(lifeline_read)],
+            self.process = subprocess.Popen(  # noqa: S603 - our own command
+                [*command, str(theirs.fileno()), str(lifeline_read)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

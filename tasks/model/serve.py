@@ -11,18 +11,19 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from infra.errors import JobError
-from tasks.model.inputs import render_videos
 from tasks.model.questions import EngineTimes, Refusal, Replies, Ticket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from concurrent.futures import Executor, Future
+    from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
     from multiprocessing.connection import Connection
 
     from tasks.model.engine import Engine
     from tasks.model.inputs import EngineReady
     from tasks.model.questions import Batch, Question, Reply
 
+    VideoQuestions = tuple[bytes, list[Question]]  # a frame file, and what is asked about it
+    _Render = Callable[[list[VideoQuestions]], Future[list[bytes]]]
     _Rendered = tuple[list[Ticket], list[EngineReady | Refusal]]
 
 # To reach a worker and come back takes about as long as laying out a small video: such go together.
@@ -37,13 +38,18 @@ class _Video(NamedTuple):
     questions: list[Question]
 
 
-def serve(connection: Connection, engine: Engine, renderers: Executor) -> None:
+def serve(connection: Connection, engine: Engine, render: _Render) -> None:
     """Say that the engine is ready, and answer batches until the connection closes.
+
+    Args:
+        connection: To the parent.
+        engine: Loaded, and idle.
+        render: Has the questions on several videos rendered in another process; see `tasks.model.inputs`.
 
     Raises:
         Exception: Whatever broke the engine or a worker; neither can be trusted after it.
     """
-    reception = _Reception(connection, renderers)
+    reception = _Reception(connection, render)
     reception.start()  # before anybody knows: a thread that finds no memory to start with would be waited for in vain
     connection.send(engine.describe())
     while True:
@@ -64,10 +70,10 @@ def serve(connection: Connection, engine: Engine, renderers: Executor) -> None:
 class _Reception(threading.Thread):
     """Receives batches and has them rendered, whatever the engine is at."""
 
-    def __init__(self, connection: Connection, renderers: Executor) -> None:
+    def __init__(self, connection: Connection, render: _Render) -> None:
         super().__init__(daemon=True)
         self._connection = connection
-        self._renderers = renderers
+        self._render = render
         self._inbox: SimpleQueue[_Rendered | BaseException] = SimpleQueue()
         self._next: _Rendered | BaseException | None = None
         self._received = self._taken = 0  # videos; each counted by one thread
@@ -78,8 +84,7 @@ class _Reception(threading.Thread):
                 number, batch = self._connection.recv()
                 for videos in _together(_videos(number, batch)):
                     self._received += len(videos)
-                    asked = [(video.frame_file, video.questions) for video in videos]
-                    rendering = self._renderers.submit(render_videos, asked)
+                    rendering = self._render([(video.frame_file, video.questions) for video in videos])
                     rendering.add_done_callback(partial(self._put, videos))
         except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise
             self._inbox.put(error)

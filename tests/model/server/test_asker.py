@@ -14,7 +14,7 @@ from tasks.model.process import EngineProcess
 from tasks.model.questions import Batch, EngineConfig
 from tasks.model.server.asker import ServerAsker
 from tasks.model.server.card import ask_for_card
-from tests.model.test_process import frame_file, question
+from tests.model.asked import frame_file, question
 from tests.vllm_server import KEY, NAME, gate
 
 SHAPES = ("square", "circle", "triangle", "cross")
