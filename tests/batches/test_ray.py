@@ -20,6 +20,8 @@ from tasks.video.prepare import PrepareVideo
 from tests.batches.conftest import SETTINGS
 from tests.batches.test_prepare import LOOK, WHOLE
 
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ray")]
+
 OPTIONS = {"sampling": {"num_frames": 4}, "settings": SETTINGS}
 
 

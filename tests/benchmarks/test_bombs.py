@@ -9,6 +9,8 @@ from tasks.domain import Sampling
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
 
+pytestmark = pytest.mark.xdist_group("bombs")
+
 TIMEOUT_S = 4
 # A child is given three seconds to end by itself, and a machine may be busy.
 PATIENCE_S = TIMEOUT_S + 10

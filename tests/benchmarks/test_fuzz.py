@@ -6,6 +6,8 @@ from typer.testing import CliRunner
 from benchmarks.fuzz import bases_like, make_mutants, run
 from flows.cli import app
 
+pytestmark = pytest.mark.xdist_group("fuzz")
+
 MUTANTS = 300
 
 
