@@ -12,6 +12,8 @@ from benchmarks.fetch import measure_fetch
 from benchmarks.plot import Panel, draw
 from benchmarks.store import PACKETS, measure_store
 
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("benchmark-clips")]
+
 CLIP = BenchClip(width_px=640, height_px=360, gop=60, length_s=30)
 
 
