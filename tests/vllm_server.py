@@ -101,7 +101,7 @@ def gate(url, answer=lambda _path, _body: None):
 
     root = url.removesuffix("/v1")
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}/v1"

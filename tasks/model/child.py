@@ -15,38 +15,70 @@ import threading
 import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from infra.errors import ReelabelError
 from tasks.model.questions import EngineFailure
+from tasks.model.serve import serve
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tasks.model.engine import Engine
     from tasks.model.questions import EngineConfig
+    from tasks.model.serve import VideoQuestions
 
 
-def main() -> None:
-    """Serve one parent."""
+class Implementation(NamedTuple):
+    """What runs inside the engine's process; the process itself and its protocol are the same for each.
+
+    Attributes:
+        load: Loads the engine; takes its configuration, and as `started` when the process began.
+        start_renderer: Prepares a worker process for `render`.
+        render: Renders the questions on several videos; gives, for each, a pickled list of `EngineReady` or `Refusal`.
+    """
+
+    load: Callable[..., Engine]
+    start_renderer: Callable[[EngineConfig], None]
+    render: Callable[[list[VideoQuestions]], list[bytes]]
+
+
+def import_vllm(config: EngineConfig) -> Implementation:
+    """Import vLLM and the model's class before the workers are forked; takes seconds, and may fail."""
+    from tasks.model.engine import Engine, import_model  # noqa: PLC0415
+    from tasks.model.inputs import render_videos, start_worker  # noqa: PLC0415
+
+    import_model(config)
+    return Implementation(load=Engine, start_renderer=start_worker, render=render_videos)
+
+
+def main(import_implementation: Callable[[EngineConfig], Implementation] = import_vllm) -> None:
+    """Serve one parent.
+
+    Args:
+        import_implementation: Called once the connection is open, so that the parent learns why it fails.
+    """
     started = time.perf_counter()
     connection = Connection(int(sys.argv[1]))
     config = connection.recv()
     try:
-        # Imported here: importing vllm takes seconds, and may fail.
-        from tasks.model.engine import Engine, import_model  # noqa: PLC0415
-        from tasks.model.serve import serve  # noqa: PLC0415
-
-        import_model(config)
+        implementation = import_implementation(config)
         # Forked while there is neither a thread nor an engine, so that vllm is imported once for all.
         renderers = ProcessPoolExecutor(
-            config.render_processes, get_context("fork"), _start_renderer, (config, connection)
+            config.render_processes,
+            get_context("fork"),
+            _start_renderer,
+            (implementation.start_renderer, config, connection),
         )
         renderer_started = renderers.submit(bool)
         threading.Thread(target=_end_with_parent, args=(int(sys.argv[2]),), daemon=True).start()
-        engine = Engine(config, started=started)
+        engine = implementation.load(config, started=started)
         renderer_started.result()
         _freeze_garbage_collector()
-        serve(connection, engine, renderers)
+        serve(connection, engine, partial(renderers.submit, implementation.render))
     except BaseException as error:
         # An engine that failed once cannot be trusted with the next batch: report the cause, then exit.
         traceback.print_exc()
@@ -55,11 +87,9 @@ def main() -> None:
         raise
 
 
-def _start_renderer(config: EngineConfig, connection: Connection) -> None:
-    from tasks.model.inputs import start_worker  # noqa: PLC0415 - already imported in the parent
-
+def _start_renderer(start: Callable[[EngineConfig], None], config: EngineConfig, connection: Connection) -> None:
     connection.close()  # otherwise the parent would see no EOF when the engine exits
-    start_worker(config)
+    start(config)
     _freeze_garbage_collector()
 
 

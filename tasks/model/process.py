@@ -23,10 +23,11 @@ from tasks.model.lifetime import Lifetime
 from tasks.model.questions import EngineFailure, EngineInfo, EngineTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tasks.model.questions import Batch, EngineConfig, Replies, Reply
 
+VLLM_COMMAND = (sys.executable, "-P", "-m", "tasks.model.child")
 _CPU_SITE = Path(__file__).parent / "cpu_site"
 _END_TIMEOUT_S = 10
 _CLOSED = "The engine was closed; the run is ending."
@@ -51,6 +52,7 @@ class EngineProcess(Lifetime):
         log_path: Path,
         start_timeout_s: float,
         answer_timeout_s: float = 600.0,
+        command: Sequence[str] = VLLM_COMMAND,
     ) -> None:
         """Store the configuration; nothing is started yet.
 
@@ -60,6 +62,7 @@ class EngineProcess(Lifetime):
             start_timeout_s: Seconds allowed for loading.
             answer_timeout_s: Seconds without a reply, while questions are pending, after which the engine counts
                 as hung.
+            command: Starts the process; the descriptors of its connection and its lifeline are appended.
         """
         self.times = EngineTimes()
         self.starts = 0
@@ -67,6 +70,7 @@ class EngineProcess(Lifetime):
         self._log_path = log_path
         self._start_timeout_s = start_timeout_s
         self._answer_timeout_s = answer_timeout_s
+        self._command = tuple(command)
         self._lock = threading.Lock()
         self._life: _Incarnation | None = None
         self._is_closed = False
@@ -89,7 +93,11 @@ class EngineProcess(Lifetime):
                 raise EngineClosedError(_CLOSED)
             if self._life is None:
                 self._life = _Incarnation(
-                    self._config, log_path=self._log_path, add_times=self._add_times, is_first=not self.starts
+                    self._config,
+                    command=self._command,
+                    log_path=self._log_path,
+                    add_times=self._add_times,
+                    is_first=not self.starts,
                 )
                 self.starts += 1
 
@@ -185,6 +193,7 @@ class _Incarnation:
         self,
         config: EngineConfig,
         *,
+        command: tuple[str, ...],
         log_path: Path,
         add_times: Callable[[EngineTimes], None],
         is_first: bool,
@@ -195,8 +204,8 @@ class _Incarnation:
         self._lifeline: int | None = lifeline_write
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.open("ab") as log:
-            self.process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-P", "-m", "tasks.model.child", str(theirs.fileno()), str(lifeline_read)],
+            self.process = subprocess.Popen(  # noqa: S603 - our own command
+                [*command, str(theirs.fileno()), str(lifeline_read)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

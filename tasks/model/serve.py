@@ -11,18 +11,19 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from infra.errors import JobError
-from tasks.model.inputs import render_videos
 from tasks.model.questions import EngineTimes, Refusal, Replies, Ticket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from concurrent.futures import Executor, Future
+    from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
     from multiprocessing.connection import Connection
 
     from tasks.model.engine import Engine
     from tasks.model.inputs import EngineReady
     from tasks.model.questions import Batch, Question, Reply
 
+    VideoQuestions = tuple[bytes, list[Question]]  # a frame file, and what is asked about it
+    _Render = Callable[[list[VideoQuestions]], Future[list[bytes]]]
     _Rendered = tuple[list[Ticket], list[EngineReady | Refusal]]
 
 # A round trip to a worker takes about as long as rendering a small video, so small videos share one.
@@ -37,13 +38,18 @@ class _Video(NamedTuple):
     questions: list[Question]
 
 
-def serve(connection: Connection, engine: Engine, renderers: Executor) -> None:
+def serve(connection: Connection, engine: Engine, render: _Render) -> None:
     """Report that the engine is ready, and answer batches until the connection closes.
+
+    Args:
+        connection: To the parent.
+        engine: Loaded, and idle.
+        render: Has the questions on several videos rendered in another process; see `tasks.model.inputs`.
 
     Raises:
         Exception: Whatever broke the engine or a worker; neither can be trusted afterwards.
     """
-    receiver = _Receiver(connection, renderers)
+    receiver = _Receiver(connection, render)
     receiver.start()  # before reporting readiness: if the thread cannot start, the parent must not wait for it
     connection.send(engine.describe())
     while True:
@@ -64,10 +70,10 @@ def serve(connection: Connection, engine: Engine, renderers: Executor) -> None:
 class _Receiver(threading.Thread):
     """Receives batches and has them rendered, independently of the engine."""
 
-    def __init__(self, connection: Connection, renderers: Executor) -> None:
+    def __init__(self, connection: Connection, render: _Render) -> None:
         super().__init__(daemon=True)
         self._connection = connection
-        self._renderers = renderers
+        self._render = render
         self._inbox: SimpleQueue[_Rendered | BaseException] = SimpleQueue()
         self._next: _Rendered | BaseException | None = None
         self._received = self._taken = 0  # videos; each counted by one thread
@@ -78,8 +84,7 @@ class _Receiver(threading.Thread):
                 number, batch = self._connection.recv()
                 for videos in _group(_split(number, batch)):
                     self._received += len(videos)
-                    inputs = [(video.frame_file, video.questions) for video in videos]
-                    rendering = self._renderers.submit(render_videos, inputs)
+                    rendering = self._render([(video.frame_file, video.questions) for video in videos])
                     rendering.add_done_callback(partial(self._collect, videos))
         except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise
             self._inbox.put(error)

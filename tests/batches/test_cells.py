@@ -45,6 +45,7 @@ def test_no_frames_have_the_form_of_frames(form, keyframes):
     assert type(form.no_video()) is type(form.video(keyframes))
 
 
+@pytest.mark.system
 def test_vllm_takes_what_is_packed(keyframes):
     packed = pickle.dumps(Form(kind="packed").video(keyframes))
     environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import ray
 from PIL.Image import Image
 
 from tasks.batches.options import sampling_of
@@ -20,11 +19,15 @@ from tasks.video.prepare import PrepareVideo
 from tests.batches.conftest import SETTINGS
 from tests.batches.test_prepare import LOOK, WHOLE
 
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ray")]
+
 OPTIONS = {"sampling": {"num_frames": 4}, "settings": SETTINGS}
 
 
 @pytest.fixture(scope="module")
-def ray_data():
+def ray():
+    import ray  # noqa: PLC0415 - takes seconds, also where these tests are left out
+
     with pytest.MonkeyPatch.context() as environment:
         # Without a token of ours Ray would write one into the home folder.
         environment.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -38,18 +41,18 @@ def ray_data():
             _node_ip_address="127.0.0.1",
             _temp_dir=folder,
         )
-        yield ray.data
+        yield ray
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_actors_give_arrays_and_download_one_address_once(ray_data, make_clip, server):
+def test_actors_give_arrays_and_download_one_address_once(ray, make_clip, server):
     body = make_clip().read_bytes()
     uri = server.add("/clip.mp4", body=body, pause_s=0.02)
     rows = [{"id": row, "video_url": f"{server.url}/gone.mp4" if row == 2 else uri} for row in range(6)]
-    actors = ray_data.ActorPoolStrategy(size=1)
+    actors = ray.data.ActorPoolStrategy(size=1)
 
-    got = ray_data.from_items(rows, override_num_blocks=1).map_batches(
+    got = ray.data.from_items(rows, override_num_blocks=1).map_batches(
         PrepareVideo, fn_constructor_kwargs=OPTIONS | {"output_format": "numpy"}, batch_size=6, compute=actors
     )
 
@@ -61,14 +64,14 @@ def test_actors_give_arrays_and_download_one_address_once(ray_data, make_clip, s
     assert server.requests("/clip.mp4") == [LOOK, WHOLE]
 
 
-def test_chat_messages_become_what_our_engine_takes(ray_data, make_clip):
+def test_chat_messages_become_what_our_engine_takes(ray, make_clip):
     path = make_clip()
     messages = [[{"role": "user", "content": [{"type": kind, kind: url}]}] for kind, url in _parts(path)]
     expected, metadata = video_input(
         extract_keyframes(path, sampling=sampling_of(OPTIONS["sampling"]), limits=Limits())
     )
 
-    rows = ray_data.from_items([{"messages": message} for message in messages], override_num_blocks=3)
+    rows = ray.data.from_items([{"messages": message} for message in messages], override_num_blocks=3)
     got = rows.map_batches(PrepareVideo(**OPTIONS, pack_for_model=True), batch_size=1).take_all()
 
     whole = [row["video"] for row in got if not row["video_meta"]["failed"]]
@@ -77,13 +80,13 @@ def test_chat_messages_become_what_our_engine_takes(ray_data, make_clip):
         np.testing.assert_array_equal(frames, expected)
 
 
-def test_tasks_give_images_and_their_decoding_processes_end_with_ray(ray_data, make_clip):
+def test_tasks_give_images_and_their_decoding_processes_end_with_ray(ray, make_clip):
     prepare = PrepareVideo(**OPTIONS)
 
     def prepare_and_tell(batch):
         return prepare(batch) | {"child": [max(child.pid for child in multiprocessing.active_children())]}
 
-    rows = ray_data.from_items([{"video_uri": str(make_clip())}] * 4, override_num_blocks=4)
+    rows = ray.data.from_items([{"video_uri": str(make_clip())}] * 4, override_num_blocks=4)
     got = rows.map_batches(prepare_and_tell, batch_size=1).take_all()
     children = {row["child"] for row in got}
 

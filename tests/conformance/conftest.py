@@ -1,4 +1,4 @@
-"""The verdict on each cell of the matrix, made once per test session."""
+"""The matrix's files, and the verdict on each of them, made once per test session."""
 
 from functools import cache
 
@@ -8,14 +8,21 @@ from benchmarks.exactness.conformance import check_cell
 
 
 @pytest.fixture(scope="session")
-def verdict_of(tmp_path_factory):
-    """Make a cell's file and judge it."""
+def file_of(tmp_path_factory):
+    """Make a cell's file; nobody may change it."""
     folder = tmp_path_factory.mktemp("matrix")
 
     @cache
-    def verdict_of(cell):
-        path = folder / "clip"
+    def file_of(cell):
+        path = folder / cell.name / "clip"
+        path.parent.mkdir(parents=True)
         path.write_bytes(cell.make())
-        return check_cell(cell, path)
+        return path
 
-    return verdict_of
+    return file_of
+
+
+@pytest.fixture(scope="session")
+def verdict_of(file_of):
+    """Judge a cell's file."""
+    return cache(lambda cell: check_cell(cell, file_of(cell)))

@@ -1,7 +1,11 @@
 from pathlib import Path
 
+import pytest
+
 from benchmarks.exactness.document import conformance_document
 from benchmarks.media.matrix import matrix
+
+pytestmark = pytest.mark.xdist_group("matrix")
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance.md"
 

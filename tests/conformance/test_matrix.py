@@ -7,6 +7,8 @@ from benchmarks.media.matrix import Cell, matrix
 from benchmarks.media.recipe import make_clip
 from benchmarks.media.structures import STRUCTURES
 
+pytestmark = pytest.mark.xdist_group("matrix")
+
 
 @pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in matrix()])
 def test_frames_are_those_of_the_linear_decode(cell, verdict_of):

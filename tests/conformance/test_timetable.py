@@ -7,6 +7,8 @@ from tasks.video.misled import MisledError
 from tasks.video.source import open_video
 from tasks.video.timetable import read_timetable
 
+pytestmark = pytest.mark.xdist_group("matrix")
+
 CELLS = [cell for cell in matrix() if cell.container in {"mp4", "mov"}]
 
 
@@ -26,20 +28,14 @@ def by_header(path):
 
 
 @pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in CELLS])
-def test_a_header_that_tells_times_tells_those_of_the_packets(cell, tmp_path):
-    path = tmp_path / "clip"
-    path.write_bytes(cell.make())
+def test_a_header_that_tells_times_tells_those_of_the_packets(cell, file_of):
+    path = file_of(cell)
     told = by_header(path)
 
     assert told is None or told == by_packets(path)
 
 
-def test_most_headers_of_the_common_codecs_tell(tmp_path):
-    path = tmp_path / "clip"
-    told = []
-    for cell in CELLS:
-        if cell.codec in {"h264", "hevc"}:
-            path.write_bytes(cell.make())
-            told.append(by_header(path) is not None)
+def test_most_headers_of_the_common_codecs_tell(file_of):
+    told = [by_header(file_of(cell)) is not None for cell in CELLS if cell.codec in {"h264", "hevc"}]
 
     assert sum(told) > len(told) / 2

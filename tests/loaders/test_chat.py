@@ -12,6 +12,8 @@ from tasks.model.process import engine_environment
 from tasks.model.questions import EngineConfig
 from tests.loaders.conftest import MEDIA, SAMPLING, chat_about
 
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("loaders")]
+
 GOOD = ("video file", "video data", "frame file", "frame data")
 
 

@@ -15,6 +15,8 @@ from tasks.model.process import engine_environment
 from tasks.model.questions import EngineConfig
 from tests.loaders.conftest import MEDIA, chat_about
 
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("loaders")]
+
 
 @pytest.fixture(scope="module")
 def server(asked, tmp_path_factory):

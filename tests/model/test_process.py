@@ -1,267 +1,216 @@
+"""The process of an engine, its protocol and its ends; `test_engine` has the real engine in it."""
+
 import os
 import random
+import resource
+import select
 import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from infra.errors import EngineClosedError, EngineLostError, ModelError
-from tasks.demo.shapes import draw_shape, render_frames
-from tasks.domain import Answer, Sampling
-from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.frames.file import make_frame_file
-from tasks.model.identity import TINY_MODEL
-from tasks.model.orders import ask_in_every_order, rotations
+from tasks.model import process
 from tasks.model.process import EngineProcess
-from tasks.model.prompt import question_text
-from tasks.model.questions import Batch, EngineConfig, Question
-from tasks.video.keyframes import Keyframes
-from tasks.video.orientation import Orientation
+from tasks.model.questions import Batch
+from tests import stub_engine
+from tests.model.asked import batch_about, frame_file, question
+from tests.stub_engine import Word, answer_to
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory):
-    log_path = tmp_path_factory.mktemp("engine") / "engine.log"
-    config = EngineConfig(model=str(TINY_MODEL), dtype="float32")
-    with EngineProcess(config, log_path=log_path, start_timeout_s=240) as engine:
-        yield engine
-
-
-def frame_file(seed, *, repeats=2, every_s=0.5):
-    rng = np.random.default_rng(seed)
-    count = 8
-    keyframes = Keyframes(
-        images=render_frames(draw_shape(rng), np.linspace(0, 1, count), rng),
-        pts=np.arange(count),
-        time_s=np.arange(count) * every_s,
-        frame_index=np.arange(count) * 6,
-        is_keyframe=np.ones(count, bool),
-        picks=np.repeat(np.arange(count), repeats),
-        keyframes_in_file=count,
-        total_frames=48,
-        fps=12.0,
-        duration_s=4.0,
-        native_width_px=56,
-        native_height_px=56,
-        orientation=Orientation(),
-        method="seek",
-        reason="",
-        decode_ms=1.0,
-    )
-    return make_frame_file(keyframes, source_uri="v", fingerprint="e", sampling=Sampling()).data
-
-
-def question(prompt="Which colour is the shape?", choices=("red", "green", "blue", "yellow"), **changed):
-    text = question_text(DEFAULT_TEMPLATE, prompt=prompt, choices=choices)
-    facts = {"video_id": "v", "system_prompt": None, "scoring": "letter"}
-    return Question(text=text, choices=choices, **facts | changed)
-
-
-def test_what_the_engine_says_of_itself_needs_no_library_to_be_read(engine):
-    assert {type(value) for value in engine.wait_ready().versions.values()} == {str}
-
-
-def test_probabilities_are_over_the_choices_alone(engine):
-    [answer] = engine.ask(Batch(frame_files={"v": frame_file(1)}, questions=(question(),)))
-
-    assert len(answer.probabilities) == 4
-    assert sum(answer.probabilities) == pytest.approx(1)
-    assert answer.probabilities[answer.choice_index] == max(answer.probabilities)
-    assert answer.prompt_tokens > 8 * 4
-
-
-def test_questions_on_one_video_share_its_prefill(engine):
-    questions = (question(), question("What shape is it?", ("square", "circle", "triangle", "cross")))
-
-    first, second = engine.ask(Batch(frame_files={"v": frame_file(2)}, questions=questions))
-
-    assert first.cached_tokens == 0
-    assert second.cached_tokens >= 32
-
-
-def test_the_tokens_of_a_video_are_computed_for_its_first_question_alone(engine):
-    questions = tuple(question(f"{colour} or not?") for colour in ("Red", "Green", "Blue", "Yellow"))
-
-    first, *others = engine.ask(Batch(frame_files={"v": frame_file(3, repeats=8)}, questions=questions))
-
-    video_tokens = 8 * 8 // 2 * 4  # 64 frames of 56 x 56, two of them to four tokens
-    assert first.cached_tokens == 0
-    assert all(answer.cached_tokens >= video_tokens for answer in others)
-
-
-def test_the_orders_of_one_question_share_its_videos_prefill(engine):
-    first, *others = (question(choices=order) for order in rotations(("red", "green", "blue", "yellow"), 4))
-    batch = Batch(frame_files={"v": frame_file(5)}, questions=(replace(first, others=tuple(others)),))
-
-    [answer] = ask_in_every_order(engine.ask, batch)
-
-    alone = engine.ask(batch.only((first, *others)))
-    assert answer.order.permutations == 4
-    assert answer.prompt_tokens == sum(one.prompt_tokens for one in alone)
-    assert answer.cached_tokens >= 3 * 32  # all but the first order found the video in the cache
-    assert sum(answer.probabilities) == pytest.approx(1)
-
-
-def test_answers_do_not_depend_on_what_else_is_in_the_batch(engine):
-    files = {str(seed): frame_file(seed) for seed in range(10, 22)}
-    questions = tuple(question(video_id=video_id) for video_id in files)
-
-    together = engine.ask(Batch(frame_files=files, questions=questions))
-    alone = [
-        engine.ask(Batch(frame_files={one.video_id: files[one.video_id]}, questions=(one,)))[0] for one in questions
-    ]
-
-    assert [answer.choice_index for answer in together] == [answer.choice_index for answer in alone]
-    for one, other in zip(together, alone, strict=True):
-        assert one.probabilities == pytest.approx(other.probabilities, abs=1e-4)
-
-
-def test_answers_do_not_depend_on_the_order_the_batches_or_the_workers(engine, tmp_path):
-    files = {str(seed): frame_file(seed) for seed in range(30, 42)}
-    questions = [question(f"Which colour is the shape, try {n}?", video_id=one) for n in range(2) for one in files]
-    expected = dict(zip(questions, engine.ask(Batch(frame_files=files, questions=tuple(questions))), strict=True))
+def test_every_answer_goes_to_its_question_whatever_the_order_the_batches_or_the_workers(make_engine):
+    files = {str(seed): frame_file(seed) for seed in range(6)}
+    questions = [question(f"Which colour is the shape, try {n}?", video_id=one) for n in range(20) for one in files]
     random.Random(0).shuffle(questions)
     batches = [Batch(frame_files=files, questions=tuple(questions[n : n + 5])) for n in range(0, len(questions), 5)]
+    engine = make_engine(render_processes=2)
 
-    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", render_processes=2, max_num_seqs=3)
-    with (
-        EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as other,
-        ThreadPoolExecutor(4) as threads,
-    ):
-        answers = list(chain.from_iterable(threads.map(other.ask, batches)))
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(chain.from_iterable(threads.map(engine.ask, batches)))
 
-    assert [answer.choice_index for answer in answers] == [expected[one].choice_index for one in questions]
-    for answer, one in zip(answers, questions, strict=True):
-        assert answer.probabilities == pytest.approx(expected[one].probabilities, abs=1e-4)
+    assert answers == [answer_to(one, files[one.video_id]) for one in questions]
 
 
-def test_a_video_is_known_by_its_frames_and_sampling_and_never_by_its_name(engine):
-    def ask(data):
-        [answer] = engine.ask(Batch(frame_files={"v": data}, questions=(question("Known by what?"),)))
-        return answer
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [
+        pytest.param(Word.TOO_LONG, "prompt_too_long", id="by its renderer"),
+        pytest.param(Word.REFUSED, "inference_failed", id="by the engine"),
+    ],
+)
+def test_a_question_that_is_refused_does_not_stop_the_others(make_engine, word, code):
+    before, refused, after = question("Before?"), question(f"Is it {word}?"), question("After?")
 
-    first, again = ask(frame_file(50)), ask(frame_file(50))
-    others = ask(frame_file(51)), ask(frame_file(50, repeats=1)), ask(frame_file(50, every_s=1.0))
+    first, refusal, last = make_engine().ask(batch_about(before, refused, after))
 
-    assert first.cached_tokens == 0
-    assert again.cached_tokens >= 32
-    assert again.probabilities == pytest.approx(first.probabilities, abs=1e-6)
-    assert [answer.cached_tokens for answer in others] == [0, 0, 0]
-
-
-def test_a_frame_file_that_cannot_be_read_fails_its_own_questions(engine):
-    damaged = bytearray(frame_file(1))
-    damaged[len(damaged) // 2] ^= 1
-    questions = (question(), question(video_id="w"))
-
-    refusal, answer = engine.ask(Batch(frame_files={"v": bytes(damaged), "w": frame_file(2)}, questions=questions))
-
-    assert (refusal.code, refusal.stage) == ("frame_file_damaged", "cache")
-    assert isinstance(answer, Answer)
+    assert (first, last) == (answer_to(before, frame_file(1)), answer_to(after, frame_file(1)))
+    assert refusal.code == code
 
 
-def test_a_question_that_cannot_be_asked_does_not_stop_the_others(engine):
-    questions = (
-        question("long " * 4000),
-        question(choices=("yes", "yes, always"), scoring="text"),
-        question(),
-    )
+def test_a_model_that_cannot_be_loaded_is_named(make_engine, tmp_path):
+    (tmp_path / "model").write_text("It has no weights.")
+    engine = make_engine()
 
-    long, ambiguous, good = engine.ask(Batch(frame_files={"v": frame_file(3)}, questions=questions))
-
-    assert (long.code, ambiguous.code) == ("prompt_too_long", "choices_ambiguous")
-    assert isinstance(good, Answer)
-
-
-def test_a_model_that_cannot_be_loaded_is_named(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    config = EngineConfig(model=str(tmp_path))
-    engine = EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240)
-    engine.start()
-
-    with pytest.raises(ModelError, match="Cannot load"):
+    with pytest.raises(ModelError, match=r"Cannot load .*/model: It has no weights\. See .*engine\.log"):
         engine.wait_ready()
     assert engine.pid is None
 
 
-def test_an_engine_that_is_closed_while_it_loads_is_no_fault_of_its_model(tmp_path):
-    engine = EngineProcess(EngineConfig(model=str(TINY_MODEL)), log_path=tmp_path / "engine.log", start_timeout_s=240)
-    engine.start()
-    with ThreadPoolExecutor(1) as threads:
+def test_a_model_that_does_not_load_in_time_is_given_up(make_engine, tmp_path):
+    os.mkfifo(tmp_path / "model")
+    engine = make_engine(start_timeout_s=0.1)
+
+    with pytest.raises(ModelError, match=r"did not load within 0\.1 s; raise model\.start_timeout_s"):
+        engine.wait_ready()
+    assert engine.pid is None
+
+
+def test_an_engine_that_is_closed_while_it_loads_is_no_fault_of_its_model(make_engine, tmp_path):
+    os.mkfifo(tmp_path / "model")
+    engine = make_engine()
+    with ThreadPoolExecutor(1) as threads, (tmp_path / "model").open("wb"):  # opens once the engine is loading
         waiting = threads.submit(engine.wait_ready)
-        time.sleep(0.5)
         engine.close()
 
         with pytest.raises(EngineClosedError):
             waiting.result()
     with pytest.raises(EngineClosedError):
-        engine.ask(Batch(frame_files={"v": frame_file(1)}, questions=(question(),)))
+        engine.ask(batch_about(question()))
 
 
 class ClosedWhenItAnswers(EngineProcess):
-    """A real engine that is closed just when its first answer has come and was not yet handed on."""
+    """An engine that is closed just when its first answer has come and was not yet handed on."""
 
     closing = None
 
     def _add_times(self, times):
         super()._add_times(times)
         life = self._life
-        if life is not None and life.info.done():
+        if life is not None and life.info.done() and self.closing is None:
+            failed = threading.Event()
+            fail = life._fail
+            life._fail = lambda reason: (fail(reason), failed.set())
             self.closing = threading.Thread(target=self.close)
             self.closing.start()
-            while life._asked:
-                time.sleep(0.001)
+            failed.wait()
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
-def test_answers_that_come_while_the_engine_is_closed_are_left(tmp_path):
-    config = EngineConfig(model=str(TINY_MODEL))
-    with ClosedWhenItAnswers(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
-        with pytest.raises(EngineClosedError):
-            engine.ask(Batch(frame_files={"v": frame_file(1)}, questions=(question(),)))
-        engine.closing.join()
+def test_answers_that_come_while_the_engine_is_closed_are_left(make_engine):
+    engine = make_engine(ClosedWhenItAnswers)
+
+    with pytest.raises(EngineClosedError):
+        engine.ask(batch_about(question()))
+
+    engine.closing.join()
 
 
-def test_a_killed_engine_is_noticed_and_can_be_started_again(engine):
+def test_a_killed_engine_is_noticed_and_can_be_started_again(make_engine):
+    engine = make_engine()
     engine.wait_ready()
     os.kill(engine.pid, signal.SIGKILL)
 
-    with pytest.raises(EngineLostError):
-        engine.ask(Batch(frame_files={"v": frame_file(4)}, questions=(question(),)))
+    with pytest.raises(EngineLostError, match="its process died"):
+        engine.ask(batch_about(question()))
 
     engine.start()
-    assert engine.ask(Batch(frame_files={"v": frame_file(4)}, questions=(question(),)))
+    assert engine.ask(batch_about(question())) == [answer_to(question(), frame_file(1))]
+    assert engine.times.restart_ms > 0
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        pytest.param(Word.POISON, "its process died", id="its process"),
+        pytest.param(Word.RENDERER_POISON, "BrokenProcessPool", id="a renderer"),
+    ],
+)
+def test_an_engine_that_dies_on_a_question_says_how_and_leaves_nothing_running(make_engine, word, reason):
+    engine = make_engine()
+    engine.wait_ready()
+    group = engine.pid
+
+    with pytest.raises(EngineLostError, match=reason):
+        engine.ask(batch_about(question(f"Is it {word}?")))
+
+    assert engine.pid is None
+    assert not is_group_running(group)
+
+
+def test_an_engine_that_runs_out_of_memory_says_so(make_engine):
+    engine = make_engine()
+    engine.wait_ready()
+    pages = int(Path(f"/proc/{engine.pid}/statm").read_text().split()[0])
+    resource.prlimit(engine.pid, resource.RLIMIT_AS, (pages * resource.getpagesize() + 64 * 1024**2,) * 2)
+
+    with pytest.raises(EngineLostError, match="MemoryError"):
+        engine.ask(batch_about(question(f"Is it {Word.HUNGRY}?")))
+
+
+def test_an_engine_that_hangs_is_ended(make_engine):
+    engine = make_engine(answer_timeout_s=0.3)
+    engine.wait_ready()
+
+    with pytest.raises(EngineLostError, match=r"no answer within 0\.3 s"):
+        engine.ask(batch_about(question(f"Will it {Word.HANG}?")))
+
+    assert engine.pid is None
+
+
+def test_a_process_that_stands_still_is_killed(make_engine, monkeypatch):
+    monkeypatch.setattr(process, "_END_TIMEOUT_S", 0.3)  # a stopped process does not even take a SIGTERM
+    engine = make_engine(answer_timeout_s=0.3)
+    engine.wait_ready()
+    group = engine.pid
+    os.kill(group, signal.SIGSTOP)
+
+    with pytest.raises(EngineLostError, match=r"no answer within 0\.3 s"):
+        engine.ask(batch_about(question()))
+
+    assert not is_group_running(group)
 
 
 def test_an_engine_ends_with_its_parent(tmp_path):
-    script = (
-        "import time; from pathlib import Path; from tasks.model.process import EngineProcess;"
-        "from tasks.model.questions import EngineConfig;"
-        f"e = EngineProcess(EngineConfig(model={str(TINY_MODEL)!r}), log_path=Path({str(tmp_path / 'log')!r}),"
-        " start_timeout_s=99); e.start(); print(e.pid, flush=True); time.sleep(600)"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    child = int(parent.stdout.readline())
+    script = f"""
+import sys
+from pathlib import Path
+from tasks.model.process import EngineProcess
+from tasks.model.questions import EngineConfig
+config = EngineConfig(model={str(tmp_path / "model")!r})
+engine = EngineProcess(config, log_path=Path({str(tmp_path / "log")!r}), start_timeout_s=60,
+    command={stub_engine.COMMAND!r})
+engine.start()
+engine.wait_ready()
+print(engine.pid, flush=True)
+sys.stdin.read()
+"""
+    parent = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with parent:
+        child = os.pidfd_open(int(parent.stdout.readline()))
 
-    parent.kill()
-    parent.wait()
+        parent.kill()
 
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and is_running(child):
-        time.sleep(0.1)
-    assert not is_running(child)
+        assert has_ended(child, within_s=30)
 
 
-def is_running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def has_ended(pidfd, *, within_s):
+    """Wait until a process ends; tells whether it did, and closes its descriptor."""
+    with os.fdopen(pidfd) as file:
+        return bool(select.select([file], [], [], within_s)[0])
+
+
+def is_group_running(group):
+    """Whether any process of a group is running; one that ended and was not yet waited for is not."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _parent, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:  # it ended meanwhile
+            continue
+        if int(its_group) == group and state != "Z":
+            return True
+    return False

@@ -1,4 +1,4 @@
-"""How the question is found on which an engine dies; `test_recovery` kills real ones, which take seconds to start."""
+"""How the question is found on which an engine dies; `test_recovery` kills real processes."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from tasks.domain import Answer
 from tasks.model.orders import ask_in_every_order
 from tasks.model.questions import Batch, Refusal
 from tasks.model.recovery import RecoveringEngine
-from tests.model.test_process import question
+from tests.model.asked import question
 
 ANSWER = Answer(
     choice_index=0, probabilities=(1.0,), prompt_tokens=1, cached_tokens=0, preprocess_ms=0.0, inference_ms=0.0

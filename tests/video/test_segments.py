@@ -15,6 +15,8 @@ from tasks.video.sample import pick_evenly
 from tasks.video.samplers import SAMPLERS, SourceFacts, choose_indices
 from tests.clips import cut_start, write_clip
 
+pytestmark = pytest.mark.xdist_group("segments")
+
 LIMITS = Limits()
 FPS = 12
 CLIPS = {

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from benchmarks.engine.model_folders import MEDIUM, Architecture, write_architecture
 from benchmarks.engine.noise import noise_video
 from benchmarks.engine.questions import measure_questions
@@ -24,6 +26,7 @@ SMALL = Architecture(
 )
 
 
+@pytest.mark.system
 def test_a_sweep_measures_each_setting_and_names_those_that_fail():
     refused = Candidate(name="no tokens a step", arguments={"max_num_batched_tokens": 0})
     tried = (Candidate(name=CHOSEN), refused)
@@ -39,6 +42,7 @@ def test_a_sweep_measures_each_setting_and_names_those_that_fail():
     assert found.best.prompt_tokens > 32
 
 
+@pytest.mark.system
 def test_questions_on_one_video_are_measured_on_an_architecture_without_weights(tmp_path):
     model = write_architecture(SMALL, tmp_path)
     config = EngineConfig(model=str(model), num_frames=64, max_pixels=56 * 56, load_format="dummy")

@@ -4,6 +4,8 @@ from benchmarks.extraction.cache import measure_cache
 from infra.objects import ObjectStore
 from infra.settings import StoreSettings
 
+pytestmark = pytest.mark.xdist_group("benchmark-cache")
+
 STORE = ObjectStore(StoreSettings())
 
 

@@ -12,6 +12,8 @@ from benchmarks.extraction.store import PACKETS, measure_store
 from benchmarks.media.clips import BenchClip
 from benchmarks.plot import Panel, draw
 
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("benchmark-clips")]
+
 CLIP = BenchClip(width_px=640, height_px=360, gop=60, length_s=30)
 
 

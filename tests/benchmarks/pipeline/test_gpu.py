@@ -12,6 +12,8 @@ from benchmarks.engine.model_folders import QWEN_3B, QWEN_7B, write_qwen
 from benchmarks.pipeline.targets import CEILING, COLD, UNIFORM
 from tasks.model.identity import read_model_card
 
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("gpu")]
+
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):

@@ -1,4 +1,8 @@
+import pytest
+
 from benchmarks.scale.measure import measure_scale
+
+pytestmark = pytest.mark.system
 
 
 def test_every_step_finds_what_was_made_up(services):

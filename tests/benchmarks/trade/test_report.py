@@ -25,6 +25,8 @@ from benchmarks.trade.tables import (
 from tasks.demo.scenes import SCENE_QUESTIONS
 from tasks.domain import ModelIdentity
 
+pytestmark = pytest.mark.xdist_group("trade-report")
+
 FRAMES, LENGTH_S = 80, 8
 
 

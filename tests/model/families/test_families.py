@@ -14,6 +14,8 @@ from tasks.model.questions import Batch, EngineConfig
 from tests.clips import write_clip
 from tests.model.families.asked import NUM_FRAMES, QUESTION, frame_file
 
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("families")]
+
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v", "llava_onevision", "internvl")
 # The clip's four keyframes are shown at 0, 0, 1, 2, 2 and 3 seconds of 4.
 SECONDS_PER_PAIR = 2 * 4 / NUM_FRAMES

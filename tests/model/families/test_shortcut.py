@@ -11,6 +11,8 @@ from tasks.model.identity import TINY_MODEL
 from tasks.model.process import engine_environment
 from tasks.model.questions import EngineConfig
 
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("families-shortcut")]
+
 QWEN = ("qwen2_vl float32", "qwen2_5_vl float32", "qwen2_vl bfloat16", "qwen2_5_vl bfloat16")
 SIZED = ("even", "odd", "alone")
 

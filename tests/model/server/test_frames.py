@@ -8,7 +8,7 @@ from PIL import Image
 from infra.errors import FrameFileError
 from tasks.frames.file import decode_frame_file
 from tasks.model.server.frames import WAYS
-from tests.model.test_process import frame_file
+from tests.model.asked import frame_file
 
 DATA = frame_file(1, every_s=7.5)
 

@@ -9,6 +9,8 @@ from rich.console import Console
 from tasks.demo.shapes import OPPOSITES
 from tools.tiny_model.evaluate import accuracy_table, evaluate, faults, make_evaluation
 
+pytestmark = pytest.mark.xdist_group("demo-evaluation")
+
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory):

@@ -21,6 +21,8 @@ from tools.tiny_model.examples import (
 )
 from tools.tiny_model.learner import Learner, patchify, use_fast_vision
 
+pytestmark = pytest.mark.xdist_group("learner")
+
 DIRECTION = TASKS.index("direction")
 VIDEO_TOKENS = GROUPS * TOKENS_PER_GROUP
 

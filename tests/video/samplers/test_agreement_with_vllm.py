@@ -16,6 +16,8 @@ from tasks.model.process import engine_environment
 from tasks.model.questions import EngineConfig
 from tasks.video.samplers import SourceFacts, choose_indices
 
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("samplers-of-vllm")]
+
 SAMPLERS = ("uniform", "dynamic", "qwen2_vl", "qwen3_vl", "glm46v", "molmo2", "openpangu")
 SOURCES_EACH = 3500
 COMMON_FPS = (1.0, 10.0, 12.5, 15.0, 24000 / 1001, 24.0, 25.0, 30000 / 1001, 30.0, 50.0, 60000 / 1001, 60.0, 120.0)

@@ -1,0 +1,47 @@
+"""Frame files and questions that engines are asked about."""
+
+import numpy as np
+
+from tasks.demo.shapes import draw_shape, render_frames
+from tasks.domain import Sampling
+from tasks.domain.spec import DEFAULT_TEMPLATE
+from tasks.frames.file import make_frame_file
+from tasks.model.prompt import question_text
+from tasks.model.questions import Batch, Question
+from tasks.video.keyframes import Keyframes
+from tasks.video.orientation import Orientation
+
+
+def frame_file(seed, *, repeats=2, every_s=0.5):
+    rng = np.random.default_rng(seed)
+    count = 8
+    keyframes = Keyframes(
+        images=render_frames(draw_shape(rng), np.linspace(0, 1, count), rng),
+        pts=np.arange(count),
+        time_s=np.arange(count) * every_s,
+        frame_index=np.arange(count) * 6,
+        is_keyframe=np.ones(count, bool),
+        picks=np.repeat(np.arange(count), repeats),
+        keyframes_in_file=count,
+        total_frames=48,
+        fps=12.0,
+        duration_s=4.0,
+        native_width_px=56,
+        native_height_px=56,
+        orientation=Orientation(),
+        method="seek",
+        reason="",
+        decode_ms=1.0,
+    )
+    return make_frame_file(keyframes, source_uri="v", fingerprint="e", sampling=Sampling()).data
+
+
+def question(prompt="Which colour is the shape?", choices=("red", "green", "blue", "yellow"), **changed):
+    text = question_text(DEFAULT_TEMPLATE, prompt=prompt, choices=choices)
+    facts = {"video_id": "v", "system_prompt": None, "scoring": "letter"}
+    return Question(text=text, choices=choices, **facts | changed)
+
+
+def batch_about(*questions, seed=1):
+    """Questions on one video."""
+    return Batch(frame_files={"v": frame_file(seed)}, questions=questions)

@@ -1,0 +1,30 @@
+"""Processes with the stub engine in them."""
+
+import pytest
+
+from tasks.model.process import EngineProcess
+from tasks.model.questions import EngineConfig
+from tests import stub_engine
+
+
+@pytest.fixture
+def make_engine(tmp_path):
+    """Make processes of the stub engine, which loads `tmp_path / "model"`; each ends with the test."""
+    made = []
+
+    def make(kind=EngineProcess, *, start_timeout_s=60, answer_timeout_s=600, **config):
+        made.append(
+            kind(
+                EngineConfig(**{"model": str(tmp_path / "model")} | config),
+                log_path=tmp_path / "engine.log",
+                start_timeout_s=start_timeout_s,
+                answer_timeout_s=answer_timeout_s,
+                command=stub_engine.COMMAND,
+            )
+        )
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()

