@@ -17,6 +17,8 @@ from flows.pulse import alive
 from infra.database import connect
 from infra.upkeep_settings import NotifySettings
 
+pytestmark = pytest.mark.xdist_group("prefect")
+
 
 @pytest.fixture
 def told():
