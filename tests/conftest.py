@@ -36,6 +36,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 spent_s[report.nodeid.partition("::")[0]] += report.duration
+    if len(spent_s) == 1:
+        return
     terminalreporter.section(f"slowest {_SLOWEST_FILES} files of {spent_s.total():.0f} s")
     for name, seconds in spent_s.most_common(_SLOWEST_FILES):
         terminalreporter.line(f"{seconds:7.1f} s  {name}")

@@ -29,16 +29,21 @@ from tests.observed import dashboard_queries
 
 pytestmark = pytest.mark.xdist_group("test_classify")  # its first run is for all of them
 
+SETTINGS = {
+    "REELABEL_SHARD_TARGET_JOBS": "50",
+    "REELABEL_SHARD_LEASE_S": "5",
+    "REELABEL_REPORT_BASE_URL": "https://pages.example/runs/",
+}
+
 
 @pytest.fixture(scope="module")
 def environment(own_environment):
-    settings = {"REELABEL_SHARD_TARGET_JOBS": "50", "REELABEL_SHARD_LEASE_S": "5"}
-    return own_environment | settings | {"REELABEL_REPORT_BASE_URL": "https://pages.example/runs/"}
+    return own_environment | SETTINGS
 
 
 @pytest.fixture(scope="module")
-def by_server(environment, served):
-    return served | environment
+def by_server(served):
+    return served | SETTINGS
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +175,16 @@ def test_a_run_links_to_its_page_where_browsers_find_it(engine, own_services):
     assert f"or [open it]({link})" in artifact_of(prefect, run_id, "reelabel-how-to-read")
     page = ObjectStore(own_services.store).read(f"{own_services.store.uri}/reports/{run_id}.html")
     assert page.startswith(b"<!doctype html>")
+
+
+@pytest.mark.usefixtures("first_run")
+def test_the_printed_prompt_has_as_many_tokens_as_the_engine_took(environment, manifest, engine):
+    shown = json.loads(reelabel(environment, "prompt", "clip-0000-colour", "--manifest", manifest, "--json").stdout)
+
+    of_job = (RESULT.c.dataset == "first", RESULT.c.job_id == "clip-0000-colour")
+    with engine.connect() as connection:
+        taken = connection.execute(select(RESULT.c.prompt_tokens).where(*of_job)).scalar_one()
+    assert shown["prompt_tokens"] == taken
 
 
 def test_the_endpoint_shows_how_jobs_ended_and_what_each_stage_took(metrics):
