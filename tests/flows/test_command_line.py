@@ -22,8 +22,13 @@ pytestmark = pytest.mark.xdist_group("test_command_line")  # all share a databas
 
 
 @pytest.fixture(scope="module")
-def environment(served, services):
-    return served | {"REELABEL_HOME": str(services.home)} | SETTINGS
+def environment(own_environment, services):
+    return own_environment | {"REELABEL_HOME": str(services.home)} | SETTINGS
+
+
+@pytest.fixture(scope="module")
+def by_server(served):
+    return served | SETTINGS
 
 
 @pytest.fixture
@@ -130,9 +135,9 @@ def test_a_process_of_its_own_says_the_same(environment, manifest, changed, argu
     assert "hunter2" not in ended.stderr
 
 
-def test_text_in_brackets_is_printed_as_it_is(environment, manifest):
-    ended = reelabel(environment, "classify", manifest, "--dataset", "brackets")
-    shown = reelabel(environment, "results", "last")
+def test_text_in_brackets_is_printed_as_it_is(by_server, manifest):
+    ended = reelabel(by_server, "classify", manifest, "--dataset", "brackets")
+    shown = reelabel(by_server, "results", "last")
 
     assert ended.returncode == 1
     assert "Reconciled: 1 job = 0 labels + 1 failure." in ended.stdout
@@ -140,12 +145,12 @@ def test_text_in_brackets_is_printed_as_it_is(environment, manifest):
     assert "There is no video at /no/[/red]/clip.mp4" in shown.stdout
 
 
-def test_choices_that_cannot_be_told_apart_are_counted_before_anything_is_asked(environment, tmp_path):
+def test_choices_that_cannot_be_told_apart_are_counted_before_anything_is_asked(by_server, tmp_path):
     rows = {"job_id": ["a", "b"], "video_uri": ["/no/clip.mp4"] * 2, "prompt": ["?"] * 2}
     choices = [["yes", "no"], ["yes", "yes, always"]]
     pl.DataFrame(rows | {"choices": choices}).write_parquet(tmp_path / "twins.parquet")
 
-    by_text = environment | {"REELABEL_MODEL_CHOICE_SCORING": "text"}
+    by_text = by_server | {"REELABEL_MODEL_CHOICE_SCORING": "text"}
     ended = reelabel(by_text, "classify", str(tmp_path / "twins.parquet"))
 
     said = "1 of 2 jobs has choices that the tokenizer cannot tell apart, such as b: Choices 'yes' and 'yes, always'"

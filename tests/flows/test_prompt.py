@@ -89,7 +89,11 @@ def test_it_is_to_the_token_what_the_engine_takes(prompt, prompt_tokens):
     )
 
 
-def test_it_shows_special_tokens_repeats_and_the_tokens_of_choices(prompt):
+def test_it_shows_special_tokens_repeats_and_the_tokens_of_choices_whatever_is_wrong_with_other_jobs(prompt, manifest):
+    rows = pl.read_parquet(manifest)
+    faulty = rows.tail(1).with_columns(job_id=pl.lit("faulty"), choices=pl.lit([], pl.List(pl.String)))
+    pl.concat([faulty, rows]).write_parquet(manifest)
+
     shown = prompt("plain", "--permutations", "2").stdout
 
     assert "<|vision_start|><|video_pad|>(x32)<|vision_end|>Which colour is it?\nA. red\nB. green\n" in shown
@@ -106,14 +110,6 @@ def test_a_job_that_would_fail_is_shown_with_every_reason(prompt):
     assert "<|im_start|>user\n<|vision_start|><|video_pad|><|vision_end|>long long" in shown.stdout
     assert "choices_ambiguous: Choices 'yes' and 'yes, always' begin with the same token" in shown.stderr
     assert "prompt_too_long: The prompt with its video is longer than the 128 tokens" in shown.stderr
-
-
-def test_a_job_is_shown_whatever_is_wrong_with_others(prompt, manifest):
-    rows = pl.read_parquet(manifest)
-    faulty = rows.tail(1).with_columns(job_id=pl.lit("faulty"), choices=pl.lit([], pl.List(pl.String)))
-    pl.concat([faulty, rows]).write_parquet(manifest)
-
-    assert "Which colour is it?" in prompt("plain").stdout
 
 
 def test_a_job_that_no_manifest_has_is_named(prompt):
