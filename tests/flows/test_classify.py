@@ -150,9 +150,7 @@ def test_a_run_says_where_its_time_went_and_says_it_again_later(first_run, envir
             )
         ).one()
     wall_s = (run["ended_at"] - run["started_at"]).total_seconds()
-    assert sum(run["wall_ms"].values()) / 1e3 == pytest.approx(
-        wall_s, rel=0.05, abs=3
-    )  # the row is not the first thing
+    assert sum(run["wall_ms"].values()) / 1e3 == pytest.approx(wall_s, rel=0.05, abs=3)  # setup comes before the row
     assert {"engine start", "answer", "database", "audit"} <= run["wall_ms"].keys() <= set(Part)
     assert tokens == (run["prompt_tokens"], run["cached_tokens"])
     assert 0 < run["cached_tokens"] < run["prompt_tokens"]
@@ -181,12 +179,14 @@ def test_a_run_links_to_its_page_where_browsers_find_it(engine, own_services):
 
 @pytest.mark.usefixtures("first_run")
 def test_the_printed_prompt_has_as_many_tokens_as_the_engine_took(environment, manifest, engine):
-    shown = json.loads(reelabel(environment, "prompt", "clip-0000-colour", "--manifest", manifest, "--json").stdout)
+    shown = reelabel(environment, "prompt", "clip-0000-colour", "--manifest", manifest, "--permutations", "2").stdout
 
     of_job = (RESULT.c.dataset == "first", RESULT.c.job_id == "clip-0000-colour")
     with engine.connect() as connection:
         taken = connection.execute(select(RESULT.c.prompt_tokens).where(*of_job)).scalar_one()
-    assert shown["prompt_tokens"] == taken
+    assert f"{taken} tokens: " in shown
+    assert re.search(r"<\|vision_start\|><\|video_pad\|>\(x\d+\)<\|vision_end\|>", shown)
+    assert "Its choices are shown in 2 orders, of which this is the first." in shown
 
 
 def test_the_endpoint_shows_how_jobs_ended_and_what_each_stage_took(metrics):

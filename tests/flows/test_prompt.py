@@ -89,6 +89,7 @@ def test_it_is_to_the_token_what_the_engine_takes(prompt, prompt_tokens):
     )
 
 
+@pytest.mark.system
 def test_it_shows_special_tokens_repeats_and_the_tokens_of_choices_whatever_is_wrong_with_other_jobs(prompt, manifest):
     rows = pl.read_parquet(manifest)
     faulty = rows.tail(1).with_columns(job_id=pl.lit("faulty"), choices=pl.lit([], pl.List(pl.String)))
