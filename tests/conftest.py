@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -16,6 +18,7 @@ from infra.embedded.postgres import Postgres
 from infra.objects import ObjectStore
 from infra.settings import DatabaseSettings, Settings
 from sql.roles import OWNER, create_roles
+from tests.shared import common_folder, locked, made_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,23 +26,71 @@ if TYPE_CHECKING:
     from infra.settings import StoreSettings
 
 _TEMPLATE = "template_reelabel"
+_SLOWEST_FILES = 10
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have --dist loadgroup see the groups: with pytest 9.2, pytest-xdist 3.8 passes over all of them (its issue 1386).
+
+    A test's own group counts, and not its module's too.
+    """
+    if not getattr(config.option, "loadgroup", False):
+        return
+    for item in items:
+        group = item.get_closest_marker("xdist_group")
+        if group and "@" not in item.nodeid.rpartition("]")[2]:
+            item._id = type(item.id).parse(f"{item.nodeid}@{group.args[0]}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the files whose tests took longest, summed over all workers, with what their fixtures took."""
+    spent_s: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                spent_s[report.nodeid.partition("::")[0]] += report.duration
+    if len(spent_s) == 1:
+        return
+    terminalreporter.section(f"slowest {_SLOWEST_FILES} files of {spent_s.total():.0f} s")
+    for name, seconds in spent_s.most_common(_SLOWEST_FILES):
+        terminalreporter.line(f"{seconds:7.1f} s  {name}")
 
 
 @pytest.fixture(scope="session")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """Settings of a Postgres and an S3 server that run as long as the tests do."""
-    settings = Settings(home=tmp_path_factory.mktemp("home"))
+    """Settings of a Postgres and an S3 server that all workers share."""
+    settings = Settings(home=common_folder(tmp_path_factory) / "home")
     with running(settings, wanted=frozenset({ServiceName.POSTGRES, ServiceName.S3})) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def prefect_services(services: Settings) -> Settings:
-    """Settings with a Prefect server and a process worker, too; flow runs write to its `database.url`."""
+    """Settings with a Prefect server and a process worker, too; its flow runs write to `database.url`.
+
+    All workers share them: whoever looks at more than the runs that it started belongs to the group `prefect`.
+    """
     from sql.migrate import upgrade  # noqa: PLC0415
 
-    upgrade(_url_of(services))
+    with locked(services.home / "upgrade.lock"):
+        upgrade(_url_of(services))
     return start(services, wanted=frozenset({ServiceName.PREFECT, ServiceName.WORKER}))
+
+
+@pytest.fixture(scope="module")
+def own_services(
+    prefect_services: Settings, _template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Settings]:
+    """`prefect_services` with a database, a prefix on S3 and a home of the module's own: its runs are the only ones."""
+    with _new_database(prefect_services, _template) as name:
+        yield prefect_services.model_copy(
+            update={
+                "home": tmp_path_factory.mktemp("home"),
+                "database": _logins(prefect_services, name),
+                "store": prefect_services.store.model_copy(update={"uri": f"{prefect_services.store.uri}/{name}"}),
+            }
+        )
 
 
 @pytest.fixture(scope="session")
@@ -56,10 +107,10 @@ def prefect_api(prefect_services: Settings) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of the API of a real vLLM server with the tiny model; see `tests.vllm_server` for its key."""
+    """URL of the API of a real vLLM server with the tiny model; all workers share it. Its key: `tests.vllm_server`."""
     from tests.vllm_server import serve_tiny_model  # noqa: PLC0415
 
-    with serve_tiny_model(tmp_path_factory.mktemp("vllm")) as url:
+    with serve_tiny_model(common_folder(tmp_path_factory)) as url:
         yield url
 
 
@@ -78,29 +129,42 @@ def objects(store_settings: StoreSettings) -> ObjectStore:
 @pytest.fixture
 def database_url(services: Settings, _template: str) -> Iterator[str]:
     """An administrator's URL of a migrated, empty database of the test's own."""
-    name = f"test_{secrets.token_hex(6)}"
-    _execute(services, f'CREATE DATABASE "{name}" TEMPLATE "{_template}" OWNER "{OWNER}"')
-    yield _url_of(services, name)
-    _execute(services, f'DROP DATABASE "{name}" WITH (FORCE)')
+    with _new_database(services, _template) as name:
+        yield _url_of(services, name)
 
 
 @pytest.fixture(scope="session")
 def _template(services: Settings) -> str:
     from sql.migrate import upgrade  # noqa: PLC0415
 
-    _execute(services, f'CREATE DATABASE "{_TEMPLATE}"')
-    with psycopg.connect(_url_of(services, _TEMPLATE)) as connection:
-        create_roles(connection)
-    upgrade(_url_of(services, _TEMPLATE))
-    return _TEMPLATE
+    def make() -> str:
+        _execute(services, f'CREATE DATABASE "{_TEMPLATE}"')
+        with psycopg.connect(_url_of(services, _TEMPLATE)) as connection:
+            create_roles(connection)
+        upgrade(_url_of(services, _TEMPLATE))
+        return _TEMPLATE
+
+    return made_once(services.home / "template.json", make)
 
 
 @pytest.fixture
 def database(services: Settings, database_url: str) -> DatabaseSettings:
     """The logins of the test's own database: who writes rows, who reads them, and who owns the tables."""
-    name = make_url(database_url).database
+    return _logins(services, make_url(database_url).database)
+
+
+@contextmanager
+def _new_database(services: Settings, template: str) -> Iterator[str]:
+    name = f"test_{secrets.token_hex(6)}"
+    with locked(services.home / "template.use"):  # Postgres refuses to copy one template twice at once
+        _execute(services, f'CREATE DATABASE "{name}" TEMPLATE "{template}" OWNER "{OWNER}"')
+    yield name
+    _execute(services, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def _logins(services: Settings, database: str | None) -> DatabaseSettings:
     logins = {login: getattr(services.database, login).get_secret_value() for login in Login}
-    urls = {login: make_url(url).set(database=name) for login, url in logins.items()}
+    urls = {login: make_url(url).set(database=database) for login, url in logins.items()}
     return DatabaseSettings(**{login: url.render_as_string(hide_password=False) for login, url in urls.items()})
 
 

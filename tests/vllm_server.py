@@ -1,30 +1,55 @@
 """A real `vllm serve` of the tiny model, and a gate before it that answers for it where a test wants."""
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import httpx
 
 from tasks.model.identity import TINY_MODEL
 from tasks.model.process import engine_environment
 from tasks.model.questions import EngineConfig
+from tests.shared import shared
 
 KEY = "open-sesame"
 NAME = "shapes"
 _START_TIMEOUT_S = 240
+_STOP_TIMEOUT_S = 30
 
 
 @contextmanager
 def serve_tiny_model(folder):
-    """Give the URL of its API; it asks for `KEY`, and takes frame files and requests with times."""
-    port = _free_port()
-    log_path = folder / "vllm.log"
+    """Yield the URL of its API; it asks for `KEY`, and takes frame files and requests with times.
+
+    Whoever calls this meanwhile with the same folder, in any process, gets the same server; the last one ends it.
+    """
+
+    def start():
+        port = _free_port()
+        with (folder / "vllm.log").open("wb") as log:
+            environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
+            server = subprocess.Popen(_command(port), env=environment, stdout=log, stderr=log, start_new_session=True)
+        try:
+            _wait_healthy(server, f"http://127.0.0.1:{port}/health", folder / "vllm.log")
+        except BaseException:
+            server.kill()
+            server.wait()
+            raise
+        return {"pid": server.pid, "url": f"http://127.0.0.1:{port}/v1"}
+
+    with shared(folder / "vllm.json", start, lambda server: _end(server["pid"])) as server:
+        yield server["url"]
+
+
+def _command(port):
     command = [sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", "--model", str(TINY_MODEL)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--api-key", KEY, "--served-model-name", NAME]
     command += ["--dtype", "float32", "--enforce-eager", "--block-size", "32", "--max-num-seqs", "16"]
@@ -32,16 +57,26 @@ def serve_tiny_model(folder):
     command += ["--media-io-kwargs", '{"video": {"video_backend": "reelabel_frames"}}']
     command += ["--trust-request-mm-kwargs", "--enable-prompt-tokens-details"]
     # By itself it takes a share of all memory, less what it holds itself: on a small machine, nothing.
-    command += ["--kv-cache-memory-bytes", "256M"]
-    environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
-    with log_path.open("wb") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    return [*command, "--kv-cache-memory-bytes", "256M"]
+
+
+def _end(pid):
+    """End the server, whose parent may be another process than this one, with what it has started."""
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    while _is_alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _is_alive(pid):
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
     try:
-        _wait_healthy(server, f"http://127.0.0.1:{port}/health", log_path)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        server.terminate()
-        server.wait(30)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def _free_port():

@@ -17,6 +17,8 @@ from flows.pulse import alive
 from infra.database import connect
 from infra.upkeep_settings import NotifySettings
 
+pytestmark = pytest.mark.xdist_group("prefect")
+
 
 @pytest.fixture
 def told():
@@ -90,14 +92,16 @@ def test_trouble_is_told_once_to_the_address_that_was_set(client, told, engine, 
     assert "secret-token" not in str(block.data)
 
 
+@pytest.mark.system
 def test_a_run_that_a_worker_took_and_that_never_began_is_ended(client, monkeypatch, prefect_services):
     monkeypatch.setattr(automations, "_PROCESS_BEGINS_S", 10)  # the shortest that Prefect takes
     set_automations(client, prefect_services)
-    lost, begun = (client.create_flow_run(classify, parameters={"manifest": "x"}, tags=[TAG]) for _ in range(2))
-    for run in (lost, begun):
+    begun, lost = (client.create_flow_run(classify, parameters={"manifest": "x"}, tags=[TAG]) for _ in range(2))
+    for run in (begun, lost):
         client.set_flow_run_state(run.id, Pending(), force=True)
         client.set_flow_run_state(run.id, Submitting(), force=True)
-    client.set_flow_run_state(begun.id, Running(), force=True)
+        if run is begun:
+            client.set_flow_run_state(begun.id, Running(), force=True)
 
     deadline = time.monotonic() + 60
     while not (state := client.read_flow_run(lost.id).state).is_crashed():
@@ -105,7 +109,7 @@ def test_a_run_that_a_worker_took_and_that_never_began_is_ended(client, monkeypa
         time.sleep(0.5)
 
     assert state.message == "Claimed by a worker, but not started within 10 seconds: the node was lost."
-    time.sleep(5)  # were it ended, too, it would be by now
+    # Were it ended, too, it would have been before, for it was taken before.
     assert client.read_flow_run(begun.id).state.is_running()
 
 
@@ -121,22 +125,28 @@ def deployment_id(client):
 def test_a_run_that_crashes_is_started_again_once(client, deployment_id, begins, prefect_services):
     set_automations(client, prefect_services)
 
-    run_id = client.create_flow_run_from_deployment(deployment_id, parameters={"manifest": "x"}, tags=[TAG]).id
+    def create():
+        return client.create_flow_run_from_deployment(deployment_id, parameters={"manifest": "x"}, tags=[TAG]).id
 
-    def crash():
+    def crash(run_id):
         client.set_flow_run_state(run_id, Pending())
         if begins:
             client.set_flow_run_state(run_id, Running())
         client.set_flow_run_state(run_id, Crashed(message="Its process ended."))
 
-    crash()
-    deadline = time.monotonic() + 20
-    while client.read_flow_run(run_id).state.is_crashed() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    run = client.read_flow_run(run_id)
+    def started_again(run_id):
+        deadline = time.monotonic() + 30
+        while client.read_flow_run(run_id).state.is_crashed() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return client.read_flow_run(run_id)
+
+    run_id, later_id = create(), create()
+    crash(run_id)
+    run = started_again(run_id)
     assert (run.state.name, run.state.message) == ("AwaitingRetry", "The run crashed and is being restarted, once.")
 
     assert run.run_count == int(begins)
-    crash()
-    time.sleep(5)  # were it started again, it would be by now
+    crash(run_id)
+    crash(later_id)  # events are looked at in order: once this one is started again, the other one would have been
+    assert started_again(later_id).state.name == "AwaitingRetry"
     assert client.read_flow_run(run_id).state.is_crashed()

@@ -1,3 +1,5 @@
+"""Runs from manifest to audit: one by a real engine in a process of its own, the others by the shared server."""
+
 import json
 import os
 import re
@@ -5,45 +7,57 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 
-import httpx
 import polars as pl
 import pytest
 from annotated_types import Ge
+from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import func, select
 
 from infra.database import connect
-from infra.embedded import export
-from infra.login import login_headers
+from infra.embedded.processes import free_port
 from infra.objects import ObjectStore
 from infra.settings import DatabaseSettings
 from tasks.demo.clips import make_demo
 from tasks.domain import Part
-from tasks.model.identity import TINY_MODEL
 from tasks.results.tables import RESULT, RUN
+from tests.command_line import reelabel, reelabel_process
+from tests.flows.runs import artifact_of, state_of
 from tests.held_writes import only_first_rows_of
-from tests.vllm_server import KEY
+from tests.observed import dashboard_queries
+
+pytestmark = pytest.mark.xdist_group("test_classify")  # its first run is for all of them
+
+SETTINGS = {
+    "REELABEL_SHARD_TARGET_JOBS": "50",
+    "REELABEL_SHARD_LEASE_S": "5",
+    "REELABEL_REPORT_BASE_URL": "https://pages.example/runs/",
+}
 
 
 @pytest.fixture(scope="module")
-def environment(prefect_services):
-    settings = {"REELABEL_SHARD_TARGET_JOBS": "50", "REELABEL_SHARD_LEASE_S": "5", "REELABEL_MODEL_DTYPE": "float32"}
-    settings |= {"REELABEL_REPORT_BASE_URL": "https://pages.example/runs/"}
-    return os.environ | export(prefect_services) | settings | {"COLUMNS": "160"}
+def environment(own_environment):
+    return own_environment | SETTINGS
 
 
 @pytest.fixture(scope="module")
-def engine(prefect_services):
-    engine = connect(prefect_services.database)
+def by_server(served):
+    return served | SETTINGS
+
+
+@pytest.fixture(scope="module")
+def engine(own_services):
+    engine = connect(own_services.database)
     yield engine
     engine.dispose()
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory, prefect_services):
+def manifest(tmp_path_factory, own_services):
     """A manifest on S3, enough for three shards: 48 clips, and seven jobs whose videos are bad."""
     folder = tmp_path_factory.mktemp("demo")
-    root = f"{prefect_services.store.uri}/demo"
+    root = f"{own_services.store.uri}/demo"
     good = make_demo(folder, seed=77, clips=48, uri_prefix=root)
     (folder / "empty.mp4").touch()
     (folder / "text.mp4").write_text("no video")
@@ -57,21 +71,10 @@ def manifest(tmp_path_factory, prefect_services):
         .join(pl.DataFrame({"job_id": list(bad_uris), "video_uri": list(bad_uris.values())}), how="cross")
     )
     pl.concat([good, bad.select(good.columns)]).write_parquet(folder / "manifest.parquet")
-    objects = ObjectStore(prefect_services.store)
+    objects = ObjectStore(own_services.store)
     for path in folder.iterdir():
         objects.replace(f"{root}/{path.name}", path.read_bytes())
     return f"{root}/manifest.parquet"
-
-
-def reelabel(environment, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "flows.cli", *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
 
 
 def labels(engine, dataset):
@@ -80,8 +83,40 @@ def labels(engine, dataset):
 
 
 @pytest.fixture(scope="module")
-def first_run(environment, manifest):
-    return reelabel(environment, "classify", manifest, "--dataset", "first")
+def observed_run(environment, manifest, tmp_path_factory):
+    """A run as users start it, by an engine of its own; and the last metrics that it showed."""
+    folder, port = tmp_path_factory.mktemp("observed"), free_port()
+    settings = {"REELABEL_METRICS_PORT": str(port), "REELABEL_LOG_FORMAT": "json"}
+    command = [sys.executable, "-m", "flows.cli", "classify", manifest, "--dataset", "first"]
+    with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+        run = subprocess.Popen(command, env=environment | settings, stdout=out, stderr=err)
+    shown = ""
+    while run.poll() is None:
+        shown = _metrics_of(port) or shown
+        time.sleep(0.1)
+    ended = subprocess.CompletedProcess(
+        command, run.returncode, (folder / "out").read_text(), (folder / "err").read_text()
+    )
+    return ended, shown
+
+
+def _metrics_of(port):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            return answer.read().decode()
+    except OSError:
+        return ""
+
+
+@pytest.fixture(scope="module")
+def first_run(observed_run):
+    return observed_run[0]
+
+
+@pytest.fixture(scope="module")
+def metrics(observed_run):
+    """The families of the metrics."""
+    return list(text_string_to_metric_families(observed_run[1]))
 
 
 def test_every_job_ends_as_a_label_or_an_explained_failure(environment, first_run):
@@ -106,7 +141,7 @@ def test_labels_are_right(environment):
     assert all(abs(sum(row["probabilities"]) - 1) < 1e-6 for row in rows)
 
 
-def test_a_run_says_where_its_time_went_and_says_it_again_later(first_run, environment, engine, prefect_services):
+def test_a_run_says_where_its_time_went_and_says_it_again_later(first_run, environment, engine, own_services):
     with engine.connect() as connection:
         run = connection.execute(select(RUN).where(RUN.c.dataset == "first")).mappings().one()
         tokens = connection.execute(
@@ -115,7 +150,7 @@ def test_a_run_says_where_its_time_went_and_says_it_again_later(first_run, envir
             )
         ).one()
     wall_s = (run["ended_at"] - run["started_at"]).total_seconds()
-    assert sum(run["wall_ms"].values()) / 1e3 == pytest.approx(wall_s, rel=0.05)
+    assert sum(run["wall_ms"].values()) / 1e3 == pytest.approx(wall_s, rel=0.05, abs=3)  # setup comes before the row
     assert {"engine start", "answer", "database", "audit"} <= run["wall_ms"].keys() <= set(Part)
     assert tokens == (run["prompt_tokens"], run["cached_tokens"])
     assert 0 < run["cached_tokens"] < run["prompt_tokens"]
@@ -123,9 +158,7 @@ def test_a_run_says_where_its_time_went_and_says_it_again_later(first_run, envir
     assert run["verdicts"] == {"videos": 48}  # all of whose keyframes are enough
 
     later = reelabel(environment, "results", str(run["run_id"])).stdout
-    prefect = prefect_services.prefect
-    artifact_url = f"{prefect.api_url}/artifacts/reelabel-how-to-read/latest"
-    published = httpx.get(artifact_url, headers=login_headers(prefect.auth_string)).json()["data"]
+    published = artifact_of(own_services.prefect, run["run_id"], "reelabel-how-to-read")
     for shown in (first_run.stdout, later, published):
         assert f"{run['jobs_per_hour_held']:,.0f} per engine-hour held" in shown
         assert f"{run['prompt_tokens']:,} prompt tokens" in shown
@@ -133,17 +166,72 @@ def test_a_run_says_where_its_time_went_and_says_it_again_later(first_run, envir
 
 
 @pytest.mark.usefixtures("first_run")
-def test_a_run_links_to_its_page_where_browsers_find_it(engine, prefect_services):
+def test_a_run_links_to_its_page_where_browsers_find_it(engine, own_services):
     with engine.connect() as connection:
         run_id = connection.execute(select(RUN.c.run_id).where(RUN.c.dataset == "first")).scalar_one()
-    prefect, link = prefect_services.prefect, f"https://pages.example/runs/{run_id}.html"
+    prefect, link = own_services.prefect, f"https://pages.example/runs/{run_id}.html"
 
-    api = httpx.Client(base_url=f"{prefect.api_url}/artifacts/", headers=login_headers(prefect.auth_string))
-
-    assert f"]({link})" in api.get("reelabel-page/latest").json()["data"]
-    assert f"or [open it here]({link})" in api.get("reelabel-how-to-read/latest").json()["data"]
-    page = ObjectStore(prefect_services.store).read(f"{prefect_services.store.uri}/reports/{run_id}.html")
+    assert f"]({link})" in artifact_of(prefect, run_id, "reelabel-page")
+    assert f"or [open it here]({link})" in artifact_of(prefect, run_id, "reelabel-how-to-read")
+    page = ObjectStore(own_services.store).read(f"{own_services.store.uri}/reports/{run_id}.html")
     assert page.startswith(b"<!doctype html>")
+
+
+@pytest.mark.usefixtures("first_run")
+def test_the_printed_prompt_has_as_many_tokens_as_the_engine_took(environment, manifest, engine):
+    shown = reelabel(environment, "prompt", "clip-0000-colour", "--manifest", manifest, "--permutations", "2").stdout
+
+    of_job = (RESULT.c.dataset == "first", RESULT.c.job_id == "clip-0000-colour")
+    with engine.connect() as connection:
+        taken = connection.execute(select(RESULT.c.prompt_tokens).where(*of_job)).scalar_one()
+    assert f"{taken} tokens: " in shown
+    assert re.search(r"<\|vision_start\|><\|video_pad\|>\(x\d+\)<\|vision_end\|>", shown)
+    assert "Its choices are shown in 2 orders, of which this is the first." in shown
+
+
+def test_the_endpoint_shows_how_jobs_ended_and_what_each_stage_took(metrics):
+    values = {
+        (sample.name, *sorted(sample.labels.items())): sample.value for family in metrics for sample in family.samples
+    }
+    dataset = ("dataset", "first")
+
+    assert values["reelabel_jobs_total", dataset, ("outcome", "labelled")] >= 50
+    assert values["reelabel_jobs_total", dataset, ("outcome", "failed")] == 7
+    assert values["reelabel_failures_total", ("code", "video_missing"), dataset, ("stage", "fetch")] == 2
+    for stage in ("fetch", "decode", "cache write", "cache read", "preprocess", "inference", "database"):
+        assert values["reelabel_stage_duration_seconds_count", ("stage", stage)] > 0, stage
+        assert values["reelabel_stage_duration_seconds_sum", ("stage", stage)] > 0, stage
+    assert values["reelabel_run_time_seconds", ("part", "engine start")] > 0
+    assert values["reelabel_transferred_bytes_total", ("kind", "pixels")] > 0
+    assert values["reelabel_tokens_total", ("kind", "cached")] > 0
+
+
+def test_every_metric_and_label_of_the_dashboard_is_shown(metrics):
+    labels = {}
+    for family in metrics:
+        for sample in family.samples:
+            labels.setdefault(sample.name, set()).update(sample.labels)
+
+    for title, query in dashboard_queries(interval="1m"):
+        names = set(re.findall(r"reelabel_\w+", query))
+        assert names, title
+        assert names <= labels.keys(), title
+        chosen = set(re.findall(r"(\w+)=~?\"", query))
+        grouped = {label for group in re.findall(r"(?:by|ignoring) \(([^)]*)\)", query) for label in group.split(", ")}
+        assert chosen | grouped <= set().union(*(labels[name] for name in names)), title
+
+
+def test_log_lines_are_json_and_carry_run_shard_and_job(first_run):
+    lines = [json.loads(line) for line in first_run.stderr.splitlines() if line.startswith("{")]
+
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+    reports = [line for line in lines if line["message"].startswith("Shard ")]
+    assert {line["shard"] for line in reports} == set(range(len(reports)))
+    failures = [line for line in lines if line.get("code") == "video_missing"]
+    assert "gone" in {line["job"] for line in failures}
+    assert len(failures) == 2
+    assert {line["run"] for line in (*reports, *failures)} == {reports[0]["run"]}
+    assert {line["level"] for line in failures} == {"warning"}
 
 
 @pytest.mark.usefixtures("first_run")
@@ -169,16 +257,16 @@ def test_probabilities_are_calibrated_on_known_answers_beside_the_raw_ones(envir
 
 
 @pytest.mark.usefixtures("first_run")
-def test_choices_in_every_order_are_averaged_and_their_bias_told(environment, manifest, prefect_services, tmp_path):
-    objects = ObjectStore(prefect_services.store)
+def test_choices_in_every_order_are_averaged_and_their_bias_told(by_server, manifest, own_services, tmp_path):
+    objects = ObjectStore(own_services.store)
     few = pl.read_parquet(objects.read(manifest)).head(9)
     few.write_parquet(tmp_path / "few.parquet")
 
-    run = reelabel(environment, "classify", str(tmp_path / "few.parquet"), "--permutations", "4")
+    run = reelabel(by_server, "classify", str(tmp_path / "few.parquet"), "--permutations", "4")
 
     assert "Reconciled: 9 jobs = 9 labels + 0 failures." in run.stdout, run.stderr
     assert re.search(r"of 9 jobs, content decided [\d.]+%, position [\d.]+%", run.stdout)
-    rows = json.loads(reelabel(environment, "results", "last", "--format", "json").stdout)
+    rows = json.loads(reelabel(by_server, "results", "last", "--format", "json").stdout)
     assert {row["permutations"] for row in rows} == {4}
     assert all(row["cached_tokens"] >= 3 * 32 for row in rows)  # a block of the video in all orders but the first
     # The demo's model was trained with its choices in one order: it knows letters, and is found out.
@@ -186,15 +274,11 @@ def test_choices_in_every_order_are_averaged_and_their_bias_told(environment, ma
 
 
 @pytest.mark.usefixtures("first_run")
-def test_a_server_gives_the_labels_of_an_engine_of_our_own(
-    environment, manifest, prefect_services, engine, vllm_server, tmp_path
-):
-    few = pl.read_parquet(ObjectStore(prefect_services.store).read(manifest)).head(9)
+def test_a_server_gives_the_labels_of_an_engine_of_our_own(by_server, manifest, own_services, engine, tmp_path):
+    few = pl.read_parquet(ObjectStore(own_services.store).read(manifest)).head(9)
     few.write_parquet(tmp_path / "few.parquet")
-    server = {"MODEL_BACKEND": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": vllm_server, "SERVER_API_KEY": KEY}
-    served = environment | {f"REELABEL_{name}": str(value) for name, value in server.items()}
 
-    run = reelabel(served, "classify", str(tmp_path / "few.parquet"), "--dataset", "served")
+    run = reelabel(by_server, "classify", str(tmp_path / "few.parquet"), "--dataset", "served")
 
     assert "Reconciled: 9 jobs = 9 labels + 0 failures." in run.stdout, run.stderr
     columns = select(RESULT.c.job_id, RESULT.c.spec_id, RESULT.c.label, RESULT.c.probabilities)
@@ -209,8 +293,8 @@ def test_a_server_gives_the_labels_of_an_engine_of_our_own(
 
 
 @pytest.mark.usefixtures("first_run")
-def test_the_second_time_nothing_is_extracted_and_nothing_asked(environment, manifest, prefect_services):
-    log = prefect_services.home / "logs/engine.log"
+def test_the_second_time_nothing_is_extracted_and_nothing_asked(environment, manifest, engine, own_services):
+    log = own_services.home / "logs/engine.log"
     before = log.read_bytes()
 
     nightly = manifest.replace("manifest.parquet", "{scheduled_date:manifest}.parquet")
@@ -220,16 +304,16 @@ def test_the_second_time_nothing_is_extracted_and_nothing_asked(environment, man
     assert "0 (0 labels, 0 failures)" in again.stdout
     assert "0 extracted, 0 from the cache" in again.stdout
     assert log.read_bytes() == before  # no engine was started
-    ended_well = {"state": {"type": {"any_": ["COMPLETED"]}}}
-    query = {"sort": "END_TIME_DESC", "flow_runs": ended_well, "limit": 1}
-    prefect = prefect_services.prefect
-    runs = httpx.post(f"{prefect.api_url}/flow_runs/filter", json=query, headers=login_headers(prefect.auth_string))
-    newest = runs.json()[0]["state"]
-    assert newest["message"].startswith("Nothing to do. Reconciled: 151 jobs")
+    with engine.connect() as connection:
+        newest = connection.execute(select(RUN.c.run_id).order_by(RUN.c.started_at.desc()).limit(1)).scalar_one()
+    state = state_of(own_services.prefect, newest)
+    assert state["type"] == "COMPLETED"
+    assert state["message"].startswith("Nothing to do. Reconciled: 151 jobs")
 
 
-def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, engine, prefect_services):
-    with only_first_rows_of("killed", prefect_services.database):
+@pytest.mark.system
+def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, engine, own_services):
+    with only_first_rows_of("killed", own_services.database):
         killed = subprocess.Popen(
             [sys.executable, "-m", "flows.cli", "classify", manifest, "--dataset", "killed"],
             env=environment,
@@ -244,16 +328,16 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, 
     before = labels(engine, "killed")
     assert 0 < before < 144
 
-    again = reelabel(environment, "classify", manifest, "--dataset", "killed")
+    again = reelabel_process(environment, "classify", manifest, "--dataset", "killed")
 
     ended_before = int(re.search(r"151 \((\d+) ended before\)", again.stdout)[1])
     assert before <= ended_before <= before + 7  # a shard's failures ended with its labels
     assert "Reconciled: 151 jobs = 144 labels + 7 failures." in again.stdout
 
 
-def test_the_fewest_connections_that_may_be_set_are_enough(environment, manifest):
+def test_the_fewest_connections_that_may_be_set_are_enough(by_server, manifest):
     (fewest,) = (each.ge for each in DatabaseSettings.model_fields["pool_size"].metadata if isinstance(each, Ge))
-    few = environment | {"REELABEL_DATABASE_POOL_SIZE": str(fewest), "REELABEL_DATABASE_CONNECT_TIMEOUT_S": "1"}
+    few = by_server | {"REELABEL_DATABASE_POOL_SIZE": str(fewest), "REELABEL_DATABASE_CONNECT_TIMEOUT_S": "1"}
 
     run, again = (reelabel(few, "classify", manifest, "--dataset", "connections") for _ in range(2))
 
@@ -261,15 +345,18 @@ def test_the_fewest_connections_that_may_be_set_are_enough(environment, manifest
         assert "Reconciled: 151 jobs = 144 labels + 7 failures." in each.stdout, each.stderr
 
 
-def test_a_manifest_of_the_same_name_does_not_replace_labels(environment, manifest, tmp_path):
-    name = manifest.rpartition("/")[2]
-    first = reelabel(environment, "classify", manifest)
+def test_a_manifest_of_the_same_name_does_not_replace_labels(by_server, manifest, own_services, tmp_path):
+    name = "named.parquet"
+    few = pl.read_parquet(ObjectStore(own_services.store).read(manifest)).head(3)
+    (tmp_path / "first").mkdir()
+    few.write_parquet(tmp_path / "first" / name)
+    first = reelabel(by_server, "classify", str(tmp_path / "first" / name))
     other = pl.DataFrame(
         {"job_id": ["clip-0000-colour"], "video_uri": ["x.mp4"], "prompt": ["?"], "choices": [["yes", "no"]]}
     )
     other.write_parquet(tmp_path / name)
 
-    refused = [reelabel(environment, "classify", str(tmp_path / name), *options) for options in ([], ["--dataset", ""])]
+    refused = [reelabel(by_server, "classify", str(tmp_path / name), *options) for options in ([], ["--dataset", ""])]
 
     assert "Reconciled" in first.stdout
     for each in refused:
@@ -328,42 +415,30 @@ class TestBackfill:
         said = 'Postgres cannot run --where: column "margn" does not exist, at character 1: margn < 0.5.'
         assert said in wrong.stderr
 
-    def test_chosen_jobs_are_asked_again_as_before(self, environment, manifest, tmp_path, engine):
+    def test_chosen_jobs_are_asked_again_as_before(self, by_server, manifest, tmp_path, engine):
         path = tmp_path / "ids.txt"
         path.write_text("clip-0000-colour\nclip-0001-shape\n")
         chosen = ["--ids-file", str(path), "--force", "--manifest", manifest, "--dataset", "first"]
         # Settings that changed since must not sneak in: they would make answers by another spec.
         changed = {"REELABEL_SAMPLING_NUM_FRAMES": "3", "REELABEL_MODEL_SYSTEM_PROMPT": "Be brief."}
 
-        again = reelabel(environment | changed, "backfill", *chosen)
+        again = reelabel(by_server | changed, "backfill", *chosen)
 
         assert "2 (2 labels, 0 failures)" in again.stdout, again.stderr
         assert "selected jobs only: Reconciled: 2 jobs = 2 labels + 0 failures." in again.stdout
         assert labels(engine, "first") == 144
 
-    def test_a_new_way_of_asking_stands_beside_the_old_one(self, environment, manifest, engine):
+    def test_a_new_way_of_asking_stands_beside_the_old_one(self, by_server, manifest, engine):
         where = "state = 'labelled' AND margin > 0 AND job_id LIKE 'clip-000_-%'"
         chosen = ["--task", "colour", "--where", where, "--limit", "2", "--manifest", manifest, "--dataset", "first"]
 
-        again = reelabel(environment, "backfill", *chosen, "--num-frames", "4")
+        again = reelabel(by_server, "backfill", *chosen, "--num-frames", "4")
 
         assert "2 (2 labels, 0 failures)" in again.stdout, again.stdout + again.stderr
         assert labels(engine, "first") == 146
-        audit = reelabel(environment, "audit", "last")
+        audit = reelabel(by_server, "audit", "last")
         assert "Selected jobs only: Reconciled: 2 jobs = 2 labels + 0 failures." in audit.stdout
         assert audit.returncode == 0
-
-    def test_a_deployment_asks_them_where_the_worker_is(self, environment, manifest):
-        assert reelabel(environment, "deploy").returncode == 0
-        chosen = ["--ids", "clip-0002-colour", "--force", "--manifest", manifest, "--dataset", "first"]
-
-        there = reelabel(environment, "backfill", *chosen, "--submit", "--wait")
-        failed = reelabel(environment, "backfill", "--ids", "nobody", "--submit", "--wait")
-
-        assert "1 (1 label, 0 failures)" in there.stdout, there.stderr
-        assert failed.returncode == 1
-        assert "run_failed: The run failed:" in failed.stderr
-        assert "1 job id is not in the manifest: nobody" in " ".join(failed.stderr.split())
 
     def test_unknown_ids_are_named_and_may_be_passed_over(self, environment, manifest, tmp_path):
         unknown = ",".join(f"nobody-{number}" for number in range(9))

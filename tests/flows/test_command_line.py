@@ -11,13 +11,24 @@ import pytest
 
 from infra.embedded import export
 from infra.embedded.processes import free_port
+from tests.command_line import reelabel, reelabel_process
 
 CLOSED = f"127.0.0.1:{free_port()}"
 
 
+SETTINGS = {"COLUMNS": "80", "REELABEL_DATABASE_CONNECT_TIMEOUT_S": "5"}
+
+pytestmark = pytest.mark.xdist_group("test_command_line")  # all share a database
+
+
 @pytest.fixture(scope="module")
-def environment(prefect_services):
-    return os.environ | export(prefect_services) | {"COLUMNS": "80", "REELABEL_DATABASE_CONNECT_TIMEOUT_S": "5"}
+def environment(own_environment, services):
+    return own_environment | {"REELABEL_HOME": str(services.home)} | SETTINGS
+
+
+@pytest.fixture(scope="module")
+def by_server(served):
+    return served | SETTINGS
 
 
 @pytest.fixture
@@ -26,13 +37,6 @@ def manifest(tmp_path):
     rows = {"job_id": ["x[/b]"], "video_uri": ["/no/[/red]/clip.mp4"], "prompt": ["?"], "choices": [["yes", "no"]]}
     pl.DataFrame(rows).write_parquet(path)
     return str(path)
-
-
-def reelabel(environment, *arguments):
-    command = [sys.executable, "-m", "flows.cli", *arguments]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
-    assert "Traceback" not in ended.stdout + ended.stderr
-    return ended
 
 
 @pytest.mark.parametrize(
@@ -110,9 +114,30 @@ def test_a_wrong_argument(environment, manifest, arguments, code, said):
     assert ended.stdout == ""
 
 
-def test_text_in_brackets_is_printed_as_it_is(environment, manifest):
-    ended = reelabel(environment, "classify", manifest, "--dataset", "brackets")
-    shown = reelabel(environment, "results", "last")
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("changed", "arguments", "code", "said"),
+    [
+        ({"REELABEL_PREFECT_API_URL": f"http://me:hunter2@{CLOSED}/api"}, ["classify", "{manifest}"], 2, "not answer"),
+        ({"REELABEL_DATABASE_URL": f"postgresql://me:hunter2@{CLOSED}/db"}, ["classify", "{manifest}"], 2, "Postgres"),
+        ({}, ["frames", "/no/[/red]x.mp4"], 1, "video_missing: There is no video at /no/[/red]x.mp4"),
+        ({}, ["backfill", "--failed", "--drop-similar", "2"], 2, "--drop-similar 2.0: Input should be less than 1"),
+        ({}, ["nothing"], 2, "No such command"),
+    ],
+    ids=["Prefect", "Postgres", "a job's error", "a setting", "a command"],
+)
+def test_a_process_of_its_own_says_the_same(environment, manifest, changed, arguments, code, said):
+    ended = reelabel_process(environment | changed, *[argument.format(manifest=manifest) for argument in arguments])
+
+    assert ended.returncode == code
+    assert said in ended.stderr
+    assert ended.stdout == ""
+    assert "hunter2" not in ended.stderr
+
+
+def test_text_in_brackets_is_printed_as_it_is(by_server, manifest):
+    ended = reelabel(by_server, "classify", manifest, "--dataset", "brackets")
+    shown = reelabel(by_server, "results", "last")
 
     assert ended.returncode == 1
     assert "Reconciled: 1 job = 0 labels + 1 failure." in ended.stdout
@@ -120,12 +145,12 @@ def test_text_in_brackets_is_printed_as_it_is(environment, manifest):
     assert "There is no video at /no/[/red]/clip.mp4" in shown.stdout
 
 
-def test_choices_that_cannot_be_told_apart_are_counted_before_anything_is_asked(environment, tmp_path):
+def test_choices_that_cannot_be_told_apart_are_counted_before_anything_is_asked(by_server, tmp_path):
     rows = {"job_id": ["a", "b"], "video_uri": ["/no/clip.mp4"] * 2, "prompt": ["?"] * 2}
     choices = [["yes", "no"], ["yes", "yes, always"]]
     pl.DataFrame(rows | {"choices": choices}).write_parquet(tmp_path / "twins.parquet")
 
-    by_text = environment | {"REELABEL_MODEL_CHOICE_SCORING": "text"}
+    by_text = by_server | {"REELABEL_MODEL_CHOICE_SCORING": "text"}
     ended = reelabel(by_text, "classify", str(tmp_path / "twins.parquet"))
 
     said = (
@@ -135,6 +160,8 @@ def test_choices_that_cannot_be_told_apart_are_counted_before_anything_is_asked(
     assert "Reconciled: 2 jobs = 0 labels + 2 failures." in ended.stdout
 
 
+@pytest.mark.system
+@pytest.mark.xdist_group("prefect")  # no other run may be the last
 @pytest.mark.parametrize(
     ("arguments", "dataset"),
     [
@@ -142,7 +169,8 @@ def test_choices_that_cannot_be_told_apart_are_counted_before_anything_is_asked(
         pytest.param(["demo", "--clips", "24"], "demo", id="by a worker that goes on"),
     ],
 )
-def test_ctrl_c_cancels_the_run_and_says_so(environment, manifest, tmp_path, arguments, dataset):
+def test_ctrl_c_cancels_the_run_and_says_so(prefect_services, manifest, tmp_path, arguments, dataset):
+    environment = os.environ | export(prefect_services) | SETTINGS
     command = [sys.executable, "-m", "flows.cli", *[argument.format(manifest=manifest) for argument in arguments]]
     process = subprocess.Popen(
         command,

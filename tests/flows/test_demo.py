@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 
 def processes_of(home):
     """Every process whose environment or command line names a home folder."""

@@ -1,12 +1,13 @@
 import os
-import subprocess
-import sys
 
 import pytest
 from prefect.client.orchestration import get_client
 
 from infra.embedded import export
-from tests.flows.test_classify import reelabel
+from tasks.demo.clips import make_demo
+from tests.command_line import reelabel, reelabel_process
+
+pytestmark = pytest.mark.xdist_group("prefect")
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,24 @@ def test_every_command_has_help_with_an_example():
         "frames",
         "prompt",
     ):
-        shown = subprocess.run(
-            [sys.executable, "-m", "flows.cli", *command.split(), "--help"], capture_output=True, text=True, check=True
-        )
+        shown = reelabel(os.environ, *command.split(), "--help")
+        assert shown.returncode == 0, command
         assert "Example: reelabel" in shown.stdout
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("prefect_api")
+def test_a_deployment_asks_chosen_jobs_where_the_worker_is(environment, tmp_path):
+    make_demo(tmp_path, seed=77, clips=2).write_parquet(tmp_path / "manifest.parquet")
+    first = reelabel(environment, "classify", str(tmp_path / "manifest.parquet"), "--dataset", "deployed")
+    assert "Reconciled: 6 jobs = 6 labels + 0 failures." in first.stdout, first.stderr
+    assert reelabel(environment, "deploy").returncode == 0
+    of_it = ["--manifest", str(tmp_path / "manifest.parquet"), "--dataset", "deployed", "--via", "deployment", "--wait"]
+
+    there = reelabel_process(environment, "backfill", "--ids", "clip-0001-colour", "--force", *of_it)
+    failed = reelabel_process(environment, "backfill", "--ids", "nobody", *of_it)
+
+    assert "1 (1 label, 0 failures)" in there.stdout, there.stderr
+    assert failed.returncode == 1
+    assert "run_failed: The run failed:" in failed.stderr
+    assert "1 job id is not in the manifest: nobody" in " ".join(failed.stderr.split())

@@ -13,6 +13,8 @@ from flows.deploy import deploy_flows
 from flows.elsewhere import _Flows
 from infra.errors import ConfigurationError
 
+pytestmark = pytest.mark.xdist_group("prefect")
+
 
 @pytest.fixture
 def client(prefect_api):  # noqa: ARG001 - which it talks to

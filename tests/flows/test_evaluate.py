@@ -1,28 +1,23 @@
 import json
-import os
 
 import polars as pl
 import pytest
 from sqlalchemy import func, select
 
 from infra.database import connect
-from infra.embedded import export
 from infra.objects import ObjectStore
 from tasks.demo.clips import make_demo
 from tasks.evaluation.scores import Evaluation
-from tasks.model.identity import TINY_MODEL
 from tasks.results.evaluations import last_evaluation
 from tasks.results.tables import RUN
-from tests.flows.test_classify import reelabel
-from tests.vllm_server import KEY
+from tests.command_line import reelabel
+
+pytestmark = pytest.mark.xdist_group("test_evaluate")
 
 
 @pytest.fixture(scope="module")
-def environment(prefect_services, vllm_server):
-    """One server answers all ways, so that no engine is started."""
-    server = {"MODEL_BACKEND": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": vllm_server, "SERVER_API_KEY": KEY}
-    named = {f"REELABEL_{name}": str(value) for name, value in server.items()}
-    return os.environ | export(prefect_services) | named | {"COLUMNS": "220", "REELABEL_MODEL_DTYPE": "float32"}
+def environment(served):
+    return served | {"COLUMNS": "220"}
 
 
 @pytest.fixture(scope="module")
@@ -80,11 +75,9 @@ def test_a_table_names_the_best_and_the_worst(evaluated):
     assert run.stdout.count("direction") >= 1
 
 
-def test_an_evaluation_is_kept_and_what_was_answered_is_not_asked_again(
-    evaluated, environment, manifest, prefect_services
-):
+def test_an_evaluation_is_kept_and_what_was_answered_is_not_asked_again(evaluated, environment, manifest, own_services):
     _, evaluation = evaluated
-    engine = connect(prefect_services.database)
+    engine = connect(own_services.database)
     try:
         assert last_evaluation(engine, dataset="known") == evaluation
         assert last_evaluation(engine, dataset="unknown") is None
@@ -104,8 +97,8 @@ def test_an_evaluation_is_kept_and_what_was_answered_is_not_asked_again(
     assert json.loads(repeated.to_json()) | {"created_at": ""} == json.loads(evaluation.to_json()) | {"created_at": ""}
 
 
-def test_a_manifest_without_answers_is_refused(environment, manifest, tmp_path, prefect_services):
-    objects = ObjectStore(prefect_services.store)
+def test_a_manifest_without_answers_is_refused(environment, manifest, tmp_path, own_services):
+    objects = ObjectStore(own_services.store)
     pl.read_parquet(objects.read(manifest)).with_columns(answer=pl.lit(None, dtype=pl.String)).write_parquet(
         tmp_path / "unknown.parquet"
     )

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -13,6 +11,7 @@ from tasks.domain import Sampling
 from tasks.video.extract import extract_keyframes
 from tasks.video.limits import Limits
 from tests.clips import make_clip
+from tests.command_line import reelabel
 
 __all__ = ["make_clip"]
 
@@ -22,10 +21,7 @@ def frames(services):
     """Run the command; gives its JSON."""
 
     def run(*arguments):
-        command = [sys.executable, "-m", "flows.cli", "frames", "--json", *arguments]
-        ended = subprocess.run(
-            command, env=os.environ | export(services), capture_output=True, text=True, timeout=500, check=False
-        )
+        ended = reelabel(os.environ | export(services), "frames", "--json", *arguments)
         assert ended.returncode == 0, ended.stderr
         return json.loads(ended.stdout)
 

@@ -5,13 +5,14 @@ from prefect.client.orchestration import get_client
 from prefect.deployments import run_deployment
 from prefect.states import Completed
 
+from flows import history
 from flows.classify import classify
 from flows.deploy import deploy_flows
 from flows.maintain import keep_in_bounds
 from flows.names import TAG
 from infra.embedded import export
 from infra.upkeep_settings import RetentionSettings
-from tests.flows.test_classify import reelabel
+from tests.command_line import reelabel
 
 
 @pytest.fixture
@@ -20,13 +21,14 @@ def client(prefect_api):  # noqa: ARG001 - which it talks to
         yield client
 
 
-def test_it_says_what_would_go_and_takes_it(client, prefect_services):
+def test_it_says_what_would_go_and_takes_it(client, own_services, monkeypatch):
+    monkeypatch.setattr(history, "TAG", "of this test alone")
     ours, strangers = (
         client.create_flow_run(classify, parameters={"manifest": "x"}, tags=tags, state=Completed())
-        for tags in ([TAG], ["other"])
+        for tags in (["of this test alone"], [TAG])
     )
     everything = RetentionSettings(frames_days=1e-9, results_days=1e-9, specs=1, flow_runs_days=1e-9, plans_days=1e-9)
-    settings = prefect_services.model_copy(update={"retention": everything})
+    settings = own_services.model_copy(update={"retention": everything})
 
     would = list(keep_in_bounds(settings, dry_run=True))
     assert client.read_flow_run(ours.id)
@@ -39,6 +41,8 @@ def test_it_says_what_would_go_and_takes_it(client, prefect_services):
     assert strangers.id in known
 
 
+@pytest.mark.system
+@pytest.mark.xdist_group("prefect")
 def test_the_deployment_and_the_command_say_the_same(client, prefect_services):  # noqa: ARG001 - where it deploys
     deploy_flows(prefect_services)
     environment = os.environ | export(prefect_services) | {"COLUMNS": "160"}

@@ -1,33 +1,29 @@
 """Runs that warn of keyframes, choose between samplers by video and by job, and ask again where an answer is unsure."""
 
 import json
-import os
-import subprocess
-import sys
 
-import httpx
 import numpy as np
 import pytest
 from sqlalchemy import select
 
 from infra.database import connect
-from infra.embedded import export
-from infra.login import login_headers
 from infra.objects import ObjectStore
 from tasks.demo.clips import Encoding, clip_jobs, draw_clip, make_demo, write_clip, write_manifest
 from tasks.demo.shapes import QUESTIONS
-from tasks.model.identity import TINY_MODEL
 from tasks.results.tables import RESULT, ROUTE, RUN
-from tests.vllm_server import KEY
+from tests.command_line import reelabel as run_command
+from tests.flows.runs import artifact_of
 
 CLIPS, LONE = 36, 4
 
+pytestmark = pytest.mark.xdist_group("test_routing")
+
 
 @pytest.fixture(scope="module")
-def manifests(tmp_path_factory, prefect_services):
+def manifests(tmp_path_factory, own_services):
     """A manifest of forty clips, four of which hold one keyframe; and one of two of each kind."""
     folder = tmp_path_factory.mktemp("routes")
-    root = f"{prefect_services.store.uri}/routes"
+    root = f"{own_services.store.uri}/routes"
     rows = make_demo(folder, seed=11, clips=CLIPS, uri_prefix=root).rows(named=True)
     rng = np.random.default_rng(12)
     for number in range(LONE):
@@ -37,28 +33,23 @@ def manifests(tmp_path_factory, prefect_services):
         rows += clip_jobs(f"{root}/{name}", {task: shape.truth(task) for task in QUESTIONS}, subtask="mp4")
     write_manifest(folder / "manifest.parquet", rows)
     write_manifest(folder / "few.parquet", rows[:6] + rows[-6:])
-    objects = ObjectStore(prefect_services.store)
+    objects = ObjectStore(own_services.store)
     for path in folder.iterdir():
         objects.replace(f"{root}/{path.name}", path.read_bytes())
     return {name: f"{root}/{name}.parquet" for name in ("manifest", "few")}
 
 
 @pytest.fixture(scope="module")
-def reelabel(prefect_services, vllm_server):
-    settings = {"MODEL_BACKEND": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": vllm_server, "SERVER_API_KEY": KEY}
-    named = {f"REELABEL_{name}": str(value) for name, value in settings.items()}
-    environment = os.environ | export(prefect_services) | named | {"COLUMNS": "200"}
-
+def reelabel(served):
     def run(*arguments):
-        command = [sys.executable, "-m", "flows.cli", *arguments, "--dataset", "routes"]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
+        return run_command(served | {"COLUMNS": "200"}, *arguments, "--dataset", "routes")
 
     return run
 
 
 @pytest.fixture(scope="module")
-def read(prefect_services):
-    engine = connect(prefect_services.database)
+def read(own_services):
+    engine = connect(own_services.database)
 
     def read(table, **where):
         query = select(table).where(*(table.c[name] == value for name, value in where.items()))
@@ -74,16 +65,14 @@ def plain_run(reelabel, manifests):
     return reelabel("classify", manifests["manifest"])
 
 
-def test_a_run_warns_of_clips_whose_answers_may_be_guesses(plain_run, read, prefect_services):
+def test_a_run_warns_of_clips_whose_answers_may_be_guesses(plain_run, read, own_services):
     warning = "4 of 40 clips have a single keyframe: answers about anything later are guesses"
 
-    prefect = prefect_services.prefect
-    url = f"{prefect.api_url}/artifacts/reelabel-how-to-read/latest"
-    published = httpx.get(url, headers=login_headers(prefect.auth_string)).json()["data"]
+    [run] = read(RUN, dataset="routes")
+    published = artifact_of(own_services.prefect, run["run_id"], "reelabel-how-to-read")
     for said in (plain_run.stdout, published):
         assert warning in said, plain_run.stderr
         assert "docs/routing.md" in said
-    [run] = read(RUN, dataset="routes")
     assert (run["verdicts"]["videos"], run["verdicts"]["one_keyframe"]) == (CLIPS + LONE, LONE)
 
 

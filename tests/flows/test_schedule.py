@@ -19,8 +19,10 @@ from infra.embedded import export
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
 from tasks.results.runs import close_run, open_run
-from tests.flows.test_classify import reelabel
+from tests.command_line import reelabel
 from tests.results.rows import SPEC
+
+pytestmark = pytest.mark.xdist_group("prefect")
 
 NIGHTLY = DeploymentFilter(name=DeploymentFilterName(any_=["nightly"]))
 
@@ -40,11 +42,15 @@ def client(prefect_api):  # noqa: ARG001 - which it talks to
 def deploy(prefect_services, prefect_api):  # noqa: ARG001 - where it deploys
     """Deploy with fields of the section nightly; without any at the end, which takes the schedule away."""
 
+    deployed = []
+
     def run(**nightly):
         deploy_flows(with_nightly(prefect_services, nightly))
+        deployed.append(nightly)
 
     yield run
-    run()
+    if deployed:
+        run()
 
 
 @pytest.fixture
@@ -65,6 +71,7 @@ def completed(client, deadline_s=120):
     raise AssertionError(runs)
 
 
+@pytest.mark.system
 def test_a_schedule_fires_and_a_night_without_a_manifest_ends_well(client, deploy, folder):
     zone = "Pacific/Kiritimati"  # where it is tomorrow already
     manifest = folder + "/dt={scheduled_date}/*.parquet"
@@ -169,6 +176,7 @@ def test_a_missed_night_is_started_once_until_that_has_ended(client, deploy, eng
     client.delete_flow_run(other.id)
 
 
+@pytest.mark.system
 def test_one_command_catches_up(deploy, environment, folder, prefect_services):
     day = datetime.now(UTC).date() - timedelta(days=2)
     ObjectStore(prefect_services.store).replace(f"{folder}/{day}.parquet", b"text")

@@ -1,6 +1,5 @@
 """A whole run, and then a search through all that it left behind for every secret that it used."""
 
-import os
 import re
 from pathlib import Path
 
@@ -10,56 +9,55 @@ import pytest
 from prefect.blocks.system import Secret
 from sqlalchemy.engine import make_url
 
-from infra.embedded import export
 from infra.embedded.home import Home
 from infra.embedded.postgres import Postgres
 from infra.objects import ObjectStore
 from tasks.demo.clips import make_demo
-from tests.flows.test_classify import reelabel
-
-KEY = "a-key-that-no-server-asks-for"
+from tests.command_line import reelabel, reelabel_process
+from tests.vllm_server import KEY
 
 
 @pytest.fixture
-def secrets(prefect_services):
+def secrets(own_services, services):
     """Every secret of the services, and one that only the settings hold, by its name."""
-    database, store = prefect_services.database, prefect_services.store
+    database, store = own_services.database, own_services.store
     logins = {name: getattr(database, name).get_secret_value() for name in ("url", "reader_url", "owner_url")}
     keys = {"secret key": store.secret_access_key}  # the other one is a user's name, which every request tells
     return (
         {name: make_url(url).password for name, url in logins.items()}
         | {name: key.get_secret_value() for name, key in keys.items()}
-        | {"prefect": prefect_services.prefect.auth_string.get_secret_value().partition(":")[2]}
-        | {path.name: path.read_text() for path in prefect_services.home.glob("postgres*.secret")}
+        | {"prefect": own_services.prefect.auth_string.get_secret_value().partition(":")[2]}
+        | {path.name: path.read_text() for path in services.home.glob("postgres*.secret")}
         | {"server key": KEY}
     )
 
 
 @pytest.fixture
-def environment(prefect_services, prefect_api, tmp_path):
+def environment(served, prefect_api, tmp_path):
     """Settings with one secret in a block of Prefect's, and one in a file."""
-    variables = os.environ | export(prefect_services) | {"REELABEL_MODEL_DTYPE": "float32", "COLUMNS": "160"}
+    variables = dict(served)
     Secret(value=variables["REELABEL_DATABASE_URL"]).save("reelabel-database", overwrite=True)
     (tmp_path / "key").write_text(variables.pop("REELABEL_STORE_SECRET_ACCESS_KEY"))
     elsewhere = {
         "REELABEL_DATABASE_URL": "prefect://reelabel-database",
         "REELABEL_STORE_SECRET_ACCESS_KEY_FILE": str(tmp_path / "key"),
-        "REELABEL_SERVER_API_KEY": KEY,
         "REELABEL_PREFECT_API_URL": prefect_api,
     }
     return variables | elsewhere
 
 
-def test_a_whole_run_leaves_no_secret_in_logs_rows_artifacts_or_pages(environment, secrets, prefect_services, tmp_path):
-    root = f"{prefect_services.store.uri}/secrets"
+def test_a_whole_run_leaves_no_secret_in_logs_rows_artifacts_or_pages(
+    environment, secrets, own_services, services, tmp_path
+):
+    root = f"{own_services.store.uri}/secrets"
     jobs = make_demo(tmp_path, seed=5, clips=2, uri_prefix=root)
     gone = jobs.head(1).with_columns(job_id=pl.lit("gone"), video_uri=pl.lit(f"{root}/gone.mp4"))
     pl.concat([jobs, gone]).write_parquet(tmp_path / "manifest.parquet")
-    objects = ObjectStore(prefect_services.store)
+    objects = ObjectStore(own_services.store)
     for path in tmp_path.glob("*.mp4"):
         objects.replace(f"{root}/{path.name}", path.read_bytes())
 
-    run = reelabel(environment, "classify", str(tmp_path / "manifest.parquet"), "--dataset", "secrets")
+    run = reelabel_process(environment, "classify", str(tmp_path / "manifest.parquet"), "--dataset", "secrets")
     chosen = ["--dataset", "secrets", "--failed", "--manifest", str(tmp_path / "manifest.parquet")]
     commands = [["config"], ["doctor"], ["results", "last", "--format", "json"], ["backfill", *chosen, "--dry-run"]]
     said = [run, *(reelabel(environment, *command) for command in commands)]
@@ -67,13 +65,14 @@ def test_a_whole_run_leaves_no_secret_in_logs_rows_artifacts_or_pages(environmen
     assert "Reconciled: 7 jobs" in run.stdout, run.stderr
     assert "<h1" in Path(re.search(r"^Report: (.+)$", run.stdout, re.MULTILINE)[1]).read_text()
     assert [ended.stderr for ended in said if "Traceback" in ended.stderr] == []
-    ours = _rows(prefect_services.database.reader_url.get_secret_value(), schema="reelabel")
-    prefects = _rows(_prefect_url(prefect_services.home), schema="public")
+    ours = _rows(own_services.database.reader_url.get_secret_value(), schema="reelabel")
+    prefects = _rows(_prefect_url(services.home), schema="public")
     written = "".join([*(ended.stdout + ended.stderr for ended in said), ours, prefects])
-    for name, secret in secrets.items():
-        assert secret not in written, name
-        holders = [path for path in _files(prefect_services.home) if secret.encode() in _content(path)]
-        assert holders == [], name
+    assert [name for name, secret in secrets.items() if secret in written] == []
+    assert services.home / "logs" / "prefect.log" in _files(services.home)
+    for path in (*_files(services.home), *_files(own_services.home)):
+        content = _content(path)
+        assert [name for name, secret in secrets.items() if secret.encode() in content] == [], path
 
 
 def _prefect_url(home: Path):
@@ -91,9 +90,7 @@ def _rows(url, *, schema):
 
 def _files(home: Path):
     """List the files of all services, such as their logs."""
-    names = [path for path in home.rglob("*") if path.is_file() and path.suffix != ".secret"]
-    assert any(path.name == "prefect.log" for path in names)
-    return names
+    return [path for path in home.rglob("*") if path.is_file() and path.suffix != ".secret"]
 
 
 def _content(path: Path):

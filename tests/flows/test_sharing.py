@@ -20,6 +20,8 @@ from tasks.results.tables import PLAN, RESULT, RUN, SHARD
 from tests.held_writes import only_first_rows_of
 from tests.vllm_server import KEY
 
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("prefect")]
+
 CLIPS = 100
 JOBS = 3 * CLIPS
 TIMEOUT_S = 600  # six processes that import Prefect and vLLM at once, beside other tests

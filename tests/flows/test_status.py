@@ -4,12 +4,14 @@ import subprocess
 import sys
 from uuid import uuid4
 
+import pytest
+
 from infra.database import connect
 from infra.embedded import export
 from infra.settings import DatabaseSettings
 from tasks.results.overview import standing_runs
 from tasks.results.runs import open_run, update_run
-from tests.flows.test_classify import reelabel
+from tests.command_line import reelabel
 from tests.results.rows import SPEC
 
 
@@ -43,6 +45,7 @@ def test_status_without_a_database_shows_the_services(tmp_path):
     assert "stopped" in shown.stdout
 
 
+@pytest.mark.system
 def test_status_looks_again_until_it_is_stopped(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REELABEL_")}
     environment |= {"REELABEL_HOME": str(tmp_path), "TERM": "xterm", "FORCE_COLOR": "1"}

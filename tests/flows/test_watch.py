@@ -15,6 +15,8 @@ from infra.database import connect
 from infra.objects import ObjectStore
 from infra.settings import RunSettings
 
+pytestmark = pytest.mark.xdist_group("prefect")
+
 
 @pytest.fixture(scope="module")
 def deployed(prefect_services, prefect_api):  # noqa: ARG001 - where it deploys
@@ -92,6 +94,7 @@ def test_two_who_look_at_once_start_it_once(look, objects, folder):
     assert len({run.id for started in looks for run in started}) == 3
 
 
+@pytest.mark.system
 def test_the_deployment_looks_by_itself(deployed, objects, folder):
     objects.replace(f"{folder}/a.parquet", b"no Parquet file")
 
@@ -101,6 +104,7 @@ def test_the_deployment_looks_by_itself(deployed, objects, folder):
     assert looked.state.message == "Started runs on 1 new manifest."
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("deployed")
 def test_runs_that_work_here_go_one_after_the_other(client, engine, objects, folder):
     for name in "ab":

@@ -5,6 +5,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -16,12 +17,27 @@ from infra.health import check_prefect
 from infra.login import login_headers
 from infra.settings import DatabaseSettings, Settings
 
+POOL = "some pool"  # its name is part of addresses
 WANTED = frozenset({ServiceName.PREFECT, ServiceName.WORKER})
+
+
+def test_pages_and_api_ask_for_a_login_and_the_worker_is_there(prefect_services):
+    prefect = prefect_services.prefect
+    with urllib.request.urlopen(prefect.api_url.removesuffix("/api"), timeout=10) as page:
+        assert b"<html" in page.read()
+
+    for login in (None, SecretStr("admin:wrong")):
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            _online_workers(prefect.model_copy(update={"auth_string": login}))
+    wrong = {"api_url": prefect.api_url, "auth_string": "admin:wrong"}
+    assert "HTTP 401" in check_prefect(Settings(prefect=wrong)).detail
+    assert check_prefect(prefect_services).ok
+    assert _online_workers(prefect)
 
 
 @pytest.fixture
 def settings(tmp_path):
-    yield Settings(home=tmp_path / "home", prefect={"work_pool": "some pool"})
+    yield Settings(home=tmp_path / "home", prefect={"work_pool": POOL})
     stop(tmp_path / "home")
 
 
@@ -31,24 +47,15 @@ def _pids(settings):
 
 def _online_workers(prefect):
     headers = {"Content-Type": "application/json"} | login_headers(prefect.auth_string)
-    url = f"{prefect.api_url}/work_pools/some%20pool/workers/filter"
+    url = f"{prefect.api_url}/work_pools/{quote(prefect.work_pool)}/workers/filter"
     request = urllib.request.Request(url, b"{}", headers)
     with urllib.request.urlopen(request, timeout=10) as answer:
         return [worker["name"] for worker in json.load(answer) if worker["status"] == "ONLINE"]
 
 
-def test_server_page_and_worker_are_there_ask_for_a_login_and_start_again_after_a_kill(settings):
+@pytest.mark.system
+def test_server_and_worker_start_again_after_a_kill(settings):
     first = start(settings, wanted=WANTED)
-    api_url = first.prefect.api_url
-
-    with urllib.request.urlopen(api_url.removesuffix("/api"), timeout=10) as page:
-        assert b"<html" in page.read()
-    for login in (None, SecretStr("admin:wrong")):
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            _online_workers(first.prefect.model_copy(update={"auth_string": login}))
-    wrong = {"api_url": api_url, "auth_string": "admin:wrong"}
-    assert "HTTP 401" in check_prefect(Settings(prefect=wrong)).detail
-    assert check_prefect(first).ok
     (first_worker,) = _online_workers(first.prefect)
     before = _pids(settings)
     assert set(before) == WANTED | {ServiceName.POSTGRES}
@@ -79,6 +86,7 @@ def _taken(port):
             time.sleep(0.05)
 
 
+@pytest.mark.system
 def test_a_server_outlives_its_postgres_and_keeps_what_it_knows(settings):
     started = start(settings, wanted=WANTED)
     before = _pids(settings)
@@ -90,6 +98,7 @@ def test_a_server_outlives_its_postgres_and_keeps_what_it_knows(settings):
     assert _pools(started.prefect) == ["some pool"]
 
 
+@pytest.mark.system
 def test_a_server_whose_postgres_moved_is_replaced_and_so_is_its_worker(settings):
     started = start(settings, wanted=WANTED)
     before = _pids(settings)
@@ -102,6 +111,7 @@ def test_a_server_whose_postgres_moved_is_replaced_and_so_is_its_worker(settings
     assert _online_workers(moved.prefect)
 
 
+@pytest.mark.system
 def test_results_go_to_the_users_own_postgres_although_prefect_has_ours(settings):
     database = DatabaseSettings(url="postgresql://me:secret@database.invalid/results")
     started = start(settings.model_copy(update={"database": database}), wanted=frozenset({ServiceName.PREFECT}))
@@ -111,6 +121,7 @@ def test_results_go_to_the_users_own_postgres_although_prefect_has_ours(settings
     assert set(_pids(settings)) == {ServiceName.POSTGRES, ServiceName.PREFECT}
 
 
+@pytest.mark.system
 def test_a_worker_that_knows_other_addresses_is_replaced(settings, tmp_path):
     start(settings, wanted=WANTED)
     before = _pids(settings)

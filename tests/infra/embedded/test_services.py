@@ -87,6 +87,7 @@ def test_services_run_while_a_command_works_and_end_with_it(settings, home):
     assert _processes_of(home) == []
 
 
+@pytest.mark.system
 def test_what_services_stored_is_there_at_the_next_start(settings):
     with running(settings, wanted=BOTH) as started:
         with psycopg.connect(started.database.owner_url.get_secret_value()) as connection:
@@ -145,6 +146,7 @@ def test_commands_share_services_and_the_last_one_stops_them(home):
     assert _processes_of(home) == []
 
 
+@pytest.mark.system
 def test_kept_services_stay_until_they_are_stopped(settings, home):
     with running(settings, wanted=POSTGRES, keep=True):
         pids = _running_pids(home)
@@ -160,6 +162,7 @@ def test_kept_services_stay_until_they_are_stopped(settings, home):
     assert _processes_of(home) == []
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("number", "after_s"),
     [
@@ -185,6 +188,7 @@ def test_an_interrupted_command_leaves_no_process(home, number, after_s):
     assert _processes_of(home) == []
 
 
+@pytest.mark.system
 def test_services_of_a_killed_command_are_stopped_by_the_next_one(home):
     command = _command(home, POSTGRES)
     command.stdout.readline()

