@@ -18,5 +18,5 @@ def own_environment(own_services):
 @pytest.fixture(scope="module")
 def served(own_environment, vllm_server):
     """The server that all tests share answers, so that no engine is started."""
-    server = {"MODEL_ENGINE": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": vllm_server, "SERVER_API_KEY": KEY}
+    server = {"MODEL_BACKEND": "openai", "MODEL_NAME": TINY_MODEL, "SERVER_URL": vllm_server, "SERVER_API_KEY": KEY}
     return own_environment | {f"REELABEL_{name}": str(value) for name, value in server.items()}

@@ -79,7 +79,7 @@ def test_a_deployment_asks_chosen_jobs_where_the_worker_is(environment, tmp_path
     first = reelabel(environment, "classify", str(tmp_path / "manifest.parquet"), "--dataset", "deployed")
     assert "Reconciled: 6 jobs = 6 labels + 0 failures." in first.stdout, first.stderr
     assert reelabel(environment, "deploy").returncode == 0
-    of_it = ["--manifest", str(tmp_path / "manifest.parquet"), "--dataset", "deployed", "--via", "deployment", "--wait"]
+    of_it = ["--manifest", str(tmp_path / "manifest.parquet"), "--dataset", "deployed", "--submit", "--wait"]
 
     there = reelabel_process(environment, "backfill", "--ids", "clip-0001-colour", "--force", *of_it)
     failed = reelabel_process(environment, "backfill", "--ids", "nobody", *of_it)
