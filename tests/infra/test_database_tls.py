@@ -129,7 +129,7 @@ def test_a_server_that_asks_for_a_certificate_is_shown_one(encrypt, authority, t
 
 
 def test_a_file_that_is_not_there_is_named(server, tmp_path):
-    with pytest.raises(ConfigurationError, match=r"by database\.ca_file: .*nowhere\.crt.* does not exist"):
+    with pytest.raises(ConfigurationError, match=r"with database\.ca_file: .*nowhere\.crt.* does not exist"):
         look(server, ca_file=tmp_path / "nowhere.crt")
 
 
