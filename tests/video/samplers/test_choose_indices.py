@@ -34,11 +34,18 @@ def test_indices_are_frames_of_the_video_in_order(sampler, facts, num_frames):
     ("options", "facts", "message"),
     [
         pytest.param({"sampler": "qwen2_vl"}, (40, 0.0), "frame rate, which the video lacks", id="no rate"),
-        pytest.param({"sampler": "qwen2_vl"}, (1, 25.0), "needs at least 2 frames, but the video has 1", id="one frame"),
-        pytest.param({"sampler": "dynamic"}, (4, 25.0), "selects no frames of a video with 4 frames at 25 fps", id="short"),
+        pytest.param(
+            {"sampler": "qwen2_vl"}, (1, 25.0), "needs at least 2 frames, but the video has 1", id="one frame"
+        ),
+        pytest.param(
+            {"sampler": "dynamic"}, (4, 25.0), "selects no frames of a video with 4 frames at 25 fps", id="short"
+        ),
         pytest.param({"sampler": "molmo2"}, (40, 0.0), "frame rate, which the video lacks", id="molmo2"),
         pytest.param(
-            {"sampler": "molmo2", "frame_sample_mode": "fps"}, (50, 25.0), "divides the video's frame rate (25)", id="no divisor"
+            {"sampler": "molmo2", "frame_sample_mode": "fps"},
+            (50, 25.0),
+            "divides the video's frame rate (25)",
+            id="no divisor",
         ),
     ],
 )
