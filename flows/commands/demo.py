@@ -29,7 +29,7 @@ _SERVERS = (ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT)
 def run_demo(*, model: str | None, clips: int, keep: bool, measure: bool) -> int:
     """Run the whole demo; gives the exit code."""
     root = f"{STORE_URI}/{'measure' if measure else 'demo'}"
-    parameters = {
+    parameters: dict[str, object] = {
         "manifest": f"{root}/manifest.parquet",
         "dataset": "measure" if measure else "demo",
         "model": absolute_uri(model) if model and Path(model).expanduser().is_dir() else model,
