@@ -64,7 +64,7 @@ def classify_clips(
         The greater of the two exit codes.
     """
     root = f"{STORE_URI}/{dataset}"
-    parameters = {
+    parameters: dict[str, object] = {
         "manifest": f"{root}/manifest.parquet",
         "dataset": dataset,
         "model": absolute_uri(model) if model and Path(model).expanduser().is_dir() else model,
