@@ -107,7 +107,7 @@ def test_a_server_that_answers_nothing_more_or_goes_away_is_a_passing_fault(stub
         assert asker.wait_ready() == info
 
     for use in (lambda: asker.ask(BATCH), asker.wait_ready):
-        with pytest.raises(ServerUnavailableError, match="does not answer"):
+        with pytest.raises(ServerUnavailableError, match="does not respond"):
             use()
 
 
@@ -127,7 +127,7 @@ def test_a_question_on_which_alone_the_server_fails_is_refused(stub_server, make
     ("settings", "fault"),
     [
         pytest.param({"url": None}, "set server.url", id="no server"),
-        pytest.param({"url": "http://127.0.0.1:9/v1"}, "does not answer.*Start it", id="nobody there"),
+        pytest.param({"url": "http://127.0.0.1:9/v1"}, "does not respond.*Start the server", id="nobody there"),
         pytest.param({"api_key": None}, "rejects the API key .* set server.api_key", id="no key"),
         pytest.param({"model": "other"}, f"serves no other; set server.model to one of: {NAME}", id="another model"),
         pytest.param(
