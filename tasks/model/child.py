@@ -15,7 +15,6 @@ import threading
 import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, NamedTuple
@@ -77,7 +76,7 @@ def main(import_implementation: Callable[[], Implementation] = import_vllm) -> N
         engine = implementation.load(config, started=started)
         is_up.result()
         _spare_collector()
-        serve(connection, engine, partial(renderers.submit, implementation.render))
+        serve(connection, engine, lambda videos: renderers.submit(implementation.render, videos))
     except BaseException as error:
         # An engine that failed once cannot be trusted with the next batch: say why, then end.
         traceback.print_exc()
