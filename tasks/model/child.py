@@ -15,7 +15,6 @@ import threading
 import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, NamedTuple
@@ -78,7 +77,7 @@ def main(import_implementation: Callable[[EngineConfig], Implementation] = impor
         engine = implementation.load(config, started=started)
         renderer_started.result()
         _freeze_garbage_collector()
-        serve(connection, engine, partial(renderers.submit, implementation.render))
+        serve(connection, engine, lambda videos: renderers.submit(implementation.render, videos))
     except BaseException as error:
         # An engine that failed once cannot be trusted with the next batch: report the cause, then exit.
         traceback.print_exc()

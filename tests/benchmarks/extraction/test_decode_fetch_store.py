@@ -12,7 +12,7 @@ from benchmarks.extraction.store import PACKETS, measure_store
 from benchmarks.media.clips import BenchClip
 from benchmarks.plot import Panel, draw
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("benchmark-clips")]
+pytestmark = pytest.mark.xdist_group("benchmark-clips")
 
 CLIP = BenchClip(width_px=640, height_px=360, gop=60, length_s=30)
 
@@ -22,6 +22,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("bench")
 
 
+@pytest.mark.system
 def test_a_clip_longer_than_a_minute_goes_on_where_the_minute_ends(folder):
     with av.open(str(BenchClip(width_px=640, height_px=360, gop=60, length_s=70).make(folder))) as container:
         times = sorted(packet.pts for packet in container.demux(video=0) if packet.size)
@@ -30,6 +31,7 @@ def test_a_clip_longer_than_a_minute_goes_on_where_the_minute_ends(folder):
     assert {later - earlier for earlier, later in itertools.pairwise(times)} == {512}
 
 
+@pytest.mark.system
 def test_every_method_of_decoding_is_measured(folder):
     (row,) = measure_decode([CLIP], folder, rounds=1)
 
@@ -37,6 +39,7 @@ def test_every_method_of_decoding_is_measured(folder):
     assert row.ratio(OURS, LIMIT) > 0
 
 
+@pytest.mark.system
 def test_less_is_fetched_than_the_file_and_a_known_header_is_not_fetched_again(folder, objects, store_settings):
     (row,) = measure_fetch([CLIP], folder, objects=objects, root_uri=store_settings.uri, rounds=1)
 
@@ -44,6 +47,7 @@ def test_less_is_fetched_than_the_file_and_a_known_header_is_not_fetched_again(f
     assert row.parts_bytes <= 1.25 * row.needed_bytes
 
 
+@pytest.mark.system
 def test_every_format_is_measured_and_all_but_jpeg_are_exact(folder, objects, store_settings):
     rows = list(measure_store([CLIP], folder, objects=objects, root_uri=store_settings.uri, rounds=1))
 
