@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from flows.cli import ExplainingGroup
+from flows.cli import ReelabelGroup
 
 _FOLDER = Path(".reelabel/bench")
 
 app = typer.Typer(
     name="python -m benchmarks",
-    cls=ExplainingGroup,
+    cls=ReelabelGroup,
     help="Reproduce the figures of the documentation.",
     no_args_is_help=True,
     add_completion=False,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from infra.errors import VideoError
     from tasks.domain import View
-    from tasks.frames.prepare import PreparedVideo
+    from tasks.frames.prepare import ExtractedVideo
     from tasks.plans.extracted import ExtractedShard
 
 
-class Arriving:
+class ViewStream:
     """Outcomes of views in the order of their completion, so that inference need not wait for the whole shard.
 
     Thread-safe, and can be read again from the first view.
@@ -21,7 +21,7 @@ class Arriving:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._outcomes: dict[View, PreparedVideo | VideoError] = {}
+        self._outcomes: dict[View, ExtractedVideo | VideoError] = {}
         self._extracted: ExtractedShard | None = None
         self._is_over = threading.Event()
         self._changed = threading.Condition()
@@ -29,12 +29,12 @@ class Arriving:
     @classmethod
     def whole(cls, extracted: ExtractedShard) -> Self:
         """Return the stream of a shard whose extraction has ended."""
-        arriving = cls()
-        arriving._outcomes = extracted.prepared | extracted.faults
-        arriving.end(extracted)
-        return arriving
+        stream = cls()
+        stream._outcomes = extracted.prepared | extracted.faults
+        stream.end(extracted)
+        return stream
 
-    def add(self, view: View, outcome: PreparedVideo | VideoError) -> None:
+    def add(self, view: View, outcome: ExtractedVideo | VideoError) -> None:
         """Add the outcome of a view; if it has one, as after a retried extraction, the first is kept."""
         with self._changed:
             self._outcomes.setdefault(view, outcome)
@@ -51,7 +51,7 @@ class Arriving:
             self._is_over.set()
             self._changed.notify_all()
 
-    def after(self, count: int, *, few: int = 1, patience_s: float = 0.0) -> dict[View, PreparedVideo | VideoError]:
+    def after(self, count: int, *, few: int = 1, patience_s: float = 0.0) -> dict[View, ExtractedVideo | VideoError]:
         """Wait for views beyond the first `count`, and return them; empty at the end of the stream.
 
         Args:

@@ -17,8 +17,8 @@ from prefect.artifacts import (
 from prefect.exceptions import PrefectException
 
 from flows.evaluation_cells import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
-from flows.metrics import note_left
-from tasks.video.verdict_words import READ_MORE
+from flows.metrics import set_jobs_left
+from tasks.video.verdict_words import DOCS_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,14 +34,14 @@ class ProgressArtifact:
     def __init__(self, *, total: int) -> None:
         """Create the bar at 0%."""
         self._total = max(1, total)
-        note_left(total)
+        set_jobs_left(total)
         self._id: UUID | None = None
         with _errors_logged():
             self._id = create_progress_artifact(progress=0.0, description=f"{total:,} jobs to answer")  # type: ignore[assignment]
 
     def update(self, done: int) -> None:
         """Update the bar."""
-        note_left(max(0, self._total - done))
+        set_jobs_left(max(0, self._total - done))
         share = min(100.0, 100.0 * done / self._total)
         with _errors_logged():
             if self._id is not None:
@@ -70,7 +70,7 @@ def publish_results(
     counts = {"jobs": report.jobs, "labels": report.labels, "failures": report.failures, "missing": report.missing}
     table = [{"outcome": name, "jobs": count} for name, count in counts.items()]
     figures = "".join(f"\n- {name}: {value}" for name, value in cost)
-    figures += "".join(f"\n- **{warning}**; see {READ_MORE}" for warning in warnings)
+    figures += "".join(f"\n- **{warning}**; see {DOCS_PAGE}" for warning in warnings)
     table += [{"outcome": f"failure: {code}", "jobs": count} for code, count in report.codes.items()]
     opened = f", or [open it here]({page})" if page else ""
     with _errors_logged():

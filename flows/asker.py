@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 from flows.engine_config import engine_config
 from infra.errors import ConfigurationError
-from tasks.model.ambiguity import read_encoder
-from tasks.model.devices import share_gpus, visible_gpus
+from tasks.model.ambiguity import load_tokenizer
+from tasks.model.devices import assign_gpus, visible_gpus
 from tasks.model.fleet import EngineFleet
 from tasks.model.identity import read_model_card
 from tasks.model.process import EngineProcess, engine_environment
 from tasks.model.recovery import RecoveringEngine
-from tasks.model.server.asker import ServerAsker
-from tasks.model.server.card import ask_for_card
+from tasks.model.server.asker import ServerBackend
+from tasks.model.server.card import read_served_model_card
 
 if TYPE_CHECKING:
     from infra.settings import Settings
     from tasks.domain import Sampling
-    from tasks.model.asker import Asker
+    from tasks.model.asker import InferenceBackend
     from tasks.model.identity import ModelCard
 
 
@@ -41,24 +41,24 @@ def read_card(name: str | None, settings: Settings) -> ModelCard:
         )
     name = name or model.name
     if model.backend == "openai" and name is None:
-        return ask_for_card(settings.server)
+        return read_served_model_card(settings.server)
     return read_model_card(name, revision=model.revision)
 
 
-def check_asker(card: ModelCard, settings: Settings) -> None:
+def check_backend(card: ModelCard, settings: Settings) -> None:
     """Check, before a run starts, that the backend can be used.
 
     Raises:
         ConfigurationError: vLLM is not installed, or the server is unreachable or rejects requests.
     """
     if settings.model.backend == "openai":
-        with make_asker(card, settings) as server:
+        with make_backend(card, settings) as server:
             server.wait_ready()
     else:
         engine_environment(engine_config(card, settings))
 
 
-def make_asker(card: ModelCard, settings: Settings, *, sampling: Sampling | None = None) -> Asker:
+def make_backend(card: ModelCard, settings: Settings, *, sampling: Sampling | None = None) -> InferenceBackend:
     """Create the backend without starting it: one engine, a fleet of engines, or a server's client.
 
     Args:
@@ -71,8 +71,8 @@ def make_asker(card: ModelCard, settings: Settings, *, sampling: Sampling | None
     """
     model = settings.model
     if model.backend == "openai":
-        return ServerAsker(settings.server, encode=read_encoder(card))
-    shares = share_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=model.tensor_parallel_size)
+        return ServerBackend(settings.server, encode=load_tokenizer(card))
+    shares = assign_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=model.tensor_parallel_size)
     engines = [
         RecoveringEngine(
             EngineProcess(

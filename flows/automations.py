@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HEARTBEAT_TIMEOUT_S = 90
 # From a worker's claiming a run to its first line of Python: a process needs seconds, a pod may wait for a node as
 # long as infra/kubernetes allows (pod_watch_timeout_seconds).
-_PROCESS_BEGINS_S = 120
+_PROCESS_START_S = 120
 _POD_START_S = 3600
 # Within this time, a crashed run is restarted only once, even if it never begins and its run count stays 0.
 _RESTART_ONCE_WITHIN = timedelta(days=7)
@@ -42,10 +42,10 @@ _BLOCK = "reelabel"
 _NOTIFYING = ("reelabel: notify of runs in trouble", "reelabel: notify of failed runs")
 
 
-def set_automations(client: SyncPrefectClient, settings: Settings) -> list[str]:
+def apply_automations(client: SyncPrefectClient, settings: Settings) -> list[str]:
     """Create or update the automations; return their names. Without a webhook URL, remove the notifications."""
     is_local = all(pool.type == "process" for pool in client.read_work_pools())
-    start_timeout_s = _PROCESS_BEGINS_S if is_local else _POD_START_S
+    start_timeout_s = _PROCESS_START_S if is_local else _POD_START_S
     wanted = [_end_silent_runs(), _end_unstarted_runs(start_timeout_s), _restart()]
     if settings.notify.webhook_url:
         wanted += _notifications(_save_block(settings.notify.webhook_url.get_secret_value()))

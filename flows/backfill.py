@@ -7,15 +7,24 @@ from typing import TYPE_CHECKING
 from prefect import State, flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.choosing import Choosing, find_earlier, read_ids
-from flows.ending import completed
-from flows.parameters import AS_SET, NO_SELECTION, WORDED_AS_SET, Dataset, Manifest, Model, NumFrames, Permutations
+from flows.choosing import JobSelector, find_base_run, read_ids
+from flows.ending import completed_state
+from flows.parameters import (
+    DEFAULT_PROMPTS,
+    DEFAULT_SAMPLING,
+    EMPTY_SELECTION,
+    Dataset,
+    Manifest,
+    Model,
+    NumFrames,
+    Permutations,
+)
 from flows.request import RunRequest
 from flows.run import execute_run
-from flows.work import MOST_TASKS
+from flows.work import MAX_TASKS
 from infra.objects import ObjectStore
-from infra.sampling_settings import SamplingChoice
-from infra.settings import PromptChoice, load_settings
+from infra.sampling_settings import SamplingOptions
+from infra.settings import PromptOptions, load_settings
 from tasks.results.schema import prepare_database
 from tasks.results.selection import Selection
 
@@ -27,19 +36,19 @@ if TYPE_CHECKING:
     name="backfill",
     description="Answer selected jobs of a manifest again, by id or by outcome.",
     flow_run_name="backfill-{manifest}",
-    task_runner=ThreadPoolTaskRunner(max_workers=MOST_TASKS),  # type: ignore[arg-type]
+    task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
 )
 def backfill(  # noqa: PLR0913 - a form's fields
     manifest: Manifest,
     job_ids: list[str] = [],  # noqa: B006 - a form's default; never changed
     ids_file: str | None = None,
-    jobs: Selection = NO_SELECTION,
+    jobs: Selection = EMPTY_SELECTION,
     dataset: Dataset = None,
     *,
     num_frames: NumFrames = None,
-    sampling: SamplingChoice = AS_SET,
+    sampling: SamplingOptions = DEFAULT_SAMPLING,
     model: Model = None,
-    prompts: PromptChoice = WORDED_AS_SET,
+    prompts: PromptOptions = DEFAULT_PROMPTS,
     permutations: Permutations = None,
     force: bool = False,
 ) -> State[str]:
@@ -77,7 +86,7 @@ def backfill(  # noqa: PLR0913 - a form's fields
         force=force,
         limit=jobs.limit,
     )
-    return completed(execute_run(request, choosing.earlier.restored(settings)))
+    return completed_state(execute_run(request, choosing.earlier.restored(settings)))
 
 
 def _prepare(
@@ -87,8 +96,8 @@ def _prepare(
     ids_file: str | None,
     jobs: Selection,
     dataset: str | None,
-) -> Choosing:
+) -> JobSelector:
     prepare_database(settings.database)
     more = read_ids(ids_file, ObjectStore(settings.store, settings.web)) if ids_file else []
-    earlier = find_earlier(settings, manifest=manifest, dataset=dataset, run=jobs.run)
-    return Choosing(selection=jobs, named=[*job_ids, *more], earlier=earlier, settings=settings)
+    earlier = find_base_run(settings, manifest=manifest, dataset=dataset, run=jobs.run)
+    return JobSelector(selection=jobs, named=[*job_ids, *more], earlier=earlier, settings=settings)

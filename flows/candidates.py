@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from flows.asker import read_card
 from flows.spec import make_spec
 from infra.errors import ConfigurationError
-from infra.sampling_settings import SamplingChoice
+from infra.sampling_settings import SamplingOptions
 from tasks.domain import SAMPLER_OPTIONS
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ class Candidate:
     name: str
     spec: RunSpec = field(repr=False)
     model: str | None
-    sampling: SamplingChoice
+    sampling: SamplingOptions
     num_frames: int | None
 
 
-def lay_out(
+def resolve_candidates(
     samplers: Sequence[str],
     models: Sequence[str],
     settings: Settings,
@@ -88,15 +88,15 @@ def lay_out(
     return candidates, names[against]
 
 
-def _spec_of(text: str, card: ModelCard, settings: Settings) -> tuple[SamplingChoice, int | None, RunSpec]:
-    choice, frames = read_way(text)
+def _spec_of(text: str, card: ModelCard, settings: Settings) -> tuple[SamplingOptions, int | None, RunSpec]:
+    choice, frames = parse_sampler(text)
     if choice.sampler is None:
         choice = choice.model_copy(update={"sampler": card.faithful_sampler})
-        frames = card.faithful_frames if frames is None else frames
+        frames = card.native_frames if frames is None else frames
     return choice, frames, make_spec(card, settings, num_frames=frames, choice=choice)
 
 
-def read_way(text: str) -> tuple[SamplingChoice, int | None]:
+def parse_sampler(text: str) -> tuple[SamplingOptions, int | None]:
     """Parse a sampler as the user writes it; a choice without a sampler stands for the native one.
 
     Raises:
@@ -110,15 +110,15 @@ def read_way(text: str) -> tuple[SamplingChoice, int | None]:
     if sampler != NATIVE:
         values["sampler"] = sampler
     try:
-        return SamplingChoice.model_validate(values), int(frames) if frames else None
+        return SamplingOptions.model_validate(values), int(frames) if frames else None
     except ValidationError as error:
         fault = error.errors()[0]
         reason = f"{fault['loc'][0]} {fault['input']}: {fault['msg']}"
         raise ConfigurationError(f"{text!r} cannot be used ({reason}); write {_FORM}.") from None
 
 
-def describe(sampling: Sampling) -> str:
-    """Format sampling as `read_way` parses it."""
+def format_sampling(sampling: Sampling) -> str:
+    """Format sampling as `parse_sampler` parses it."""
     frames = "" if sampling.sampler in _WITHOUT_FRAME_COUNT else f":{sampling.num_frames}"
     named = sampling.model_dump(include={*SAMPLER_OPTIONS, "drop_similar", "jpeg_quality"})
     return ",".join([f"{sampling.sampler}{frames}", *(f"{name}={value}" for name, value in named.items())])
@@ -127,6 +127,6 @@ def describe(sampling: Sampling) -> str:
 def _names(specs: Sequence[RunSpec]) -> Iterator[str]:
     """Yield a distinct name for each spec."""
     has_models = len({spec.model.name for spec in specs}) > 1
-    names = [describe(spec.sampling) + (f" @ {spec.model.name}" if has_models else "") for spec in specs]
+    names = [format_sampling(spec.sampling) + (f" @ {spec.model.name}" if has_models else "") for spec in specs]
     for name, spec in zip(names, specs, strict=True):
         yield name if names.count(name) == 1 else f"{name} [{spec.spec_id[:6]}]"

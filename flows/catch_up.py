@@ -21,8 +21,8 @@ from prefect.states import Scheduled
 
 from flows.names import NIGHTLY
 from infra.errors import ConfigurationError
-from tasks.manifest.dates import render_dates
-from tasks.manifest.match import find_manifests
+from tasks.manifest.dates import fill_date_placeholders
+from tasks.manifest.match import stat_manifest_files
 from tasks.results.runs import runs_of
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def find_nights(
     end = now if until is None else min(now, datetime.combine(until, time.max, zone))
     dates = _dates(schedule, datetime.combine(since, time(), zone), end)
     planned = {
-        render_dates(deployment.parameters["manifest"], at): at for at in dates
+        fill_date_placeholders(deployment.parameters["manifest"], at): at for at in dates
     }  # keeps the last date of each manifest
     flow_runs = _flow_runs(client, deployment, dates)
     nights = []
@@ -156,4 +156,4 @@ def _state(
         return "running"
     if any(run.state is None or not run.state.is_final() for run in flow_runs):
         return "waiting"
-    return "missed" if find_manifests(manifest, objects) else "empty"
+    return "missed" if stat_manifest_files(manifest, objects) else "empty"

@@ -9,8 +9,8 @@ import polars as pl
 
 from infra.database import Login, connect
 from infra.errors import ConfigurationError, ObjectError
-from infra.wording import counted
-from tasks.domain.digest import digest_of
+from infra.wording import pluralize
+from tasks.domain.digest import json_digest
 from tasks.manifest.read import dataset_name
 from tasks.results.choose import ChosenJobs, Scope, choose_jobs
 from tasks.results.runs import find_run, newest_run, read_spec
@@ -31,7 +31,7 @@ _WHERE_TIMEOUT_S = 60  # statement timeout for the SQL of --where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EarlierRun:
+class BaseRun:
     """The run that a backfill corrects.
 
     Attributes:
@@ -52,7 +52,7 @@ class EarlierRun:
         return settings.model_copy(update={"model": model})
 
 
-def find_earlier(settings: Settings, *, manifest: str, dataset: str | None, run: str | None) -> EarlierRun:
+def find_base_run(settings: Settings, *, manifest: str, dataset: str | None, run: str | None) -> BaseRun:
     """Find the run that a backfill corrects: the named one, or the manifest's last.
 
     Raises:
@@ -63,20 +63,20 @@ def find_earlier(settings: Settings, *, manifest: str, dataset: str | None, run:
         if run is None:
             row = newest_run(reader, manifest_uri=manifest, dataset=dataset)
             if row is None:
-                return EarlierRun(dataset=dataset or dataset_name(manifest), spec=None)
-            return EarlierRun(dataset=row["dataset"], spec=read_spec(reader, row["spec_id"]))
+                return BaseRun(dataset=dataset or dataset_name(manifest), spec=None)
+            return BaseRun(dataset=row["dataset"], spec=read_spec(reader, row["spec_id"]))
         named = find_run(reader, run)
         if dataset not in {None, named["dataset"]}:
             raise ConfigurationError(
                 f"Run {named['run_id']} belongs to dataset {named['dataset']}, not {dataset}; give only one of them."
             )
-        return EarlierRun(dataset=named["dataset"], spec=read_spec(reader, named["spec_id"]), run_id=named["run_id"])
+        return BaseRun(dataset=named["dataset"], spec=read_spec(reader, named["spec_id"]), run_id=named["run_id"])
     finally:
         reader.dispose()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choosing:
+class JobSelector:
     """A user's selection, to be applied to a manifest's jobs.
 
     Attributes:
@@ -87,7 +87,7 @@ class Choosing:
 
     selection: Selection
     named: Sequence[str] = field(repr=False)
-    earlier: EarlierRun
+    earlier: BaseRun
     settings: Settings = field(repr=False)
 
     def __post_init__(self) -> None:
@@ -137,21 +137,22 @@ class Choosing:
         chosen = self.look(jobs, spec)
         if chosen.unknown and not self.selection.skip_unknown:
             raise ConfigurationError(
-                f"{name_unknown(chosen.unknown, self.settings.home)}; correct them, or ignore them with --skip-unknown."
+                f"{describe_unknown_ids(chosen.unknown, self.settings.home)}; correct them, or ignore them with "
+                "--skip-unknown."
             )
         return chosen.jobs
 
 
-def name_unknown(unknown: Sequence[str], folder: Path) -> str:
+def describe_unknown_ids(unknown: Sequence[str], folder: Path) -> str:
     """Describe which ids are not in the manifest; write many of them to a file in `folder`."""
     shown = ", ".join(unknown[:_SHOWN_IDS])
     verb = "is" if len(unknown) == 1 else "are"
     if len(unknown) <= _SHOWN_IDS:
-        return f"{counted(len(unknown), 'job id')} {verb} not in the manifest: {shown}"
+        return f"{pluralize(len(unknown), 'job id')} {verb} not in the manifest: {shown}"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder.resolve() / "unknown-ids.txt"
     path.write_text("".join(f"{job_id}\n" for job_id in unknown), encoding="utf-8")
-    return f"{counted(len(unknown), 'job id')} {verb} not in the manifest, such as {shown} (full list: {path})"
+    return f"{pluralize(len(unknown), 'job id')} {verb} not in the manifest, such as {shown} (full list: {path})"
 
 
 def store_ids(job_ids: Sequence[str], objects: ObjectStore, root: str) -> str:
@@ -159,7 +160,7 @@ def store_ids(job_ids: Sequence[str], objects: ObjectStore, root: str) -> str:
 
     A flow run's parameters are limited to half a megabyte, which a million ids exceed.
     """
-    uri = f"{root.rstrip('/')}/selections/{digest_of(list(job_ids))[:16]}.txt"
+    uri = f"{root.rstrip('/')}/selections/{json_digest(list(job_ids))[:16]}.txt"
     objects.replace(uri, "".join(f"{job_id}\n" for job_id in job_ids).encode())
     return uri
 

@@ -5,31 +5,31 @@ from __future__ import annotations
 from prefect import State, flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.ending import completed
-from flows.parameters import AS_SET, WORDED_AS_SET, Dataset, Manifest, Model, NumFrames, Permutations
+from flows.ending import completed_state
+from flows.parameters import DEFAULT_PROMPTS, DEFAULT_SAMPLING, Dataset, Manifest, Model, NumFrames, Permutations
 from flows.request import RunRequest
 from flows.run import execute_run
-from flows.scheduled import name_scheduled, render_scheduled
-from flows.work import MOST_TASKS
+from flows.scheduled import render_scheduled, scheduled_run_name
+from flows.work import MAX_TASKS
 from infra.errors import ManifestMissingError
-from infra.sampling_settings import SamplingChoice
+from infra.sampling_settings import SamplingOptions
 from infra.schedule_settings import Timezone
-from infra.settings import PromptChoice, load_settings
+from infra.settings import PromptOptions, load_settings
 
 
 @flow(
     name="classify",
     description="Answer every job of a manifest that has no valid label yet.",
-    flow_run_name=name_scheduled,
-    task_runner=ThreadPoolTaskRunner(max_workers=MOST_TASKS),  # type: ignore[arg-type]
+    flow_run_name=scheduled_run_name,
+    task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
 )
 def classify(  # noqa: PLR0913 - a form's fields
     manifest: Manifest,
     dataset: Dataset = None,
     num_frames: NumFrames = None,
-    sampling: SamplingChoice = AS_SET,
+    sampling: SamplingOptions = DEFAULT_SAMPLING,
     model: Model = None,
-    prompts: PromptChoice = WORDED_AS_SET,
+    prompts: PromptOptions = DEFAULT_PROMPTS,
     permutations: Permutations = None,
     timezone: Timezone = "UTC",
     *,
@@ -64,8 +64,8 @@ def classify(  # noqa: PLR0913 - a form's fields
         force=force,
     )
     try:
-        return completed(execute_run(request, load_settings()))
+        return completed_state(execute_run(request, load_settings()))
     except ManifestMissingError as error:
         if not may_be_empty:
             raise
-        return completed(f"Nothing to do: {error.message}")
+        return completed_state(f"Nothing to do: {error.message}")

@@ -24,10 +24,10 @@ from flows.commands.example import example
 from flows.commands.prompt_options import with_prompts
 from flows.commands.sampling_options import NumFrames, with_sampling
 from flows.commands.selection_options import with_selection
-from flows.commands.terminal import ERRORS, complain
+from flows.commands.terminal import ERRORS, print_error
 from infra.errors import JobError, NotReconciledError, ReelabelError, RunFailedError, TransientError
-from infra.sampling_settings import SamplingChoice  # noqa: TC001 - defines a command's options
-from infra.settings import PromptChoice, load_settings
+from infra.sampling_settings import SamplingOptions  # noqa: TC001 - defines a command's options
+from infra.settings import PromptOptions, load_settings
 from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
 
 # Titles of the help's panels, in their order.
@@ -50,13 +50,13 @@ class ReelabelGroup(TyperGroup):
             ERRORS.print("Stopped. Run the same command again to continue.")
             sys.exit(130)
         except ReelabelError as error:
-            complain(error.code, error.message)
+            print_error(error.code, error.message)
             sys.exit(1 if isinstance(error, JobError | TransientError | NotReconciledError | RunFailedError) else 2)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # the reader of our output has closed it: Click exits quietly
             where = f"{error.filename}: " if error.filename else ""
-            complain(
+            print_error(
                 "configuration", f"{where}{error.strerror or error}; check the path, its permissions and disk space."
             )
             sys.exit(2)
@@ -139,8 +139,8 @@ def classify(
     model: Model = None,
     permutations: Permutations = None,
     *,
-    sampling: SamplingChoice,
-    prompts: PromptChoice,
+    sampling: SamplingOptions,
+    prompts: PromptOptions,
     force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
 ) -> None:
     """Answer every job of a manifest that has no valid label yet."""
@@ -188,14 +188,14 @@ def backfill(  # noqa: PLR0913 - a command's options
         str | None, typer.Option(help="Model folder or Hugging Face name. Default: the earlier run's model.")
     ] = None,
     permutations: Permutations = None,
-    sampling: SamplingChoice,
-    prompts: PromptChoice,
+    sampling: SamplingOptions,
+    prompts: PromptOptions,
 ) -> None:
     """Answer selected jobs again, by id or by outcome.
 
     Sampling, model and prompts stay those of the earlier run unless an option overrides them.
     """
-    from flows.commands.backfill import Wish, run_backfill  # noqa: PLC0415
+    from flows.commands.backfill import BackfillOptions, run_backfill  # noqa: PLC0415
 
     asking = {
         "num_frames": num_frames,
@@ -204,7 +204,7 @@ def backfill(  # noqa: PLR0913 - a command's options
         "model": model,
         "permutations": permutations,
     }
-    wish = Wish(
+    wish = BackfillOptions(
         selection=selection,
         ids=ids,
         ids_file=ids_file,
@@ -303,7 +303,7 @@ def frames(  # noqa: PLR0913 - a command's options
     end_s: Annotated[
         float | None, typer.Option(help="End of the segment, in seconds. Default: the video's end.")
     ] = None,
-    sampling: SamplingChoice,
+    sampling: SamplingOptions,
     every: Annotated[bool, typer.Option("--all", help="Take every keyframe.")] = False,
     as_stored: Annotated[bool, typer.Option("--as-stored", help="Leave frames unscaled and unrotated.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what the model would see as JSON.")] = False,
@@ -311,10 +311,10 @@ def frames(  # noqa: PLR0913 - a command's options
     sheet: Annotated[str | None, typer.Option(help="Save a contact sheet to this image file, such as x.png.")] = None,
 ) -> None:
     """Show which frames of a video, or of a segment of it, the model would see."""
-    from flows.commands.frames import View, show_frames  # noqa: PLC0415
+    from flows.commands.frames import OutputOptions, show_frames  # noqa: PLC0415
     from tasks.domain import Segment  # noqa: PLC0415
 
-    view = View(every=every, as_stored=as_stored, as_json=json, npz=npz, sheet=sheet)
+    view = OutputOptions(every=every, as_stored=as_stored, as_json=json, npz=npz, sheet=sheet)
     show_frames(video, view, segment=Segment.of(start_s, end_s), num_frames=num_frames, sampling=sampling)
 
 
@@ -329,14 +329,16 @@ def prompt(
     num_frames: NumFrames = None,
     model: Model = None,
     permutations: Permutations = None,
-    sampling: SamplingChoice,
-    prompts: PromptChoice,
+    sampling: SamplingOptions,
+    prompts: PromptOptions,
     json: Annotated[bool, typer.Option("--json", help="Print it in full, as JSON.")] = False,
 ) -> None:
     """Print the exact prompt of a job, token by token, without loading the model's weights."""
-    from flows.commands.prompt import Asking, show_prompt  # noqa: PLC0415
+    from flows.commands.prompt import SpecOverrides, show_prompt  # noqa: PLC0415
 
-    asking = Asking(num_frames=num_frames, sampling=sampling, prompts=prompts, model=model, permutations=permutations)
+    asking = SpecOverrides(
+        num_frames=num_frames, sampling=sampling, prompts=prompts, model=model, permutations=permutations
+    )
     raise typer.Exit(show_prompt(job_id, asking, manifest=manifest, as_json=json))
 
 
@@ -461,9 +463,9 @@ def down(
 @example("reelabel prepare")
 def prepare() -> None:
     """Upgrade the database to this version's schema, and create the store's bucket if it is missing."""
-    from flows.commands.services import prepare_places  # noqa: PLC0415
+    from flows.commands.services import prepare_storage  # noqa: PLC0415
 
-    prepare_places()
+    prepare_storage()
 
 
 @app.command(rich_help_panel=_SET_UP)

@@ -8,7 +8,7 @@ import typer
 
 from flows.commands.example import example
 from flows.commands.sampling_options import NumFrames, with_sampling
-from infra.sampling_settings import SamplingChoice  # noqa: TC001 - defines a command's options
+from infra.sampling_settings import SamplingOptions  # noqa: TC001 - defines a command's options
 
 route_app = typer.Typer(
     help="Choose which jobs to escalate to a dense sampler.",
@@ -37,7 +37,7 @@ def route_fit(
     ] = None,
     num_frames: NumFrames = None,
     model: Annotated[str | None, typer.Option(help="Model folder or Hugging Face name. Default: model.name.")] = None,
-    sampling: SamplingChoice,
+    sampling: SamplingOptions,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Fit the margin below which jobs are escalated to the dense sampler, for `--escalate-below fitted`.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infra.wording import counted
-from tasks.domain import Part, RunCost
+from infra.wording import pluralize
+from tasks.domain import RunCost, RunPhase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ def _per_hour(cost: RunCost) -> str:
 
 
 def _engine(cost: RunCost) -> str:
-    load_s = cost.wall_ms.get(Part.LOAD, 0.0) / 1e3
+    load_s = cost.wall_ms.get(RunPhase.LOAD, 0.0) / 1e3
     shares = [f"{share:.0%} {part}" for part, share in cost.waits if share >= _MIN_SHARE]
     waited = f"; waited for: {', '.join(shares)}" if shares else ""
     return f"{load_s:.1f} s to start, then {cost.busy:.0%} answering{waited}"
@@ -54,4 +54,4 @@ def _engine(cost: RunCost) -> str:
 
 def _tokens(cost: RunCost) -> str:
     share = cost.cached_tokens / cost.prompt_tokens if cost.prompt_tokens else 0.0
-    return f"{counted(cost.prompt_tokens, 'prompt token')}, {cost.cached_tokens:,} of them cached ({share:.0%})"
+    return f"{pluralize(cost.prompt_tokens, 'prompt token')}, {cost.cached_tokens:,} of them cached ({share:.0%})"

@@ -13,7 +13,7 @@ from prefect.exceptions import ObjectAlreadyExists
 from prefect.types.entrypoint import EntrypointType
 from pydantic import ValidationError
 
-from flows.automations import set_automations
+from flows.automations import apply_automations
 from flows.backfill import backfill
 from flows.classify import classify
 from flows.evaluate import evaluate
@@ -24,7 +24,7 @@ from flows.names import PREFECT_VARIABLES, TAG
 from flows.watch import watch
 from infra.errors import ConfigurationError
 from infra.uri import absolute_uri
-from tasks.manifest.dates import check_dates
+from tasks.manifest.dates import check_date_placeholders
 
 if TYPE_CHECKING:
     from infra.schedule_settings import NightlySettings, WatchSettings
@@ -77,7 +77,7 @@ def deploy_flows(settings: Settings) -> dict[str, str]:
         deployment.apply()
         deployed[f"{flow.name}/{name}"] = str(deployment.work_pool_name)
     with get_client(sync_client=True) as client:
-        set_automations(client, settings)
+        apply_automations(client, settings)
     return deployed
 
 
@@ -93,9 +93,9 @@ def _on_demand(settings: Settings) -> dict[str, Any]:
 def _nightly(nightly: NightlySettings) -> dict[str, Any]:
     parameters: dict[str, Any] = {"timezone": nightly.timezone, "may_be_empty": nightly.may_be_empty}
     if nightly.manifest:
-        parameters["manifest"] = check_dates(absolute_uri(nightly.manifest))
+        parameters["manifest"] = check_date_placeholders(absolute_uri(nightly.manifest))
     if nightly.dataset:
-        parameters["dataset"] = check_dates(nightly.dataset)
+        parameters["dataset"] = check_date_placeholders(nightly.dataset)
     return {
         "schedule": _schedule("nightly", nightly.cron, nightly.timezone),
         "paused": nightly.manifest is None,

@@ -15,9 +15,9 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 
 from flows.artifacts import ProgressArtifact
-from flows.patience import patiently
+from flows.patience import retry_outage
 from infra.errors import ConfigurationError
-from tasks.domain import Part
+from tasks.domain import RunPhase
 from tasks.plans.plan import state_of, sums_of
 from tasks.results.runs import update_run
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 _POLL_S = 2.0
 # By then Prefect has restarted a flow run that crashed for the first time: see `flows.automations`.
-_STARTED_AGAIN_AFTER = timedelta(seconds=30)
+_RESTART_DELAY = timedelta(seconds=30)
 
 
-def work_elsewhere(
+def execute_remotely(
     plan: Plan,
     progress: Progress,
     *,
@@ -68,19 +68,19 @@ def work_elsewhere(
     answering = _Flows(
         deployment="infer/gpu", count=settings.run.infer_flows, parameters=asked | {"model": model}, key=key
     )
-    earlier, left = progress.sums(), patiently(partial(state_of, database, plan.plan_id)).jobs_left
+    earlier, left = progress.sums(), retry_outage(partial(state_of, database, plan.plan_id)).jobs_left
     artifact = ProgressArtifact(total=progress.jobs_ended + left)
 
     def show() -> None:
-        sums = patiently(partial(sums_of, database, plan.plan_id, besides=done_before))
+        sums = retry_outage(partial(sums_of, database, plan.plan_id, besides=done_before))
         progress.take_over(sums, earlier=earlier)
-        patiently(partial(update_run, database, run_id, **progress.columns()))
+        retry_outage(partial(update_run, database, run_id, **progress.columns()))
         artifact.update(progress.jobs_ended)
 
-    with progress.ledger.doing(Part.ELSEWHERE):
+    with progress.ledger.doing(RunPhase.ELSEWHERE):
         extracting.start()
         answering.start()  # at the same time, since the model takes a while to load
-        while not (state := patiently(partial(state_of, database, plan.plan_id))).is_drained:
+        while not (state := retry_outage(partial(state_of, database, plan.plan_id))).is_drained:
             # Flows may have reached their idle timeout before there was work for them.
             for flows, waiting in ((extracting, state.planned), (answering, state.extracted)):
                 if waiting and flows.have_ended():
@@ -154,5 +154,5 @@ class _Flows:
 
 
 def _has_ended(state: State) -> bool:
-    is_recent = datetime.now(UTC) - state.timestamp < _STARTED_AGAIN_AFTER
+    is_recent = datetime.now(UTC) - state.timestamp < _RESTART_DELAY
     return state.is_final() and not (state.is_crashed() and is_recent)

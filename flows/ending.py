@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnding:
+class RunResult:
     """The result of a run.
 
     Attributes:
@@ -30,6 +30,6 @@ class RunEnding:
         return str(self.report) if self.asked else f"Nothing to do. {self.report}"
 
 
-def completed(sentence: object) -> State[str]:
+def completed_state(sentence: object) -> State[str]:
     """Return a Completed state whose message is the sentence, instead of Prefect's default."""
     return Completed(message=str(sentence), data=str(sentence))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from flows.spec import most_pixels
+from flows.spec import max_frame_pixels
 from tasks.model.questions import EngineConfig
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def engine_config(
     """
     model = settings.model
     num_frames = sampling.num_frames if sampling else settings.sampling.num_frames
-    shown_px = sampling.max_pixels if sampling else most_pixels(card, settings, num_frames=num_frames)
+    shown_px = sampling.max_pixels if sampling else max_frame_pixels(card, settings, num_frames=num_frames)
     return EngineConfig(
         model=card.location,
         revision=card.revision,

@@ -8,16 +8,16 @@ import polars as pl
 from prefect import State, flow, get_run_logger
 
 from flows.artifacts import publish_evaluation
-from flows.candidates import lay_out
+from flows.candidates import resolve_candidates
 from flows.classify import classify
-from flows.ending import completed
-from flows.parameters import Dataset, Manifest, Models, Samplers, Way
+from flows.ending import completed_state
+from flows.parameters import Baseline, Dataset, Manifest, Models, Samplers
 from infra.database import connect
 from infra.errors import ManifestError
 from infra.objects import ObjectStore
 from infra.settings import load_settings
-from infra.wording import counted
-from tasks.evaluation.compare import compare
+from infra.wording import pluralize
+from tasks.evaluation.compare import compare_candidates
 from tasks.manifest.read import dataset_name
 from tasks.manifest.table import open_jobs
 from tasks.results.evaluations import read_answers, save_evaluation
@@ -42,7 +42,7 @@ def evaluate(
     samplers: Samplers = ["keyframes"],  # noqa: B006 - a form's default; never changed
     models: Models = [],  # noqa: B006
     dataset: Dataset = None,
-    baseline: Way = None,
+    baseline: Baseline = None,
     *,
     references: bool = True,
 ) -> State[str]:
@@ -61,8 +61,8 @@ def evaluate(
         references: Also compare the samplers native and uniform:16.
     """
     settings = load_settings()
-    jobs = read_known(manifest, settings)
-    candidates, against = lay_out(samplers, models, settings, baseline=baseline, references=references)
+    jobs = read_labelled_jobs(manifest, settings)
+    candidates, against = resolve_candidates(samplers, models, settings, baseline=baseline, references=references)
     for number, candidate in enumerate(candidates, 1):
         get_run_logger().info("Candidate %s of %s: %s.", number, len(candidates), candidate.name)
         classify(
@@ -72,14 +72,14 @@ def evaluate(
             sampling=candidate.sampling,
             model=candidate.model,
         )
-    evaluation = score(
+    evaluation = score_candidates(
         candidates, jobs, settings, baseline=against, manifest=manifest, dataset=dataset or dataset_name(manifest)
     )
     publish_evaluation(evaluation)
-    return completed(conclude(evaluation))
+    return completed_state(summarize(evaluation))
 
 
-def read_known(manifest: str, settings: Settings) -> pl.DataFrame:
+def read_labelled_jobs(manifest: str, settings: Settings) -> pl.DataFrame:
     """Read the columns of a manifest that an evaluation needs.
 
     Raises:
@@ -92,7 +92,7 @@ def read_known(manifest: str, settings: Settings) -> pl.DataFrame:
     return jobs
 
 
-def score(
+def score_candidates(
     candidates: Sequence[Candidate],
     jobs: pl.DataFrame,
     settings: Settings,
@@ -109,15 +109,15 @@ def score(
     database = connect(settings.database)
     try:
         results = [read_answers(database, each.spec, name=each.name, dataset=dataset, jobs=jobs) for each in candidates]
-        evaluation = compare(jobs, results, baseline=baseline, manifest_uri=manifest, dataset=dataset)
+        evaluation = compare_candidates(jobs, results, baseline=baseline, manifest_uri=manifest, dataset=dataset)
         save_evaluation(database, evaluation)
     finally:
         database.dispose()
     return evaluation
 
 
-def conclude(evaluation: Evaluation) -> str:
+def summarize(evaluation: Evaluation) -> str:
     """Summarize an evaluation in a sentence."""
-    known = counted(evaluation.known, "known answer")
+    known = pluralize(evaluation.known, "known answer")
     accuracies = ", ".join(f"{spec.name} {spec.accuracy.value:.1%}" for spec in evaluation.specs if spec.accuracy)
     return f"Accuracy on {known}: {accuracies}; compared with {evaluation.baseline}."

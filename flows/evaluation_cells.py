@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tasks.evaluation.scores import Difference, GroupScore, Share, SpecScore
+    from tasks.evaluation.scores import CandidateScore, Difference, GroupScore, Proportion
 
 SPEC_COLUMNS = (
     "candidate",
@@ -24,7 +24,7 @@ GROUP_COLUMNS = ("task / subtask", "candidate", "jobs", "accuracy (95%)", "diffe
 _ALPHA = 0.05
 
 
-def spec_cells(spec: SpecScore) -> list[str]:
+def spec_cells(spec: CandidateScore) -> list[str]:
     """Return a candidate's row under SPEC_COLUMNS; unknown figures are empty."""
     cost = spec.cost
     return [
@@ -47,7 +47,7 @@ def group_cells(group: GroupScore) -> list[str]:
     return [group.title, group.spec, f"{group.jobs:,}", accuracy, *difference_cells(group.difference)]
 
 
-def share_cell(share: Share | None) -> str:
+def share_cell(share: Proportion | None) -> str:
     """Format a share in percent with its interval."""
     return "" if share is None else f"{share.value:.1%} ({share.low * 100:.1f} to {share.high * 100:.1f})"
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.on_ray import connected, preparer_there
+from flows.on_ray import ray_cluster, remote_extractor
 from flows.parameters import IdleTimeout, PlanId
-from flows.patience import patiently, persistently, waits_ended
-from flows.serving import PLANS_KEPT, Serving
-from flows.taking import make_keeper
-from flows.work import MOST_TASKS, extract_ahead, extraction_here, make_preparer
+from flows.patience import retry_faults, retry_outage, waits_cancelled_at_exit
+from flows.serving import CACHED_PLANS, PlanScope
+from flows.taking import make_lease_keeper
+from flows.work import MAX_TASKS, extract_ahead, local_extraction, open_extractor
 from infra.objects import ObjectStore
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
-from infra.wording import counted
+from infra.wording import pluralize
 from tasks.frames.decoding import decode_pool
 from tasks.plans.extracted import write_extracted
 from tasks.plans.lease import Work, finish_alone
@@ -26,11 +26,11 @@ from tasks.plans.lease import Work, finish_alone
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from flows.taking import HeldShard, ShardSource
-    from flows.work import Extracting
+    from flows.taking import LeasedShard, ShardQueue
+    from flows.work import ShardInExtraction
     from infra.settings import Settings
     from tasks.domain import RunSpec
-    from tasks.frames.prepare import Preparer
+    from tasks.frames.prepare import FrameExtractor
     from tasks.plans.extracted import ExtractedShard
     from tasks.plans.plan import Plan
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @flow(
     name="extract",
     description="Extract frames for runs with the remote executor.",
-    task_runner=ThreadPoolTaskRunner(max_workers=MOST_TASKS),  # type: ignore[arg-type]
+    task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
 )
 def extract(plan: PlanId = None, idle_timeout_s: IdleTimeout = None) -> str:
     """Extract planned shards until none is left, or the idle timeout passes; any number of these may run.
@@ -48,7 +48,7 @@ def extract(plan: PlanId = None, idle_timeout_s: IdleTimeout = None) -> str:
         idle_timeout_s: Exit after this many seconds without a shard; if empty, the setting (300).
     """
     count = _extract_plans(load_settings(), plan=plan, idle_timeout_s=idle_timeout_s)
-    return f"Extracted {counted(count, 'shard')}."
+    return f"Extracted {pluralize(count, 'shard')}."
 
 
 def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: float | None) -> int:
@@ -57,12 +57,12 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
     count = 0
     objects = ObjectStore(settings.store, settings.web)
     with (
-        Serving.opened(settings, plan=plan, idle_timeout_s=idle_timeout_s) as serving,
-        make_keeper(serving.database, settings) as keeper,
-        waits_ended(),
+        PlanScope.opened(settings, plan=plan, idle_timeout_s=idle_timeout_s) as serving,
+        make_lease_keeper(serving.database, settings) as keeper,
+        waits_cancelled_at_exit(),
     ):
         most = settings.extract.max_pending_shards
-        source = serving.source(Work.EXTRACT, keeper=keeper, objects=objects, most_waiting=most)
+        source = serving.source(Work.EXTRACT, keeper=keeper, objects=objects, max_pending=most)
         extracting = _on_ray if settings.extract.ray_address else _here
         for each in extracting(settings, source, serving.spec_of):
             if each is None:
@@ -73,35 +73,39 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
     return count
 
 
-def _here(settings: Settings, source: ShardSource, spec_of: Callable[[Plan], RunSpec]) -> Iterator[Extracting | None]:
+def _here(
+    settings: Settings, source: ShardQueue, spec_of: Callable[[Plan], RunSpec]
+) -> Iterator[ShardInExtraction | None]:
     """Extract in this flow's own decoding processes."""
     processes = settings.extract.processes or os.cpu_count() or 1
     ahead = settings.extract.lookahead_shards
-    with decode_pool(settings, processes=processes) as pool, extraction_here(processes * (1 + ahead)) as start:
+    with decode_pool(settings, processes=processes) as pool, local_extraction(processes * (1 + ahead)) as start:
 
-        @lru_cache(PLANS_KEPT)
-        def preparer_of(plan: Plan) -> Preparer:
-            return make_preparer(settings, pool, spec_of(plan), keep_bytes=0)
+        @lru_cache(CACHED_PLANS)
+        def preparer_of(plan: Plan) -> FrameExtractor:
+            return open_extractor(settings, pool, spec_of(plan), keep_bytes=0)
 
         yield from extract_ahead(source, lambda plan: partial(preparer_of, plan), ahead=ahead, start=start)
 
 
-def _on_ray(settings: Settings, source: ShardSource, spec_of: Callable[[Plan], RunSpec]) -> Iterator[Extracting | None]:
+def _on_ray(
+    settings: Settings, source: ShardQueue, spec_of: Callable[[Plan], RunSpec]
+) -> Iterator[ShardInExtraction | None]:
     """Extract on a Ray cluster: as many shards at once as it has CPUs for, and a few queued ones."""
     processes = settings.extract.processes or 1
-    with connected(settings.extract.ray_address or "", processes=processes) as cluster:
+    with ray_cluster(settings.extract.ray_address or "", processes=processes) as cluster:
 
-        def preparer_of(plan: Plan) -> Callable[[], Preparer]:
-            return partial(preparer_there, spec_of(plan).model_dump_json(), processes)
+        def preparer_of(plan: Plan) -> Callable[[], FrameExtractor]:
+            return partial(remote_extractor, spec_of(plan).model_dump_json(), processes)
 
         ahead = cluster.shards_at_once + settings.extract.lookahead_shards
         yield from extract_ahead(source, preparer_of, ahead=ahead, start=cluster.start)
 
 
-def _hand_over(source: ShardSource, held: HeldShard, extracted: ExtractedShard) -> bool:
+def _hand_over(source: ShardQueue, held: LeasedShard, extracted: ExtractedShard) -> bool:
     write = partial(write_extracted, source.objects, held.plan.plan_uri, extracted)
-    persistently(write, partial(source.objects.reach, [held.plan.plan_uri]))
-    patiently(partial(finish_alone, source.database, held.lease, state="extracted"))
+    retry_faults(write, partial(source.objects.reach, [held.plan.plan_uri]))
+    retry_outage(partial(finish_alone, source.database, held.lease, state="extracted"))
     source.keeper.forget(held.lease)
     get_run_logger().info(
         "Shard %s: %s videos extracted, %s failed.", held.shard.index, len(extracted.prepared), len(extracted.faults)

@@ -5,43 +5,43 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from flows.metrics import count_videos
+from flows.metrics import record_videos
 from infra.errors import VideoError
-from tasks.domain import Part, Stage
+from tasks.domain import RunPhase, Stage
 from tasks.plans.extracted import ExtractedShard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Executor
 
-    from flows.arriving import Arriving
+    from flows.arriving import ViewStream
     from infra.objects import ObjectInfo
     from tasks.domain import Shard, View
-    from tasks.frames.prepare import PreparedVideo, Preparer
+    from tasks.frames.prepare import ExtractedVideo, FrameExtractor
 
 
 def extract_views(
-    shard: Shard, views: Iterable[View], preparer: Preparer, *, workers: Executor, arriving: Arriving
+    shard: Shard, views: Iterable[View], extractor: FrameExtractor, *, workers: Executor, stream: ViewStream
 ) -> ExtractedShard:
     """Prepare views of a shard's videos, several at once.
 
     Args:
         shard: The shard.
         views: Views of its jobs.
-        preparer: Prepares them.
+        extractor: Prepares them.
         workers: Threads to prepare them in.
-        arriving: Receives each view as soon as it is ready.
+        stream: Receives each view as soon as it is ready.
     """
     began_s = time.time()
-    known = preparer.look_around(shard.video_uris)
+    known = extractor.stat_many(shard.video_uris)
 
-    def prepare(view: View) -> tuple[PreparedVideo | VideoError, float]:
-        outcome, ms = _prepare(preparer, view, known.get(view.video_uri))
-        arriving.add(view, outcome)
+    def prepare(view: View) -> tuple[ExtractedVideo | VideoError, float]:
+        outcome, ms = _prepare(extractor, view, known.get(view.video_uri))
+        stream.add(view, outcome)
         return outcome, ms
 
     outcomes = list(workers.map(prepare, views))
-    count_videos(outcome for outcome, _ in outcomes)
+    record_videos(outcome for outcome, _ in outcomes)
     by_view = dict(zip(views, (outcome for outcome, _ in outcomes), strict=True))
     return ExtractedShard(
         shard=shard,
@@ -52,11 +52,13 @@ def extract_views(
     )
 
 
-def _prepare(preparer: Preparer, view: View, info: ObjectInfo | None) -> tuple[PreparedVideo | VideoError, float]:
+def _prepare(
+    extractor: FrameExtractor, view: View, info: ObjectInfo | None
+) -> tuple[ExtractedVideo | VideoError, float]:
     """Prepare a view; return the outcome, and milliseconds."""
     started = time.perf_counter()
     try:
-        outcome: PreparedVideo | VideoError = preparer.prepare(
+        outcome: ExtractedVideo | VideoError = extractor.prepare(
             view.video_uri, info, shown=view.shown, segment=view.segment
         )
     except VideoError as error:
@@ -64,14 +66,14 @@ def _prepare(preparer: Preparer, view: View, info: ObjectInfo | None) -> tuple[P
     return outcome, (time.perf_counter() - started) * 1e3
 
 
-def _spent_ms(outcomes: Iterable[tuple[PreparedVideo | VideoError, float]]) -> dict[Part, float]:
-    spent_ms = dict.fromkeys((Part.FETCH, Part.DECODE, Part.CACHE_WRITE, Part.CACHE_READ), 0.0)
+def _spent_ms(outcomes: Iterable[tuple[ExtractedVideo | VideoError, float]]) -> dict[RunPhase, float]:
+    spent_ms = dict.fromkeys((RunPhase.FETCH, RunPhase.DECODE, RunPhase.CACHE_WRITE, RunPhase.CACHE_READ), 0.0)
     for outcome, ms in outcomes:
         if isinstance(outcome, VideoError):  # a video that hangs its decoder reports no times
-            spent_ms[Part.FETCH if outcome.stage == Stage.FETCH else Part.DECODE] += ms
+            spent_ms[RunPhase.FETCH if outcome.stage == Stage.FETCH else RunPhase.DECODE] += ms
             continue
-        spent_ms[Part.CACHE_READ if outcome.was_cached else Part.FETCH] += outcome.lookup_ms
-        spent_ms[Part.FETCH] += outcome.fetch_ms
-        spent_ms[Part.DECODE] += outcome.decode_ms
-        spent_ms[Part.CACHE_WRITE] += outcome.cache_write_ms
+        spent_ms[RunPhase.CACHE_READ if outcome.was_cached else RunPhase.FETCH] += outcome.lookup_ms
+        spent_ms[RunPhase.FETCH] += outcome.fetch_ms
+        spent_ms[RunPhase.DECODE] += outcome.decode_ms
+        spent_ms[RunPhase.CACHE_WRITE] += outcome.cache_write_ms
     return spent_ms

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.arriving import Arriving
-from flows.asker import check_asker, make_asker, read_card
+from flows.arriving import ViewStream
+from flows.asker import check_backend, make_backend, read_card
 from flows.parameters import IdleTimeout, Model, PlanId
-from flows.patience import patiently, persistently, waits_ended
-from flows.serving import PLANS_KEPT, Serving
-from flows.taking import make_keeper
-from flows.work import MOST_TASKS, Extracting, answer_shards, make_answering, make_preparer
+from flows.patience import retry_faults, retry_outage, waits_cancelled_at_exit
+from flows.serving import CACHED_PLANS, PlanScope
+from flows.taking import make_lease_keeper
+from flows.work import MAX_TASKS, ShardInExtraction, infer_shards, make_inference_context, open_extractor
 from infra.errors import ConfigurationError, PlanLostError
 from infra.objects import ObjectStore
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
-from infra.wording import counted
-from tasks.domain import Part, TimeLedger
+from infra.wording import pluralize
+from tasks.domain import RunPhase, WallClockProfile
 from tasks.frames.decoding import decode_pool
 from tasks.frames.key import decoder_versions
 from tasks.plans.extracted import ExtractedShard, read_extracted
@@ -35,8 +35,8 @@ from tasks.results.write import RunKey
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flows.asking import Answering
-    from flows.taking import HeldShard, ShardSource
+    from flows.asking import InferenceContext
+    from flows.taking import LeasedShard, ShardQueue
     from infra.settings import Settings
     from tasks.domain import ModelIdentity, Sampling
     from tasks.model.questions import EngineInfo
@@ -48,7 +48,7 @@ _POLL_S = 1.0
 @flow(
     name="infer",
     description="Answer shards that other machines have extracted.",
-    task_runner=ThreadPoolTaskRunner(max_workers=MOST_TASKS),  # type: ignore[arg-type]
+    task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
 )
 def infer(plan: PlanId = None, model: Model = None, idle_timeout_s: IdleTimeout = None) -> str:
     """Load the model once, and answer extracted shards until none is left, or the idle timeout passes.
@@ -61,7 +61,7 @@ def infer(plan: PlanId = None, model: Model = None, idle_timeout_s: IdleTimeout 
         idle_timeout_s: Exit after this many seconds without a shard; if empty, the setting (300).
     """
     count = _infer_plans(load_settings(), plan=plan, model=model, idle_timeout_s=idle_timeout_s)
-    return f"Answered {counted(count, 'shard')}."
+    return f"Answered {pluralize(count, 'shard')}."
 
 
 def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idle_timeout_s: float | None) -> int:
@@ -71,39 +71,39 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
         ConfigurationError: The named plan needs another model.
     """
     card = read_card(model, settings)
-    check_asker(card, settings)
+    check_backend(card, settings)
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     objects = ObjectStore(settings.store, settings.web)
-    with Serving.opened(settings, plan=plan, idle_timeout_s=idle_timeout_s) as serving:
+    with PlanScope.opened(settings, plan=plan, idle_timeout_s=idle_timeout_s) as serving:
         plans = _wait_for_plans(serving, identity)
         if not plans:
             return 0
         largest = max((serving.spec_of(plan).sampling for plan in plans), key=_shown_px)
         start_metrics(settings.metrics)
-        ledger = TimeLedger()
+        ledger = WallClockProfile()
         with ExitStack() as stack:
-            with ledger.doing(Part.LOAD):
+            with ledger.doing(RunPhase.LOAD):
                 pool = stack.enter_context(decode_pool(settings, processes=1))
-                engine = stack.enter_context(make_asker(card, settings, sampling=largest))
-                keeper = stack.enter_context(make_keeper(serving.database, settings))
-                stack.enter_context(waits_ended())
+                engine = stack.enter_context(make_backend(card, settings, sampling=largest))
+                keeper = stack.enter_context(make_lease_keeper(serving.database, settings))
+                stack.enter_context(waits_cancelled_at_exit())
                 info = engine.wait_ready()
             source = serving.source(Work.INFER, keeper=keeper, objects=objects)
             source = replace(source, plans=partial(_charging_plans, serving, identity, ledger))
 
-            @lru_cache(PLANS_KEPT)
-            def answering_of(plan: Plan) -> Answering:
+            @lru_cache(CACHED_PLANS)
+            def answering_of(plan: Plan) -> InferenceContext:
                 spec = serving.spec_of(plan)
-                preparer = make_preparer(settings, pool, spec, keep_bytes=0)
+                extractor = open_extractor(settings, pool, spec, keep_bytes=0)
                 run = _run_key(plan, model=identity.name, info=info)
-                made = make_answering(
-                    preparer, engine, run=run, spec=spec, settings=settings, database=serving.database
+                made = make_inference_context(
+                    extractor, engine, run=run, spec=spec, settings=settings, database=serving.database
                 )
                 return replace(made, ledger=ledger, gpus=info.gpus)
 
             at_once = settings.model.max_concurrent_shards * engine.engines
             count = 0
-            for report in answer_shards(
+            for report in infer_shards(
                 _read_ahead(source, ledger), source, answering_of, ledger=ledger, at_once=at_once
             ):
                 get_run_logger().info("%s", report, extra={"shard": report.index})
@@ -111,11 +111,11 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
             return count
 
 
-def _wait_for_plans(serving: Serving, identity: ModelIdentity) -> list[Plan]:
+def _wait_for_plans(serving: PlanScope, identity: ModelIdentity) -> list[Plan]:
     """Wait for plans of this model before loading it; return an empty list after the idle timeout."""
     until_s = time.monotonic() + serving.idle_timeout_s
-    while not (plans := patiently(partial(_plans_of, serving, identity))):
-        if patiently(partial(serving.has_ended, 0.0)) or time.monotonic() >= until_s:
+    while not (plans := retry_outage(partial(_plans_of, serving, identity))):
+        if retry_outage(partial(serving.has_ended, 0.0)) or time.monotonic() >= until_s:
             break
         time.sleep(_POLL_S)
     return plans
@@ -125,7 +125,7 @@ def _shown_px(sampling: Sampling) -> int:
     return sampling.num_frames * sampling.max_pixels
 
 
-def _plans_of(serving: Serving, identity: ModelIdentity) -> list[Plan]:
+def _plans_of(serving: PlanScope, identity: ModelIdentity) -> list[Plan]:
     plans = serving.plans()
     fitting = [plan for plan in plans if serving.spec_of(plan).model == identity]
     if plans and serving.plan_id and not fitting:
@@ -137,7 +137,7 @@ def _plans_of(serving: Serving, identity: ModelIdentity) -> list[Plan]:
     return fitting
 
 
-def _charging_plans(serving: Serving, identity: ModelIdentity, ledger: TimeLedger) -> list[Plan]:
+def _charging_plans(serving: PlanScope, identity: ModelIdentity, ledger: WallClockProfile) -> list[Plan]:
     """List the plans; time without any plan is charged to none."""
     plans = _plans_of(serving, identity)
     if not plans:
@@ -145,17 +145,17 @@ def _charging_plans(serving: Serving, identity: ModelIdentity, ledger: TimeLedge
     return plans
 
 
-def _read_ahead(source: ShardSource, ledger: TimeLedger) -> Iterator[Extracting | None]:
+def _read_ahead(source: ShardQueue, ledger: WallClockProfile) -> Iterator[ShardInExtraction | None]:
     shards = iter(source)
     while True:
-        with ledger.doing(Part.DECODE):  # what comes next is being extracted elsewhere
+        with ledger.doing(RunPhase.DECODE):  # what comes next is being extracted elsewhere
             try:
                 held = next(shards)
             except StopIteration:
                 return
         extracted = _read_handed_over(source, held) if held else None
         if held and extracted:
-            yield Extracting(held=held, wait=partial(_itself, extracted), arriving=Arriving.whole(extracted))
+            yield ShardInExtraction(held=held, wait=partial(_itself, extracted), stream=ViewStream.whole(extracted))
         elif held is None:
             yield None
 
@@ -164,14 +164,14 @@ def _itself(extracted: ExtractedShard) -> ExtractedShard:
     return extracted
 
 
-def _read_handed_over(source: ShardSource, held: HeldShard) -> ExtractedShard | None:
+def _read_handed_over(source: ShardQueue, held: LeasedShard) -> ExtractedShard | None:
     read = partial(read_extracted, source.objects, held.plan.plan_uri, held.shard)
     try:
-        return source.attempt(held, partial(persistently, read, partial(source.objects.reach, [held.plan.plan_uri])))
+        return source.attempt(held, partial(retry_faults, read, partial(source.objects.reach, [held.plan.plan_uri])))
     except PlanLostError as error:
         get_run_logger().warning("%s", error.message)
         back = partial(finish_alone, source.database, held.lease, state="planned")
-        source.attempt(held, partial(patiently, back))
+        source.attempt(held, partial(retry_outage, back))
         source.keeper.forget(held.lease)
         return None
 

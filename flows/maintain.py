@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from prefect import State, flow, get_run_logger
 from prefect.client.orchestration import get_client
 
-from flows.ending import completed
+from flows.ending import completed_state
 from flows.history import remove_flow_runs
 from infra.database import connect
 from infra.objects import ObjectStore
 from infra.settings import load_settings
-from infra.temporary import remove_left_folders, remove_left_memory
-from infra.wording import counted
-from tasks.frames.collect import make_room
+from infra.temporary import remove_stale_folders, remove_stale_shared_memory
+from infra.wording import pluralize
+from tasks.frames.collect import evict
 from tasks.frames.orphans import remove_orphans
 from tasks.plans.retention import remove_plans
 from tasks.results.leavings import PAGE, SELECTION, remove_old_files
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from infra.settings import Settings
-    from tasks.frames.collect import Room
+    from tasks.frames.collect import EvictionResult
 
 _TEMPORARY_S = 24 * 3600.0
 
@@ -47,13 +47,13 @@ def maintain(*, dry_run: bool = False) -> State[str]:
     """
     settings = load_settings()
     lines = []
-    for line in keep_in_bounds(settings, dry_run=dry_run):
+    for line in apply_retention(settings, dry_run=dry_run):
         get_run_logger().info("%s", line)
         lines.append(line)
-    return completed(" ".join(lines))
+    return completed_state(" ".join(lines))
 
 
-def keep_in_bounds(settings: Settings, *, dry_run: bool) -> Iterator[str]:
+def apply_retention(settings: Settings, *, dry_run: bool) -> Iterator[str]:
     """Apply each retention setting in turn, and yield a sentence on what was removed.
 
     Raises:
@@ -64,20 +64,20 @@ def keep_in_bounds(settings: Settings, *, dry_run: bool) -> Iterator[str]:
     engine = connect(settings.database)
     try:
         lost = count_lost_runs(engine) if dry_run else close_lost_runs(engine)
-        yield f"{'Would close' if dry_run else 'Closed'} {counted(lost, 'lost run')}."
+        yield f"{'Would close' if dry_run else 'Closed'} {pluralize(lost, 'lost run')}."
         for what, rows in _results(engine, settings, dry_run=dry_run):
-            yield f"{verb} {counted(rows, 'row')} of results {what}."
+            yield f"{verb} {pluralize(rows, 'row')} of results {what}."
         yield f"{verb} {_plans(engine, settings, dry_run=dry_run)}."
     finally:
         engine.dispose()
     for what, room in _frames(settings, dry_run=dry_run):
-        yield f"{verb} {counted(room.removed, 'cached file')} of {room.removed_bytes:,} bytes {what}."
+        yield f"{verb} {pluralize(room.removed, 'cached file')} of {room.removed_bytes:,} bytes {what}."
     yield f"{verb} {_old_files(settings, dry_run=dry_run)}."
     if settings.retention.flow_runs_days:
         before = datetime.now(UTC) - timedelta(days=settings.retention.flow_runs_days)
         with get_client(sync_client=True) as client:
             removed = remove_flow_runs(client, ended_before=before, dry_run=dry_run)
-        yield f"{verb} {counted(removed, 'flow run')} from Prefect's history."
+        yield f"{verb} {pluralize(removed, 'flow run')} from Prefect's history."
 
 
 def _results(engine: Engine, settings: Settings, *, dry_run: bool) -> Iterator[tuple[str, int]]:
@@ -98,7 +98,7 @@ def _plans(engine: Engine, settings: Settings, *, dry_run: bool) -> str:
         age=timedelta(days=settings.retention.plans_days),
         dry_run=dry_run,
     )
-    return f"{counted(plans, 'plan')} and {counted(files, 'plan file')}"
+    return f"{pluralize(plans, 'plan')} and {pluralize(files, 'plan file')}"
 
 
 def _old_files(settings: Settings, *, dry_run: bool) -> str:
@@ -109,15 +109,15 @@ def _old_files(settings: Settings, *, dry_run: bool) -> str:
     if retention.reports_days:
         places = (f"{root_uri}/reports", (settings.home.absolute() / "reports").as_uri())
         pages = sum(remove(place, PAGE, age=timedelta(days=retention.reports_days)) for place in places)
-    folders = remove_left_folders(older_than_s=_TEMPORARY_S, dry_run=dry_run)
-    shared = remove_left_memory(older_than_s=_TEMPORARY_S, dry_run=dry_run)
+    folders = remove_stale_folders(older_than_s=_TEMPORARY_S, dry_run=dry_run)
+    shared = remove_stale_shared_memory(older_than_s=_TEMPORARY_S, dry_run=dry_run)
     return (
-        f"{counted(selections, 'list')} of selected ids, {counted(pages, 'report')}, "
-        f"{counted(folders, 'temporary folder')} and {counted(shared, 'shared-memory segment')} of killed processes"
+        f"{pluralize(selections, 'list')} of selected ids, {pluralize(pages, 'report')}, "
+        f"{pluralize(folders, 'temporary folder')} and {pluralize(shared, 'shared-memory segment')} of killed processes"
     )
 
 
-def _frames(settings: Settings, *, dry_run: bool) -> Iterator[tuple[str, Room]]:
+def _frames(settings: Settings, *, dry_run: bool) -> Iterator[tuple[str, EvictionResult]]:
     retention, root_uri = settings.retention, settings.store.uri
     assert root_uri is not None
     objects = ObjectStore(settings.store, settings.web)
@@ -125,5 +125,5 @@ def _frames(settings: Settings, *, dry_run: bool) -> Iterator[tuple[str, Room]]:
         yield "whose video was removed or changed", remove_orphans(objects, root_uri, dry_run=dry_run)
     if retention.frames_days or retention.frames_bytes is not None:
         before = datetime.now(UTC) - timedelta(days=retention.frames_days) if retention.frames_days else None
-        room = make_room(objects, root_uri, written_before=before, max_bytes=retention.frames_bytes, dry_run=dry_run)
+        room = evict(objects, root_uri, written_before=before, max_bytes=retention.frames_bytes, dry_run=dry_run)
         yield "beyond the limits of age or size", room

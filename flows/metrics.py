@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tasks.domain import Failure, JobResult
-    from tasks.frames.prepare import PreparedVideo
+    from tasks.frames.prepare import ExtractedVideo
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -35,7 +35,7 @@ _spent = _METER.create_gauge("reelabel.run.time", "s", "Wall-clock time of the r
 
 
 @contextmanager
-def under_way(stage: str) -> Iterator[None]:
+def shard_in_progress(stage: str) -> Iterator[None]:
     """Count a shard as in progress while the body runs.
 
     Args:
@@ -48,7 +48,7 @@ def under_way(stage: str) -> Iterator[None]:
         _under_way.add(-1, {"stage": stage})
 
 
-def count_videos(outcomes: Iterable[PreparedVideo | VideoError]) -> None:
+def record_videos(outcomes: Iterable[ExtractedVideo | VideoError]) -> None:
     """Count prepared and failed videos."""
     # Sources without a video are counted as 0, so that ratios of these series are defined.
     sources = dict.fromkeys(("cache", "video", "failed"), 0)
@@ -72,7 +72,7 @@ def count_videos(outcomes: Iterable[PreparedVideo | VideoError]) -> None:
         _videos.add(count, {"source": source})
 
 
-def count_endings(
+def record_results(
     results: Sequence[JobResult],
     failures: Sequence[Failure],
     *,
@@ -103,12 +103,12 @@ def count_endings(
     _stages.record(write_ms / 1e3, {"stage": "database"})
 
 
-def note_left(jobs: int) -> None:
+def set_jobs_left(jobs: int) -> None:
     """Set the number of jobs that have not ended."""
     _left.set(jobs)
 
 
-def note_spent(spent_ms: Mapping[str, float]) -> None:
+def set_time_spent(spent_ms: Mapping[str, float]) -> None:
     """Set the wall-clock time spent so far, by part."""
     for part, ms in spent_ms.items():
         _spent.set(ms / 1e3, {"part": part})

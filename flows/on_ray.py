@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from flows.shards import extract_shard
-from flows.work import make_preparer
+from flows.work import open_extractor
 from infra.errors import ConfigurationError, DecodersLostError
 from infra.settings import load_settings
 from tasks.domain import RunSpec
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from prefect.futures import PrefectFuture
     from prefect_ray import RayTaskRunner
 
-    from flows.arriving import Arriving
+    from flows.arriving import ViewStream
     from flows.work import FindPreparer, StartExtraction
     from tasks.domain import Shard
-    from tasks.frames.prepare import Preparer
+    from tasks.frames.prepare import FrameExtractor
     from tasks.plans.extracted import ExtractedShard
     from tasks.video.pool import DecodePool
 
@@ -33,8 +33,8 @@ _STARTS = 3
 
 
 @lru_cache(_SPECS_KEPT)
-def preparer_there(spec: str, processes: int) -> Preparer:
-    """Create a preparer on the machine where this is called, from the settings of that machine.
+def remote_extractor(spec: str, processes: int) -> FrameExtractor:
+    """Create a extractor on the machine where this is called, from the settings of that machine.
 
     So no secrets are sent over the network.
 
@@ -42,7 +42,7 @@ def preparer_there(spec: str, processes: int) -> Preparer:
         spec: Spec of the run, as JSON.
         processes: Number of decoding processes.
     """
-    return make_preparer(load_settings(), _pool_there(processes), RunSpec.model_validate_json(spec), keep_bytes=0)
+    return open_extractor(load_settings(), _pool_there(processes), RunSpec.model_validate_json(spec), keep_bytes=0)
 
 
 @lru_cache(1)
@@ -64,7 +64,7 @@ class Cluster:
 
 
 @contextmanager
-def connected(address: str, *, processes: int) -> Iterator[Cluster]:
+def ray_cluster(address: str, *, processes: int) -> Iterator[Cluster]:
     """Connect to a Ray cluster, or start one on this machine for `local`.
 
     Args:
@@ -84,11 +84,11 @@ def connected(address: str, *, processes: int) -> Iterator[Cluster]:
         ) from None
     kept_quiet = {"log_to_driver": False} | ({"include_dashboard": False} if address == "local" else {})
 
-    def start(shard: Shard, preparer: FindPreparer, _arriving: Arriving) -> Callable[[], ExtractedShard]:
+    def start(shard: Shard, extractor: FindPreparer, _arriving: ViewStream) -> Callable[[], ExtractedShard]:
         arguments = {
             "index": shard.index,
             "shard": shard,
-            "find_preparer": preparer,
+            "make_extractor": extractor,
             "open_workers": partial(ThreadPoolExecutor, processes),
         }
         with remote_options(num_cpus=processes):

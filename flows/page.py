@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 
-def leave_page(database: Engine, run_id: UUID, settings: Settings) -> str | None:
+def write_report_page(database: Engine, run_id: UUID, settings: Settings) -> str | None:
     """Write the report page of a run that has ended, unless `report.at_end` is off.
 
     Errors are logged, since a report must not fail its run.

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from infra.sampling_settings import SamplingChoice
-from infra.settings import PromptChoice
+from infra.sampling_settings import SamplingOptions
+from infra.settings import PromptOptions
 from tasks.results.selection import Selection
 
 Manifest = Annotated[str, Field(min_length=1)]
@@ -21,10 +21,10 @@ Permutations = Annotated[int | None, Field(ge=1, le=26)]
 Model = Annotated[str | None, Field(max_length=1000)]
 Samplers = Annotated[list[str], Field(min_length=1, max_length=50)]
 Models = Annotated[list[str], Field(max_length=20)]
-Way = Annotated[str | None, Field(max_length=200)]
+Baseline = Annotated[str | None, Field(max_length=200)]
 PlanId = Annotated[str | None, Field(max_length=36)]
 IdleTimeout = Annotated[float | None, Field(ge=0, le=86_400)]
 
-AS_SET = SamplingChoice()
-WORDED_AS_SET = PromptChoice()
-NO_SELECTION = Selection()
+DEFAULT_SAMPLING = SamplingOptions()
+DEFAULT_PROMPTS = PromptOptions()
+EMPTY_SELECTION = Selection()

@@ -27,7 +27,7 @@ OUTAGE_S = 600.0
 _ENDING: ContextVar[threading.Event] = ContextVar("ending")
 
 
-def patiently(call: Callable[[], Result]) -> Result:
+def retry_outage(call: Callable[[], Result]) -> Result:
     """Call an idempotent function, and retry with growing delays while a service is unavailable.
 
     Raises:
@@ -40,15 +40,15 @@ def patiently(call: Callable[[], Result]) -> Result:
         try:
             return call()
         except TransientError as error:
-            if error.was_waited_for:
+            if error.retries_exhausted:
                 raise
             delay_s = next(delays_s)
-            error.was_waited_for = time.monotonic() + delay_s > until_s
-            if error.was_waited_for or not _wait(error, delay_s):
+            error.retries_exhausted = time.monotonic() + delay_s > until_s
+            if error.retries_exhausted or not _wait(error, delay_s):
                 raise
 
 
-def persistently(call: Callable[[], Result], is_there: Callable[[], object]) -> Result:
+def retry_faults(call: Callable[[], Result], is_there: Callable[[], object]) -> Result:
     """Call an idempotent function that may fail by itself; retry as often as a task while its service responds.
 
     Args:
@@ -62,14 +62,14 @@ def persistently(call: Callable[[], Result], is_there: Callable[[], object]) -> 
         try:
             return call()
         except TransientError as error:
-            patiently(is_there)
+            retry_outage(is_there)
             if not _wait(error, delay_s):
                 raise
     return call()
 
 
 @contextmanager
-def outlasting(services: Mapping[type[TransientError], Callable[[], object]]) -> Iterator[None]:
+def await_recovery(services: Mapping[type[TransientError], Callable[[], object]]) -> Iterator[None]:
     """If the body fails because a service is unavailable, wait for its recovery before raising the error.
 
     An error while the service responds is raised at once.
@@ -84,12 +84,12 @@ def outlasting(services: Mapping[type[TransientError], Callable[[], object]]) ->
         yield
     except TransientError as error:
         if is_there := services.get(type(error)):
-            patiently(is_there)
+            retry_outage(is_there)
         raise
 
 
 @contextmanager
-def waits_ended() -> Iterator[None]:
+def waits_cancelled_at_exit() -> Iterator[None]:
     """Stop all waiting started in the body when the body ends, as by Ctrl-C."""
     ending = threading.Event()
     token = _ENDING.set(ending)
@@ -103,5 +103,5 @@ def waits_ended() -> Iterator[None]:
 def _wait(error: TransientError, delay_s: float) -> bool:
     """Log what is being waited for, and wait; return False if the flow is ending."""
     get_run_logger().warning("%s Retrying in %g s.", error.message, delay_s, extra={WAITING: True})
-    error.was_waited_for = _ENDING.get(threading.Event()).wait(delay_s)
-    return not error.was_waited_for
+    error.retries_exhausted = _ENDING.get(threading.Event()).wait(delay_s)
+    return not error.retries_exhausted

@@ -11,10 +11,10 @@ from uuid import uuid4
 from prefect import get_run_logger
 
 from infra.errors import TransientError
-from tasks.frames.fingerprints import fingerprints_of
+from tasks.frames.fingerprints import current_fingerprints
 from tasks.manifest.plan_file import PlanWriter
-from tasks.manifest.shard import cut_shards
-from tasks.model.ambiguity import find_ambiguous, read_encoder
+from tasks.manifest.shard import split_into_shards
+from tasks.model.ambiguity import find_ambiguous_jobs, load_tokenizer
 from tasks.plans.plan import Plan, close_plan, done_shards, find_shared_plan, open_plan, open_plans, planning, state_of
 from tasks.results.pending import pending_jobs
 from tasks.results.runs import open_run, update_run
@@ -22,7 +22,7 @@ from tasks.results.runs import open_run, update_run
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from flows.prepared import PreparedRun
+    from flows.prepared import RunContext
     from infra.objects import ObjectStore
     from tasks.manifest.table import JobTable
 
@@ -33,22 +33,22 @@ class Planner:
 
     Attributes:
         ready: The run.
-        answers_for: The jobs that the run's audit covers. A backfill covers its selected jobs only, since the
+        audited_jobs: The jobs that the run's audit covers. A backfill covers its selected jobs only, since the
             others may have no result with a new spec.
         done_before: Indexes of the plan's shards that had ended before the run joined it.
     """
 
-    ready: PreparedRun
-    answers_for: JobTable
+    ready: RunContext
+    audited_jobs: JobTable
     done_before: list[int] = field(default_factory=list)
     _is_open: bool = False
     _jobs: int = 0
     _shards: int = 0
 
     @classmethod
-    def of(cls, ready: PreparedRun) -> Planner:
+    def of(cls, ready: RunContext) -> Planner:
         """Return a planner without a plan."""
-        return cls(ready, answers_for=ready.jobs)
+        return cls(ready, audited_jobs=ready.jobs)
 
     def plan(self) -> Plan | None:
         """Join the open plan of the same manifest and spec, or make one; open the run's row the first time.
@@ -81,7 +81,7 @@ class Planner:
         self.done_before = []
         wanted = self._wanted()
         if self.ready.request.choosing:
-            self.answers_for = wanted
+            self.audited_jobs = wanted
         self._open_run(jobs=len(wanted), message=self._warn_of_ambiguous(wanted))
         plan, shard_jobs = self._write(wanted)
         self._record_size(jobs=plan.jobs, shards=plan.shards)
@@ -94,7 +94,7 @@ class Planner:
         """Drop plans made before this run was restarted, so that workers do not answer jobs twice."""
         for plan in open_plans(self.ready.database, run_id=self.ready.run.run_id):
             if not plan.shared:  # else other runs may have joined it
-                end_plan(self.ready.database, self.ready.objects, plan, state="dropped")
+                finish_plan(self.ready.database, self.ready.objects, plan, state="dropped")
 
     def _wanted(self) -> JobTable:
         """Return the jobs to answer."""
@@ -106,7 +106,7 @@ class Planner:
                 dataset=ready.run.dataset,
                 spec_id=ready.run.spec_id,
                 jobs=wanted,
-                fingerprints_of=partial(fingerprints_of, ready.objects),
+                fingerprints_of=partial(current_fingerprints, ready.objects),
                 retry_failures=request.choosing is not None,
                 run_id=ready.run.run_id,
             )
@@ -114,9 +114,9 @@ class Planner:
 
     def _warn_of_ambiguous(self, wanted: JobTable) -> str:
         """Warn of jobs whose choices cannot be told apart, before any work; empty if there are none."""
-        encode = read_encoder(self.ready.card) if len(wanted) else None
+        encode = load_tokenizer(self.ready.card) if len(wanted) else None
         scoring = self.ready.spec.choice_scoring
-        found = find_ambiguous(wanted.parts(), scoring=scoring, encode=encode) if encode else None
+        found = find_ambiguous_jobs(wanted.parts(), scoring=scoring, encode=encode) if encode else None
         if found:
             get_run_logger().warning("%s", found)
         return str(found or "")
@@ -126,7 +126,7 @@ class Planner:
         ready, plan_id = self.ready, uuid4()
         plan_uri = f"{(ready.settings.store.uri or '').rstrip('/')}/plans/{plan_id}"
         with PlanWriter(ready.objects, plan_uri) as writer:
-            for shards in cut_shards(wanted.parts(), target_jobs=ready.settings.shard.target_jobs):
+            for shards in split_into_shards(wanted.parts(), target_jobs=ready.settings.shard.target_jobs):
                 writer.add(shards.rows, shards.sizes)
         plan = Plan(
             plan_id=plan_id,
@@ -178,7 +178,7 @@ class Planner:
         )
 
 
-def end_plan(database: Engine, objects: ObjectStore, plan: Plan, *, state: str) -> None:
+def finish_plan(database: Engine, objects: ObjectStore, plan: Plan, *, state: str) -> None:
     """Close a plan and remove its files, unless another run has done so."""
     if close_plan(database, plan.plan_id, state=state):
         with suppress(TransientError):  # `reelabel maintain` removes what is left

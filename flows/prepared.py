@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 
 from prefect.runtime import flow_run
 
-from flows.asker import check_asker
-from flows.request import read_spec_of
+from flows.asker import check_backend
+from flows.request import resolve_spec
 from infra.database import connect
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedRun:
+class RunContext:
     """The context of a valid run.
 
     Attributes:
@@ -62,7 +62,7 @@ class PreparedRun:
 
 
 @contextmanager
-def prepared(request: RunRequest, settings: Settings) -> Iterator[PreparedRun]:
+def open_run_context(request: RunRequest, settings: Settings) -> Iterator[RunContext]:
     """Check everything that a run needs, before its first row is written, except that the model loads.
 
     Raises:
@@ -75,9 +75,9 @@ def prepared(request: RunRequest, settings: Settings) -> Iterator[PreparedRun]:
     # Read first: if the manifest is replaced meanwhile, its jobs must not pass for those of the new version.
     fingerprint = manifest_fingerprint(request.manifest, objects)
     with open_jobs(request.manifest, objects, only=request.only) as jobs:
-        card, spec = read_spec_of(request, settings)
+        card, spec = resolve_spec(request, settings)
         if settings.run.executor == "local":
-            check_asker(card, settings)
+            check_backend(card, settings)
         run = _run_key(request, spec, model=card.identity.name)
         prepare_database(settings.database)
         database = connect(settings.database)
@@ -87,7 +87,7 @@ def prepared(request: RunRequest, settings: Settings) -> Iterator[PreparedRun]:
             refresh_annotations(database, dataset=run.dataset, spec_id=run.spec_id, jobs=jobs)
             close_lost_runs(database)
             ask_again_below(database, spec)  # raises if the margin was never fitted
-            yield PreparedRun(
+            yield RunContext(
                 request=request,
                 run=run,
                 spec=spec,

@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flows.metrics import note_spent
-from tasks.domain import Part, RunCost, TimeLedger
-from tasks.domain.bottleneck import name_bottleneck
+from flows.metrics import set_time_spent
+from tasks.domain import RunCost, RunPhase, WallClockProfile
+from tasks.domain.bottleneck import describe_bottleneck
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ class Progress:
     gpus: int = 0
     engines: int = 1
     engines_ms: dict[str, float] = field(default_factory=dict)
-    ledger: TimeLedger = field(default_factory=TimeLedger)
+    ledger: WallClockProfile = field(default_factory=WallClockProfile)
     shards_done: int = 0
     jobs_labelled: int = 0
     jobs_failed: int = 0
@@ -53,7 +53,7 @@ class Progress:
         """Jobs that have a label or a failure."""
         return self.jobs_labelled + self.jobs_failed
 
-    def note_loaded(self) -> None:
+    def start_cpu_clock(self) -> None:
         """Start measuring the CPU time of this process, now that the engine is loaded."""
         self._loaded = time.process_time(), time.perf_counter()
 
@@ -70,7 +70,7 @@ class Progress:
             self.stage_ms[stage] = self.stage_ms.get(stage, 0.0) + ms
         for reason, count in report.verdicts.items():
             self.verdicts[reason] = self.verdicts.get(reason, 0) + count
-        note_spent(self.ledger.spent_ms)
+        set_time_spent(self.ledger.spent_ms)
 
     def sums(self) -> dict[str, Any]:
         """Return the current sums, for `take_over`."""
@@ -97,7 +97,7 @@ class Progress:
         if not self.jobs_labelled:
             return ""
         cores = len(os.sched_getaffinity(0))
-        return name_bottleneck(
+        return describe_bottleneck(
             self.cost(),
             processes=cores if self.engines_ms else self.processes,
             cores=cores,
@@ -117,9 +117,9 @@ class Progress:
         own_ms = self.ledger.spent_ms
         if not self.engines_ms:
             return own_ms
-        own_ms.pop(Part.ELSEWHERE, None)
+        own_ms.pop(RunPhase.ELSEWHERE, None)
         # Another run that works on the plan includes its own setup and audit, which are not ours.
-        theirs = self.engines_ms.keys() - {Part.SETUP, Part.ELSEWHERE, Part.AUDIT}
+        theirs = self.engines_ms.keys() - {RunPhase.SETUP, RunPhase.ELSEWHERE, RunPhase.AUDIT}
         return own_ms | {part: self.engines_ms[part] / self.engines for part in theirs}
 
     def columns(self) -> dict[str, Any]:

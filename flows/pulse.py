@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from prefect.events import emit_event
 
 from infra.errors import ReelabelError
-from infra.wording import counted
+from infra.wording import pluralize
 from tasks.results.runs import mark_alive
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _BEAT_S = 15.0
 
 
 @contextmanager
-def alive(
+def heartbeat(
     engine: Engine, run_id: UUID, progress: Progress, settings: NotifySettings, *, beat_s: float = _BEAT_S
 ) -> Iterator[None]:
     """Update the heartbeat in a run's row while the body runs, and emit an event if the run is in trouble."""
@@ -74,14 +74,14 @@ class _Alarm:
             self._last = _Moment(jobs=jobs, at_s=now_s)
             self._emitted.discard(STALLED)
         elif now_s - self._last.at_s >= self._settings.stall_s:
-            ended = f"{counted(jobs, 'job')} had ended before"
+            ended = f"{pluralize(jobs, 'job')} had ended before"
             self._emit(STALLED, f"no job has ended for {now_s - self._last.at_s:,.0f} s; {ended}")
 
     def judge_failures(self) -> None:
         """Compare the failure rate with its limit."""
         ended, failed = self._progress.jobs_ended, self._progress.jobs_failed
         if ended >= self._settings.failure_jobs and failed / ended >= self._settings.failure_rate:
-            self._emit(FAILURE_RATE, f"{failed:,} of {counted(ended, 'job')} failed ({failed / ended:.0%})")
+            self._emit(FAILURE_RATE, f"{failed:,} of {pluralize(ended, 'job')} failed ({failed / ended:.0%})")
 
     def _emit(self, event: str, what: str) -> None:
         if event in self._emitted:

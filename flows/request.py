@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flows.asker import read_card
-from flows.parameters import AS_SET, WORDED_AS_SET
-from flows.spec import make_spec, require_same
+from flows.parameters import DEFAULT_PROMPTS, DEFAULT_SAMPLING
+from flows.spec import make_spec, require_unchanged
 from tasks.domain import RunSpec
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from flows.choosing import Choosing
-    from infra.sampling_settings import SamplingChoice
-    from infra.settings import PromptChoice, Settings
+    from flows.choosing import JobSelector
+    from infra.sampling_settings import SamplingOptions
+    from infra.settings import PromptOptions, Settings
     from tasks.model.identity import ModelCard
 
 
@@ -36,13 +36,13 @@ class RunRequest:
     manifest: str
     dataset: str | None = None
     num_frames: int | None = None
-    sampling: SamplingChoice = AS_SET
+    sampling: SamplingOptions = DEFAULT_SAMPLING
     model: str | None = None
-    prompts: PromptChoice = WORDED_AS_SET
+    prompts: PromptOptions = DEFAULT_PROMPTS
     permutations: int | None = None
     shared: bool = False
     base: RunSpec | None = None
-    choosing: Choosing | None = None
+    choosing: JobSelector | None = None
     force: bool = False
     limit: int | None = None
 
@@ -52,20 +52,23 @@ class RunRequest:
         return self.choosing.only if self.choosing else None
 
     @property
-    def asks_anew(self) -> bool:
+    def changes_spec(self) -> bool:
         """Whether it overrides anything that changes the spec."""
         sizes = (self.num_frames, self.model, self.permutations)
-        return any(each is not None for each in sizes) or (self.sampling, self.prompts) != (AS_SET, WORDED_AS_SET)
+        return any(each is not None for each in sizes) or (self.sampling, self.prompts) != (
+            DEFAULT_SAMPLING,
+            DEFAULT_PROMPTS,
+        )
 
     @property
     def kept(self) -> set[str]:
         """Fields of the spec that must be those of the earlier run."""
-        if not self.asks_anew:
+        if not self.changes_spec:
             return set(RunSpec.model_fields)
         return set() if self.model is not None else {"model", "frames_as"}
 
 
-def read_spec_of(request: RunRequest, settings: Settings) -> tuple[ModelCard, RunSpec]:
+def resolve_spec(request: RunRequest, settings: Settings) -> tuple[ModelCard, RunSpec]:
     """Read the requested model's card, and resolve the spec.
 
     Raises:
@@ -86,5 +89,5 @@ def read_spec_of(request: RunRequest, settings: Settings) -> tuple[ModelCard, Ru
         base=base,
     )
     if base:
-        require_same(spec, base, request.kept)
+        require_unchanged(spec, base, request.kept)
     return card, spec

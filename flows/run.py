@@ -11,32 +11,32 @@ from prefect import get_run_logger
 
 from flows.artifacts import publish_results
 from flows.cost import cost_lines
-from flows.elsewhere import work_elsewhere
-from flows.ending import RunEnding
-from flows.page import leave_page
-from flows.patience import patiently
-from flows.planning import Planner, end_plan
-from flows.prepared import prepared
+from flows.elsewhere import execute_remotely
+from flows.ending import RunResult
+from flows.page import write_report_page
+from flows.patience import retry_outage
+from flows.planning import Planner, finish_plan
+from flows.prepared import open_run_context
 from flows.progress import Progress
-from flows.pulse import alive
-from flows.verdicts import warn_of_verdicts
-from flows.work import work_here
+from flows.pulse import heartbeat
+from flows.verdicts import warn_of_coverage
+from flows.work import execute_locally
 from infra.errors import NotReconciledError, ReelabelError, TransientError
-from tasks.domain import Part
+from tasks.domain import RunPhase
 from tasks.results.audit import audit_jobs
 from tasks.results.runs import cancel_run, close_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flows.prepared import PreparedRun
+    from flows.prepared import RunContext
     from flows.request import RunRequest
     from infra.settings import Settings
     from tasks.plans.plan import Plan
     from tasks.results.audit import AuditReport
 
 
-def execute_run(request: RunRequest, settings: Settings) -> RunEnding:
+def execute_run(request: RunRequest, settings: Settings) -> RunResult:
     """Execute a run inside a Prefect flow.
 
     The request is validated before the first row is written; only a model that fails to load is found later.
@@ -50,39 +50,41 @@ def execute_run(request: RunRequest, settings: Settings) -> RunEnding:
     """
     progress = Progress(processes=settings.extract.processes or os.cpu_count() or 1)
     with ExitStack() as stack:
-        with progress.ledger.doing(Part.SETUP):
-            ready = stack.enter_context(prepared(request, settings))
+        with progress.ledger.doing(RunPhase.SETUP):
+            ready = stack.enter_context(open_run_context(request, settings))
         with _interruption_recorded(ready):
             report = _ask(ready, progress)
             columns = _record(ready, progress, report)
         _publish(ready, report, columns)
-        return RunEnding(asked=progress.jobs_ended, report=report)
+        return RunResult(asked=progress.jobs_ended, report=report)
 
 
-def _ask(ready: PreparedRun, progress: Progress) -> AuditReport:
+def _ask(ready: RunContext, progress: Progress) -> AuditReport:
     """Plan, execute the plan, and audit the result."""
     planner, run = Planner.of(ready), ready.run
-    with alive(ready.database, run.run_id, progress, ready.settings.notify):
-        with progress.ledger.doing(Part.SETUP):
+    with heartbeat(ready.database, run.run_id, progress, ready.settings.notify):
+        with progress.ledger.doing(RunPhase.SETUP):
             plan = planner.plan()
         while plan:
-            _carry_out(plan, progress, ready, done_before=planner.done_before)
+            _execute_plan(plan, progress, ready, done_before=planner.done_before)
             # Jobs may have changed since a joined plan was made.
             plan = planner.plan() if plan.run_id != run.run_id else None
-    with progress.ledger.doing(Part.AUDIT):
+    with progress.ledger.doing(RunPhase.AUDIT):
         audit = partial(audit_jobs, ready.database, dataset=run.dataset, spec_id=run.spec_id)
-        return patiently(lambda: audit(jobs=planner.answers_for.parts()))
+        return retry_outage(lambda: audit(jobs=planner.audited_jobs.parts()))
 
 
-def _carry_out(plan: Plan, progress: Progress, ready: PreparedRun, *, done_before: Sequence[int]) -> None:
+def _execute_plan(plan: Plan, progress: Progress, ready: RunContext, *, done_before: Sequence[int]) -> None:
     """Execute a plan until it is drained, with the local or the remote executor."""
     settings, database, run, request = ready.settings, ready.database, ready.run, ready.request
     is_here = settings.run.executor == "local"
     try:
         if is_here:
-            work_here(plan, progress, run=run, spec=ready.spec, card=ready.card, settings=settings, database=database)
+            execute_locally(
+                plan, progress, run=run, spec=ready.spec, card=ready.card, settings=settings, database=database
+            )
         else:
-            work_elsewhere(
+            execute_remotely(
                 plan,
                 progress,
                 done_before=done_before,
@@ -96,21 +98,21 @@ def _carry_out(plan: Plan, progress: Progress, ready: PreparedRun, *, done_befor
         is_stopped = not is_here and not isinstance(error, Exception)
         if is_stopped or not plan.shared:
             with suppress(TransientError):
-                end_plan(database, ready.objects, plan, state="dropped")
+                finish_plan(database, ready.objects, plan, state="dropped")
         raise
-    patiently(partial(end_plan, database, ready.objects, plan, state="done"))
+    retry_outage(partial(finish_plan, database, ready.objects, plan, state="done"))
 
 
-def _record(ready: PreparedRun, progress: Progress, report: AuditReport) -> dict[str, Any]:
+def _record(ready: RunContext, progress: Progress, report: AuditReport) -> dict[str, Any]:
     """Record how the run ended; return the columns of its row."""
     # Jobs answered by other runs meanwhile count as skipped; a few may have been answered twice.
     columns = progress.columns() | {"jobs_skipped": max(0, ready.jobs.rows - progress.jobs_ended)}
     state = "done" if report.is_reconciled else "failed"
-    patiently(partial(close_run, ready.database, ready.run.run_id, state=state, message=str(report), **columns))
+    retry_outage(partial(close_run, ready.database, ready.run.run_id, state=state, message=str(report), **columns))
     return columns
 
 
-def _publish(ready: PreparedRun, report: AuditReport, columns: dict[str, Any]) -> None:
+def _publish(ready: RunContext, report: AuditReport, columns: dict[str, Any]) -> None:
     """Publish how the run ended.
 
     Raises:
@@ -122,15 +124,15 @@ def _publish(ready: PreparedRun, report: AuditReport, columns: dict[str, Any]) -
         dataset=ready.run.dataset,
         report=report,
         cost=cost_lines(columns),
-        warnings=warn_of_verdicts(columns["verdicts"]),
-        page=leave_page(ready.database, ready.run.run_id, ready.settings),
+        warnings=warn_of_coverage(columns["verdicts"]),
+        page=write_report_page(ready.database, ready.run.run_id, ready.settings),
     )
     if not report.is_reconciled:
         raise NotReconciledError(str(report))
 
 
 @contextmanager
-def _interruption_recorded(ready: PreparedRun) -> Iterator[None]:
+def _interruption_recorded(ready: RunContext) -> Iterator[None]:
     """Record why a run was interrupted, if the database is available."""
     try:
         yield

@@ -10,17 +10,17 @@ from zoneinfo import ZoneInfo
 from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 
-from tasks.manifest.dates import has_dates, render_dates
+from tasks.manifest.dates import fill_date_placeholders, has_date_placeholders
 
 
 def render_scheduled(text: str, timezone: str) -> str:
     """Replace date placeholders with the date for which the current flow run was scheduled."""
-    if not has_dates(text):
+    if not has_date_placeholders(text):
         return text
-    return render_dates(text, _first_scheduled(flow_run.id).astimezone(ZoneInfo(timezone)))
+    return fill_date_placeholders(text, _first_scheduled(flow_run.id).astimezone(ZoneInfo(timezone)))
 
 
-def name_scheduled() -> str:
+def scheduled_run_name() -> str:
     """Return the name of the current flow run, from its flow and manifest."""
     parameters = flow_run.parameters
     return f"{flow_run.flow_name}-{render_scheduled(parameters['manifest'], parameters.get('timezone') or 'UTC')}"

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from prefect import get_run_logger
 
-from flows.patience import patiently
-from flows.taking import ShardSource
+from flows.patience import retry_outage
+from flows.taking import ShardQueue
 from infra.database import connect
 from infra.errors import ConfigurationError
 from tasks.plans.plan import Plan, is_drained, open_plans
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from tasks.plans.keeper import LeaseKeeper
     from tasks.plans.lease import Work
 
-PLANS_KEPT = 16
+CACHED_PLANS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
+class PlanScope:
     """The plans that a flow serves, and for how long.
 
     Attributes:
@@ -48,7 +48,7 @@ class Serving:
 
     @classmethod
     @contextmanager
-    def opened(cls, settings: Settings, *, plan: str | None, idle_timeout_s: float | None) -> Iterator[Serving]:
+    def opened(cls, settings: Settings, *, plan: str | None, idle_timeout_s: float | None) -> Iterator[PlanScope]:
         """Open the database for a flow.
 
         Raises:
@@ -72,18 +72,18 @@ class Serving:
         *,
         keeper: LeaseKeeper,
         objects: ObjectStore,
-        most_waiting: int | None = None,
-    ) -> ShardSource:
+        max_pending: int | None = None,
+    ) -> ShardQueue:
         """Return a source of the shards of the served plans."""
-        return ShardSource(
+        return ShardQueue(
             keeper=keeper,
             objects=objects,
             database=self.database,
             work=work,
             plans=self.plans,
             has_ended=self.has_ended,
-            most_waiting=most_waiting,
-            outlives_plans=self.plan_id is None,
+            max_pending=max_pending,
+            skip_lost_plans=self.plan_id is None,
         )
 
     def plans(self) -> list[Plan]:
@@ -93,14 +93,14 @@ class Serving:
             return [plan for plan in plans if self._is_readable(plan)]
         return [plan for plan in plans if plan.plan_id == self.plan_id]
 
-    def has_ended(self, idle_s: float) -> bool:
+    def has_ended(self, idle_timeout_s: float) -> bool:
         """Whether its plan is drained, or the idle timeout has passed."""
         is_over = self.plan_id is not None and is_drained(self.database, self.plan_id)
-        return is_over or idle_s >= self.idle_timeout_s
+        return is_over or idle_timeout_s >= self.idle_timeout_s
 
     def spec_of(self, plan: Plan) -> RunSpec:
         """Return the spec of a plan."""
-        return patiently(partial(_read_spec, self.database, plan.spec_id))
+        return retry_outage(partial(_read_spec, self.database, plan.spec_id))
 
     def _is_readable(self, plan: Plan) -> bool:
         try:
@@ -113,6 +113,6 @@ class Serving:
         return True
 
 
-@lru_cache(PLANS_KEPT)
+@lru_cache(CACHED_PLANS)
 def _read_spec(database: Engine, spec_id: str) -> RunSpec:
     return read_spec(database, spec_id)

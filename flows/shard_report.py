@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tasks.domain import View
-from tasks.video.verdict import count_verdicts
+from tasks.video.verdict import count_reasons
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from flows.asking import Endings
+    from flows.asking import ShardOutcome
     from tasks.domain import JobResult, Sampling
     from tasks.plans.extracted import ExtractedShard
 
@@ -47,7 +47,7 @@ class ShardReport:
         return f"Shard {self.index}: {self.labels} labels, {self.failures} failures; {videos}; seconds: {seconds}."
 
 
-def report_on(extracted: ExtractedShard, endings: Endings, sampling: Sampling) -> ShardReport:
+def make_shard_report(extracted: ExtractedShard, endings: ShardOutcome, sampling: Sampling) -> ShardReport:
     """Return the report of a shard, before its rows are written.
 
     Args:
@@ -82,4 +82,4 @@ def report_on(extracted: ExtractedShard, endings: Endings, sampling: Sampling) -
 def _verdicts(results: Iterable[JobResult], sampling: Sampling) -> dict[str, int]:
     """Count verdicts on segments answered from keyframes, except for tasks that keyframes always suit."""
     shown = {View.of(each.job, sampling): each.verdict for each in results if each.sampler == "keyframes"}
-    return count_verdicts(verdict for view, verdict in shown.items() if view.shown != "keyframes")
+    return count_reasons(verdict for view, verdict in shown.items() if view.shown != "keyframes")

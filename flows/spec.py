@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
-from flows.parameters import AS_SET, WORDED_AS_SET
+from flows.parameters import DEFAULT_PROMPTS, DEFAULT_SAMPLING
 from infra.errors import ConfigurationError
 from tasks.domain import ROUTING_OPTIONS, SAMPLER_OPTIONS, RunSpec, Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from infra.sampling_settings import SamplingChoice, SamplingSettings
-    from infra.settings import PromptChoice, Settings
+    from infra.sampling_settings import SamplingOptions, SamplingSettings
+    from infra.settings import PromptOptions, Settings
     from tasks.model.identity import ModelCard
 
 # Default limit of one frame: the target of Qwen's video processing, 768 x 28 x 28.
@@ -27,8 +27,8 @@ def make_spec(
     settings: Settings,
     *,
     num_frames: int | None = None,
-    choice: SamplingChoice = AS_SET,
-    prompts: PromptChoice = WORDED_AS_SET,
+    choice: SamplingOptions = DEFAULT_SAMPLING,
+    prompts: PromptOptions = DEFAULT_PROMPTS,
     permutations: int | None = None,
     base: RunSpec | None = None,
 ) -> RunSpec:
@@ -53,7 +53,7 @@ def make_spec(
     numbers = _merged_options(usual, choice) | {
         "num_frames": shown,
         "size_multiple_px": card.size_multiple_px,
-        "max_pixels": usual.max_pixels if is_as_before else most_pixels(card, settings, num_frames=shown),
+        "max_pixels": usual.max_pixels if is_as_before else max_frame_pixels(card, settings, num_frames=shown),
     }
     try:
         sampling = Sampling(**numbers)
@@ -73,7 +73,7 @@ def make_spec(
     )
 
 
-def require_same(spec: RunSpec, base: RunSpec, kept: Collection[str]) -> None:
+def require_unchanged(spec: RunSpec, base: RunSpec, kept: Collection[str]) -> None:
     """Make sure that a run's spec is the earlier one, except for what the run overrides.
 
     Args:
@@ -97,12 +97,12 @@ def _differ(spec: RunSpec, base: RunSpec, name: str) -> bool:
     return found
 
 
-def most_pixels(card: ModelCard, settings: Settings, *, num_frames: int) -> int:
+def max_frame_pixels(card: ModelCard, settings: Settings, *, num_frames: int) -> int:
     """Return the limit of pixels per frame: the setting, or the model's limit, capped by the default."""
-    return settings.sampling.max_pixels or min(card.most_pixels(num_frames) or _MOST_PIXELS, _MOST_PIXELS)
+    return settings.sampling.max_pixels or min(card.pixels_per_frame(num_frames) or _MOST_PIXELS, _MOST_PIXELS)
 
 
-def _merged_options(usual: Sampling | SamplingSettings, choice: SamplingChoice) -> dict[str, Any]:
+def _merged_options(usual: Sampling | SamplingSettings, choice: SamplingOptions) -> dict[str, Any]:
     """Apply overrides to the usual sampling; options of the usual sampler do not carry over to another one."""
     options = usual.model_dump()
     sampler = choice.sampler or usual.sampler

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from prefect import get_run_logger
 
-from flows.patience import patiently, persistently
+from flows.patience import retry_faults, retry_outage
 from infra.errors import LeaseLostError, PlanLostError, TransientError
 from tasks.manifest.plan_file import read_shard
 from tasks.plans.keeper import LeaseKeeper
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
-MOST_ATTEMPTS = 5
-_MAX_FAILURES_IN_ROW = MOST_ATTEMPTS + 1  # more failures than one shard can cause alone
+MAX_ATTEMPTS = 5
+_MAX_FAILURES_IN_ROW = MAX_ATTEMPTS + 1  # more failures than one shard can cause alone
 _POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldShard:
+class LeasedShard:
     """A shard and its lease."""
 
     plan: Plan
@@ -46,22 +46,22 @@ class HeldShard:
     shard: Shard = field(repr=False)
 
 
-def make_keeper(database: Engine, settings: Settings) -> LeaseKeeper:
+def make_lease_keeper(database: Engine, settings: Settings) -> LeaseKeeper:
     """Return the keeper of this process's leases."""
     holder = f"{socket.gethostname()}, process {os.getpid()}"
     return LeaseKeeper(database, holder=holder, lease_s=settings.shard.lease_s)
 
 
 @dataclass(slots=True, kw_only=True)
-class ShardSource:
+class ShardQueue:
     """Shards of some plans, leased on demand.
 
     Attributes:
         work: The stage to lease them for.
         plans: Returns the plans; called again whenever none of them has a shard to lease.
         has_ended: Whether to stop, given the seconds since the last lease; called at the same times.
-        most_waiting: Pause while this many extracted shards of a plan wait for an engine; None never pauses.
-        outlives_plans: Continue with other plans if a plan's files are gone.
+        max_pending: Pause while this many extracted shards of a plan wait for an engine; None never pauses.
+        skip_lost_plans: Continue with other plans if a plan's files are gone.
     """
 
     keeper: LeaseKeeper
@@ -70,19 +70,19 @@ class ShardSource:
     work: Work
     plans: Callable[[], Sequence[Plan]]
     has_ended: Callable[[float], bool]
-    most_waiting: int | None = None
-    outlives_plans: bool = False
+    max_pending: int | None = None
+    skip_lost_plans: bool = False
     _failures_in_row: int = 0
     _is_paused: bool = False
 
-    def __iter__(self) -> Iterator[HeldShard | None]:
+    def __iter__(self) -> Iterator[LeasedShard | None]:
         """Yield leased shards, and None whenever there is nothing to lease at the moment.
 
         Raises:
-            PlanLostError: A plan's files are gone; the plan is dropped. Not with `outlives_plans`.
+            PlanLostError: A plan's files are gone; the plan is dropped. Not with `skip_lost_plans`.
             TransientError: The store or the database is unavailable.
         """
-        plans = patiently(self.plans)
+        plans = retry_outage(self.plans)
         taken_s = time.monotonic()
         while True:
             self._is_paused = False
@@ -93,13 +93,13 @@ class ShardSource:
                 taken_s = time.monotonic()
             if held:
                 continue
-            if patiently(partial(self.has_ended, time.monotonic() - taken_s)):
+            if retry_outage(partial(self.has_ended, time.monotonic() - taken_s)):
                 return
             yield None
             time.sleep(_POLL_S)
-            plans = patiently(self.plans)
+            plans = retry_outage(self.plans)
 
-    def attempt(self, held: HeldShard, work: Callable[[], Result]) -> Result | None:
+    def attempt(self, held: LeasedShard, work: Callable[[], Result]) -> Result | None:
         """Run some work on a shard; if it fails, give the shard back and return None.
 
         Raises:
@@ -117,27 +117,27 @@ class ShardSource:
         self._failures_in_row = 0
         return result
 
-    def _take(self, plan: Plan) -> HeldShard | None:
-        if self.most_waiting:
-            waiting = patiently(partial(count_extracted, self.database, plan.plan_id))
-            if waiting >= self.most_waiting:
+    def _take(self, plan: Plan) -> LeasedShard | None:
+        if self.max_pending:
+            waiting = retry_outage(partial(count_extracted, self.database, plan.plan_id))
+            if waiting >= self.max_pending:
                 self._is_paused = True
                 return None
         # If the response to a claim is lost, nobody renews the lease, and another worker gets the shard.
-        while lease := patiently(partial(self.keeper.claim, plan.plan_id, self.work)):
-            if lease.attempts >= MOST_ATTEMPTS:
+        while lease := retry_outage(partial(self.keeper.claim, plan.plan_id, self.work)):
+            if lease.attempts >= MAX_ATTEMPTS:
                 self._give_up(lease)
             elif shard := self._read(plan, lease):
-                return HeldShard(plan=plan, lease=lease, shard=shard)
+                return LeasedShard(plan=plan, lease=lease, shard=shard)
         return None
 
     def _read(self, plan: Plan, lease: Lease) -> Shard | None:
         try:
             read = partial(read_shard, self.objects, plan.plan_uri, lease.shard_index)
-            return persistently(read, partial(self.objects.reach, [plan.plan_uri]))
+            return retry_faults(read, partial(self.objects.reach, [plan.plan_uri]))
         except PlanLostError as error:
-            patiently(partial(close_plan, self.database, plan.plan_id, state="dropped"))
-            if not self.outlives_plans:
+            retry_outage(partial(close_plan, self.database, plan.plan_id, state="dropped"))
+            if not self.skip_lost_plans:
                 raise
             get_run_logger().warning("%s", error.message)
             self.keeper.forget(lease)
@@ -149,14 +149,14 @@ class ShardSource:
     def _give_back(self, lease: Lease, error: TransientError) -> None:
         """Give back a failed shard; raise the error if the next shard would fail as well."""
         self._failures_in_row += 1
-        if error.was_waited_for or self._failures_in_row == _MAX_FAILURES_IN_ROW:
+        if error.retries_exhausted or self._failures_in_row == _MAX_FAILURES_IN_ROW:
             raise error
         get_run_logger().warning("Shard %s given back: %s", lease.shard_index, error.message)
-        patiently(partial(self.keeper.give_back, lease, message=error.message))
+        retry_outage(partial(self.keeper.give_back, lease, message=error.message))
 
     def _give_up(self, lease: Lease) -> None:
         message = f"Given up after {lease.attempts} attempts. {lease.message}"
         get_run_logger().error("Shard %s: %s", lease.shard_index, message)
         with suppress(LeaseLostError):  # another worker has it, or its plan was dropped
-            patiently(partial(finish_alone, self.database, lease, state="failed", message=message))
+            retry_outage(partial(finish_alone, self.database, lease, state="failed", message=message))
         self.keeper.forget(lease)

@@ -8,15 +8,15 @@ from prefect import State, flow, get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
 
-from flows.ending import completed
+from flows.ending import completed_state
 from flows.names import ON_DEMAND
 from flows.parameters import Dataset, Manifest
 from infra.database import connect
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
 from infra.settings import load_settings
-from infra.wording import counted
-from tasks.manifest.match import find_manifests
+from infra.wording import pluralize
+from tasks.manifest.match import stat_manifest_files
 from tasks.results.arrivals import record_started, unstarted
 from tasks.results.schema import prepare_database
 
@@ -47,15 +47,15 @@ def watch(manifests: Manifest, dataset: Dataset = None) -> State[str]:
     try:
         with get_client(sync_client=True) as client:
             objects = ObjectStore(settings.store, settings.web)
-            started = start_arrived(client, engine, objects, manifests=manifests, dataset=dataset)
+            started = start_new_runs(client, engine, objects, manifests=manifests, dataset=dataset)
     finally:
         engine.dispose()
     for flow_run in started:
         get_run_logger().info("Started %s on %s.", flow_run.id, flow_run.parameters["manifest"])
-    return completed(f"Started runs on {counted(len(started), 'new manifest')}.")
+    return completed_state(f"Started runs on {pluralize(len(started), 'new manifest')}.")
 
 
-def start_arrived(
+def start_new_runs(
     client: SyncPrefectClient, engine: Engine, objects: ObjectStore, *, manifests: str, dataset: str | None
 ) -> list[FlowRun]:
     """Start a run for each manifest without a run on its current version, oldest first.
@@ -66,7 +66,7 @@ def start_arrived(
     Raises:
         ConfigurationError: The deployment does not exist.
     """
-    found = sorted(find_manifests(manifests, objects), key=lambda info: (info.modified is not None, info.modified))
+    found = sorted(stat_manifest_files(manifests, objects), key=lambda info: (info.modified is not None, info.modified))
     started = []
     for info, flow_run_before in unstarted(engine, found)[:_MOST_AT_ONCE]:
         version = f"{info.uri} {info.fingerprint}"

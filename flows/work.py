@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, cast
 from prefect import get_run_logger
 from prefect.utilities.annotations import quote
 
-from flows.arriving import Arriving
+from flows.arriving import ViewStream
 from flows.artifacts import ProgressArtifact
-from flows.asker import make_asker
-from flows.asking import GROUPS_AT_ONCE, Answering
-from flows.patience import patiently, waits_ended
+from flows.asker import make_backend
+from flows.asking import MAX_CONCURRENT_GROUPS, InferenceContext
+from flows.patience import retry_outage, waits_cancelled_at_exit
 from flows.shards import extract_shard, infer_shard
-from flows.taking import HeldShard, ShardSource, make_keeper
+from flows.taking import LeasedShard, ShardQueue, make_lease_keeper
 from infra.objects import ObjectStore
 from infra.telemetry import start_metrics
-from tasks.domain import Part
+from tasks.domain import RunPhase
 from tasks.frames.cache import FrameCache
 from tasks.frames.decoding import decode_pool, video_limits
-from tasks.frames.prepare import Preparer
+from tasks.frames.prepare import FrameExtractor
 from tasks.plans.lease import Work
 from tasks.plans.plan import is_drained
 from tasks.results.routes import ask_again_below
 from tasks.results.runs import update_run
 from tasks.results.writer import ShardWriter
-from tasks.video.verdict import Thresholds
+from tasks.video.verdict import CoverageThresholds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -42,38 +42,38 @@ if TYPE_CHECKING:
     from flows.progress import Progress
     from flows.shard_report import ShardReport
     from infra.settings import Settings
-    from tasks.domain import RunSpec, Shard, TimeLedger
-    from tasks.model.asker import Asker
+    from tasks.domain import RunSpec, Shard, WallClockProfile
+    from tasks.model.asker import InferenceBackend
     from tasks.model.identity import ModelCard
     from tasks.plans.extracted import ExtractedShard
     from tasks.plans.plan import Plan
     from tasks.results.write import RunKey
     from tasks.video.pool import DecodePool
 
-    # Returns the preparer of videos, in the process that uses it.
-    FindPreparer = Callable[[], Preparer]
-    # Starts the extraction of a shard with a preparer and a stream; returns a function that waits for its end.
-    StartExtraction = Callable[[Shard, FindPreparer, Arriving], Callable[[], ExtractedShard]]
+    # Returns the extractor of videos, in the process that uses it.
+    FindPreparer = Callable[[], FrameExtractor]
+    # Starts the extraction of a shard with a extractor and a stream; returns a function that waits for its end.
+    StartExtraction = Callable[[Shard, FindPreparer, ViewStream], Callable[[], ExtractedShard]]
 
 # Threads are created on demand, for shards extracted ahead and for those at the engine.
-MOST_TASKS = 96
+MAX_TASKS = 96
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extracting:
+class ShardInExtraction:
     """A shard whose extraction has started.
 
     Attributes:
         wait: Waits for its end; returns None if it failed.
-        arriving: Stream of its ready views; unused if another process extracts it.
+        stream: Stream of its ready views; unused if another process extracts it.
     """
 
-    held: HeldShard
+    held: LeasedShard
     wait: Callable[[], ExtractedShard | None]
-    arriving: Arriving
+    stream: ViewStream
 
 
-def work_here(
+def execute_locally(
     plan: Plan,
     progress: Progress,
     *,
@@ -93,58 +93,58 @@ def work_here(
     start_metrics(settings.metrics)
     ledger = progress.ledger
     with ExitStack() as stack:
-        with ledger.doing(Part.LOAD):
+        with ledger.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
-            engine = stack.enter_context(make_asker(card, settings, sampling=spec.sampling))
-            preparer = make_preparer(settings, pool, spec, keep_bytes=settings.model.batch_mib * 1024**2)
-            keeper = stack.enter_context(make_keeper(database, settings))
-            stack.enter_context(waits_ended())
-            source = ShardSource(
+            engine = stack.enter_context(make_backend(card, settings, sampling=spec.sampling))
+            extractor = open_extractor(settings, pool, spec, keep_bytes=settings.model.batch_mib * 1024**2)
+            keeper = stack.enter_context(make_lease_keeper(database, settings))
+            stack.enter_context(waits_cancelled_at_exit())
+            source = ShardQueue(
                 keeper=keeper,
-                objects=preparer.objects,
+                objects=extractor.objects,
                 database=database,
                 work=Work.BOTH,
                 plans=lambda: [plan],
                 has_ended=lambda _: is_drained(database, plan.plan_id),
             )
             ahead = settings.extract.lookahead_shards
-            start = stack.enter_context(extraction_here(progress.processes * (1 + ahead)))
-            extracting = extract_ahead(source, lambda _: lambda: preparer, ahead=ahead, start=start)
+            start = stack.enter_context(local_extraction(progress.processes * (1 + ahead)))
+            extracting = extract_ahead(source, lambda _: lambda: extractor, ahead=ahead, start=start)
             begun = list(islice(extracting, 1))
             if not begun:  # other workers have finished the plan meanwhile
                 return
             info = engine.wait_ready()
         progress.gpus = info.gpus
-        progress.note_loaded()
+        progress.start_cpu_clock()
         progress.stage_ms["engine start"] = info.start_ms
         run = replace(run, versions=run.versions | info.versions)
-        answering = make_answering(preparer, engine, run=run, spec=spec, settings=settings, database=database)
-        answering = replace(answering, ledger=ledger)
+        context = make_inference_context(extractor, engine, run=run, spec=spec, settings=settings, database=database)
+        context = replace(context, ledger=ledger)
         at_once = settings.model.max_concurrent_shards * engine.engines
         artifact = ProgressArtifact(total=plan.jobs)
         # Engine tuning affects speed but not answers: recorded with the run, not with its rows.
         versions = run.versions | ({"engine settings": info.tuning} if info.tuning else {})
-        reports = answer_shards(chain(begun, extracting), source, lambda _: answering, ledger=ledger, at_once=at_once)
+        reports = infer_shards(chain(begun, extracting), source, lambda _: context, ledger=ledger, at_once=at_once)
         for report in reports:
             progress.add(report)
-            patiently(partial(update_run, database, run.run_id, versions=versions, **progress.columns()))
+            retry_outage(partial(update_run, database, run.run_id, versions=versions, **progress.columns()))
             artifact.update(progress.jobs_ended)
             get_run_logger().info("%s", report, extra={"shard": report.index})
-        with ledger.doing(Part.UNLOAD):
+        with ledger.doing(RunPhase.UNLOAD):
             stack.close()
 
 
-def answer_shards(
-    extracting: Iterable[Extracting | None],
-    source: ShardSource,
-    answering_of: Callable[[Plan], Answering],
+def infer_shards(
+    extracting: Iterable[ShardInExtraction | None],
+    source: ShardQueue,
+    answering_of: Callable[[Plan], InferenceContext],
     *,
-    ledger: TimeLedger,
+    ledger: WallClockProfile,
     at_once: int,
 ) -> Iterator[ShardReport]:
     """Answer shards, several at once, so that the engine has work while results are written."""
-    spent_ms = Counter[Part]()
-    under_way: deque[tuple[Extracting, PrefectFuture[ShardReport | None]]] = deque()
+    spent_ms = Counter[RunPhase]()
+    under_way: deque[tuple[ShardInExtraction, PrefectFuture[ShardReport | None]]] = deque()
 
     def settle() -> Iterator[ShardReport]:
         each, future = under_way.popleft()
@@ -153,7 +153,7 @@ def answer_shards(
             future.wait()
             return
         spent_ms.update(extracted.spent_ms)
-        ledger.split(Part.DECODE, spent_ms)
+        ledger.split(RunPhase.DECODE, spent_ms)
         report = source.attempt(each.held, future.result)
         if report:
             source.keeper.forget(each.held.lease)
@@ -161,8 +161,8 @@ def answer_shards(
 
     for each in extracting:
         if each:
-            held, answering = each.held, answering_of(each.held.plan)
-            arguments = (quote(held.shard), quote(each.arriving), quote(held.lease), quote(answering))
+            held, context = each.held, answering_of(each.held.plan)
+            arguments = (quote(held.shard), quote(each.stream), quote(held.lease), quote(context))
             under_way.append((each, infer_shard.submit(held.shard.index, *arguments)))  # type: ignore[call-overload]
         # With nothing left to lease, the shards in progress here may be all that the plan waits for.
         if under_way and (each is None or len(under_way) == at_once):
@@ -172,18 +172,18 @@ def answer_shards(
 
 
 def extract_ahead(
-    source: ShardSource, preparer_of: Callable[[Plan], FindPreparer], *, ahead: int, start: StartExtraction
-) -> Iterator[Extracting | None]:
+    source: ShardQueue, preparer_of: Callable[[Plan], FindPreparer], *, ahead: int, start: StartExtraction
+) -> Iterator[ShardInExtraction | None]:
     """Yield shards in order while they are being extracted, with up to `ahead` more in progress.
 
     If there is nothing to lease at the moment, yield those in progress, and then None.
     """
-    on_its_way: deque[Extracting] = deque()
+    on_its_way: deque[ShardInExtraction] = deque()
     for held in source:
         if held:
-            arriving = Arriving()
-            wait = start(held.shard, preparer_of(held.plan), arriving)
-            on_its_way.append(Extracting(held=held, wait=partial(source.attempt, held, wait), arriving=arriving))
+            stream = ViewStream()
+            wait = start(held.shard, preparer_of(held.plan), stream)
+            on_its_way.append(ShardInExtraction(held=held, wait=partial(source.attempt, held, wait), stream=stream))
         if on_its_way and (held is None or len(on_its_way) > ahead):
             yield on_its_way.popleft()
         elif held is None:
@@ -192,7 +192,7 @@ def extract_ahead(
 
 
 @contextmanager
-def extraction_here(threads: int) -> Iterator[StartExtraction]:
+def local_extraction(threads: int) -> Iterator[StartExtraction]:
     """Yield a function that starts extractions in this process, which prepares videos in the order of their shards.
 
     Args:
@@ -200,11 +200,11 @@ def extraction_here(threads: int) -> Iterator[StartExtraction]:
     """
     workers = ThreadPoolExecutor(threads)
 
-    def start(shard: Shard, preparer: FindPreparer, arriving: Arriving) -> Callable[[], ExtractedShard]:
+    def start(shard: Shard, extractor: FindPreparer, stream: ViewStream) -> Callable[[], ExtractedShard]:
         # Quoted, so that Prefect does not walk through every job looking for futures.
-        arguments = (quote(shard), quote(preparer), quote(lambda: nullcontext(workers)), quote(arriving))
+        arguments = (quote(shard), quote(extractor), quote(lambda: nullcontext(workers)), quote(stream))
         future = extract_shard.submit(shard.index, *arguments)  # type: ignore[call-overload]
-        future.add_done_callback(lambda _: arriving.end(None))  # however it ended
+        future.add_done_callback(lambda _: stream.end(None))  # however it ended
         return cast("Callable[[], ExtractedShard]", future.result)
 
     try:
@@ -213,40 +213,42 @@ def extraction_here(threads: int) -> Iterator[StartExtraction]:
         workers.shutdown(wait=False, cancel_futures=True)
 
 
-def make_answering(
-    preparer: Preparer,
-    engine: Asker,
+def make_inference_context(
+    extractor: FrameExtractor,
+    engine: InferenceBackend,
     *,
     run: RunKey,
     spec: RunSpec,
     settings: Settings,
     database: Engine,
-) -> Answering:
+) -> InferenceContext:
     """Return what inference needs besides its shards."""
-    return Answering(
+    return InferenceContext(
         spec=spec,
-        cache=preparer.cache,
-        pool=preparer.pool,
-        limits=preparer.limits,
+        cache=extractor.cache,
+        pool=extractor.pool,
+        limits=extractor.limits,
         engine=engine,
         writer=ShardWriter(database, run),
-        batch_bytes=settings.model.batch_mib * 1024**2 // (settings.model.max_concurrent_shards * GROUPS_AT_ONCE),
-        preparer=preparer,
-        ask_again_below=patiently(partial(ask_again_below, database, spec)),
+        batch_bytes=settings.model.batch_mib
+        * 1024**2
+        // (settings.model.max_concurrent_shards * MAX_CONCURRENT_GROUPS),
+        extractor=extractor,
+        ask_again_below=retry_outage(partial(ask_again_below, database, spec)),
     )
 
 
-def make_preparer(settings: Settings, pool: DecodePool, spec: RunSpec, *, keep_bytes: int) -> Preparer:
-    """Return the preparer of videos for a spec, which keeps up to `keep_bytes` of frame files in memory."""
+def open_extractor(settings: Settings, pool: DecodePool, spec: RunSpec, *, keep_bytes: int) -> FrameExtractor:
+    """Return the extractor of videos for a spec, which keeps up to `keep_bytes` of frame files in memory."""
     objects = ObjectStore(settings.store, settings.web)
     assert settings.store.uri is not None
-    return Preparer(
+    return FrameExtractor(
         objects=objects,
         cache=FrameCache(objects, settings.store.uri, keep_bytes=keep_bytes),
         pool=pool,
         sampling=spec.sampling,
         limits=video_limits(settings),
-        stored_as=settings.store.encoding,
+        pixel_encoding=settings.store.encoding,
         allow_roots=settings.extract.allow_roots,
-        thresholds=Thresholds.of(spec.sampling if spec.sampling.sampler == "auto" else settings.sampling),
+        thresholds=CoverageThresholds.of(spec.sampling if spec.sampling.sampler == "auto" else settings.sampling),
     )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def one_ahead(items: Iterable[_T]) -> Iterator[_T]:
+def prefetch(items: Iterable[_T]) -> Iterator[_T]:
     """Yield items in order, producing the next one in a background thread.
 
     An exception raised by `items` is raised where the item would have been yielded.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 8 * 1024**2
 
 
-def copy_out(connection: Connection, query: Select[Any], columns: dict[str, pa.DataType]) -> Iterator[pl.DataFrame]:
+def copy_query(connection: Connection, query: Select[Any], columns: dict[str, pa.DataType]) -> Iterator[pl.DataFrame]:
     """Run a query and yield its rows in data frames of a few megabytes.
 
     Args:

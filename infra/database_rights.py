@@ -21,7 +21,7 @@ _PURPOSES = {
 _QUERY = "SELECT (SELECT {privilege} FROM pg_class WHERE oid = to_regclass('reelabel.run'))"
 
 
-def try_login(settings: DatabaseSettings, login: Login) -> str:
+def check_login(settings: DatabaseSettings, login: Login) -> str:
     """Log in, check the privileges of the login, and return a summary.
 
     Raises:

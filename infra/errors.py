@@ -230,11 +230,11 @@ class TransientError(ReelabelError):
     """The same call may succeed later.
 
     Attributes:
-        was_waited_for: Whether retries have already lasted too long to try again.
+        retries_exhausted: Whether retries have already lasted too long to try again.
     """
 
     code = "transient"
-    was_waited_for = False
+    retries_exhausted = False
 
 
 class StoreUnavailableError(TransientError):

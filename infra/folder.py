@@ -27,7 +27,7 @@ _UNFINISHED = ".unfinished"
 _NOWHERE = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO})
 
 
-class Folder:
+class FileStore:
     """Reads and writes files with the guarantees of S3: atomic, write-once if asked, unchanged while read."""
 
     patience_s = math.inf  # the file system has no timeout

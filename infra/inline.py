@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 from infra.errors import VideoRefusedError
 from infra.folder import partial_file
 from infra.object_info import ObjectInfo, too_large
-from infra.uri import show_uri
+from infra.uri import redact_uri
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ _BASE64 = ";base64"
 _CHARACTERS_PER_BYTE = 3  # a percent-encoded byte, such as %41
 
 
-class Inline:
+class DataUri:
     """Reads `data:` URIs, which are immutable."""
 
     patience_s = math.inf
@@ -57,11 +57,11 @@ def _describe(uri: str, data: bytes) -> ObjectInfo:
 def _decode(uri: str) -> bytes:
     header, comma, text = uri.partition(",")
     if not comma:
-        raise VideoRefusedError(f"{show_uri(uri)} has no comma before its data; write data:video/mp4;base64,AAAA.")
+        raise VideoRefusedError(f"{redact_uri(uri)} has no comma before its data; write data:video/mp4;base64,AAAA.")
     data = unquote_to_bytes(text)
     if not header.lower().endswith(_BASE64):
         return data
     try:
         return base64.b64decode(b"".join(data.split()), validate=True)  # it may contain line breaks
     except binascii.Error as error:
-        raise VideoRefusedError(f"{show_uri(uri)} is not valid base64: {error}; encode the video again.") from None
+        raise VideoRefusedError(f"{redact_uri(uri)} is not valid base64: {error}; encode the video again.") from None

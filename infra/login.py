@@ -9,6 +9,6 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
 
-def login_headers(login: SecretStr | None) -> dict[str, str]:
+def basic_auth_headers(login: SecretStr | None) -> dict[str, str]:
     """Return the request headers for a login `user:password`; none if there is no login."""
     return {} if login is None else {"Authorization": f"Basic {b64encode(login.get_secret_value().encode()).decode()}"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from infra.errors import ObjectChangedError, ObjectTooLargeError, RangesIgnoredError
-from infra.uri import show_uri
+from infra.uri import redact_uri
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -44,12 +44,12 @@ class ObjectInfo:
 
 def changed(uri: str) -> ObjectChangedError:
     """Return the error for an object that was replaced."""
-    return ObjectChangedError(f"{show_uri(uri)} was replaced while it was being read; read it again.")
+    return ObjectChangedError(f"{redact_uri(uri)} was replaced while it was being read; read it again.")
 
 
 def too_large(uri: str, max_bytes: int) -> ObjectTooLargeError:
     """Return the error for an object that exceeds the limit."""
-    return ObjectTooLargeError(f"{show_uri(uri)} exceeds the limit of {max_bytes:,} bytes; raise the limit.")
+    return ObjectTooLargeError(f"{redact_uri(uri)} exceeds the limit of {max_bytes:,} bytes; raise the limit.")
 
 
 def check_range(uri: str, content_range: str | None, *, start: int) -> None:
@@ -60,5 +60,5 @@ def check_range(uri: str, content_range: str | None, *, start: int) -> None:
     """
     if content_range is None or not content_range.startswith(f"bytes {start}-"):
         raise RangesIgnoredError(
-            f"The server of {show_uri(uri)} does not return the requested range; download the whole object."
+            f"The server of {redact_uri(uri)} does not return the requested range; download the whole object."
         )

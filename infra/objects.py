@@ -6,12 +6,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from infra.errors import ConfigurationError, ObjectError
-from infra.folder import Folder
-from infra.inline import Inline
+from infra.folder import FileStore
+from infra.inline import DataUri
 from infra.object_info import ObjectInfo
 from infra.s3 import S3
 from infra.settings import WebSettings
-from infra.uri import INLINE_SCHEME, WEB_SCHEMES, scheme_of, show_uri
+from infra.uri import INLINE_SCHEME, WEB_SCHEMES, redact_uri, scheme_of
 from infra.web import Web
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ class ObjectStore:
 
     def __init__(self, store: StoreSettings, web: WebSettings | None = None) -> None:
         """Store the settings; no connection is opened yet."""
-        self._folder = Folder()
+        self._folder = FileStore()
         self._s3 = S3(store)
         self._web = Web(web or WebSettings())
-        self._inline = Inline()
+        self._inline = DataUri()
 
     def stat(self, uri: str) -> ObjectInfo:
         """Return the metadata of an object.
@@ -65,14 +65,14 @@ class ObjectStore:
         """
         return self._readable(uri).stat(uri)
 
-    def stat_near(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
+    def stat_many_near(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
         """Return the metadata of many objects with few requests, by listing those that are close together by name.
 
         Returns:
             The objects found this way, by URI; call `stat` for the others.
         """
         listed = [uri for uri in uris if uri.startswith("s3://")]
-        return self._s3.stat_near(listed) if listed else {}
+        return self._s3.stat_many_near(listed) if listed else {}
 
     def reach(self, uris: Iterable[str]) -> None:
         """Check that S3 responds for the buckets of some objects, even with an error; other URIs are ignored.
@@ -171,7 +171,7 @@ class ObjectStore:
         if scheme == "s3":
             return self._s3
         if scheme in {*WEB_SCHEMES, INLINE_SCHEME}:
-            raise ConfigurationError(f"{show_uri(uri)} is read-only; to write or list, use s3://, file:// or a path.")
+            raise ConfigurationError(f"{redact_uri(uri)} is read-only; to write or list, use s3://, file:// or a path.")
         raise ConfigurationError(
             f"{uri} has the unknown scheme {scheme}://; use s3://, file://, https://, http://, data: or a path."
         )

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from infra.section import Section
+from infra.section import SettingsSection
 
 
-class LogSettings(Section):
+class LogSettings(SettingsSection):
     """Format of log lines."""
 
     format: Annotated[
@@ -18,7 +18,7 @@ class LogSettings(Section):
     ] = "text"
 
 
-class MetricsSettings(Section):
+class MetricsSettings(SettingsSection):
     """The Prometheus endpoint. The standard variables OTEL_EXPORTER_OTLP_* export metrics by OTLP as well."""
 
     port: Annotated[
@@ -35,7 +35,7 @@ class MetricsSettings(Section):
     ] = "127.0.0.1"
 
 
-class ReportSettings(Section):
+class ReportSettings(SettingsSection):
     """The HTML report of a run."""
 
     at_end: Annotated[

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def require_within(roots: Iterable[Path], path: Path) -> None:
+def require_allowed_path(roots: Iterable[Path], path: Path) -> None:
     """Check that a file is below one of `roots`, with symlinks resolved; without roots, every file is allowed.
 
     Raises:

@@ -23,7 +23,7 @@ from infra.errors import ConfigurationError, ObjectMissingError
 from infra.folder import partial_file
 from infra.object_info import ObjectInfo, changed, check_range
 from infra.s3_errors import BROKEN_OFF, is_missing, s3_errors, status_code
-from infra.s3_listing import FEWEST, list_near
+from infra.s3_listing import FEWEST, list_neighbours
 from infra.s3_times import parse_time
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class S3:
                 client.head_bucket(Bucket=bucket)
                 raise ObjectMissingError(f"There is no object at {uri}; check the bucket and the key.") from None
 
-    def stat_near(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
+    def stat_many_near(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
         """Return the metadata of those objects that can be found by listing."""
         found: dict[str, ObjectInfo] = {}
         places = sorted(_split(uri) for uri in uris)
@@ -74,7 +74,7 @@ class S3:
             if len(keys) < FEWEST:
                 continue
             with self._errors(f"{_SCHEME}{bucket}/{keys[0]}") as client:
-                for entry in list_near(client, bucket, keys):
+                for entry in list_neighbours(client, bucket, keys):
                     uri = f"{_SCHEME}{bucket}/{entry['Key']}"
                     found[uri] = _describe(uri, entry)
         return found

@@ -15,7 +15,7 @@ FEWEST = 8
 _LARGEST_PAGE = 1000
 
 
-def list_near(client: Any, bucket: str, keys: Iterable[str]) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+def list_neighbours(client: Any, bucket: str, keys: Iterable[str]) -> Iterator[dict[str, Any]]:  # noqa: ANN401
     """List objects that are close to each other by name, in the folders of a bucket.
 
     Args:

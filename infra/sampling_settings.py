@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from infra.section import Section
+from infra.section import SettingsSection
 
-LosslessName = Literal[
+DenseSamplerName = Literal[
     "uniform",
     "dynamic",
     "qwen2_vl",
@@ -19,10 +19,10 @@ LosslessName = Literal[
     "fps",
     "num_frames",
 ]
-SamplerName = Literal["keyframes", "auto", LosslessName]
+SamplerName = Literal["keyframes", "auto", DenseSamplerName]
 
 
-class SamplingChoice(Section):
+class SamplingOptions(SettingsSection):
     """Sampling options; those left empty are taken from the settings, or from the sampler's defaults."""
 
     sampler: Annotated[SamplerName | None, Field(description="How frames are chosen.")] = None
@@ -62,7 +62,8 @@ class SamplingChoice(Section):
         ),
     ] = None
     dense_sampler: Annotated[
-        LosslessName | None, Field(description="Sampler to use where keyframes are not enough; defaults to uniform.")
+        DenseSamplerName | None,
+        Field(description="Sampler to use where keyframes are not enough; defaults to uniform."),
     ] = None
     min_keyframes: Annotated[
         int | None,
@@ -97,7 +98,7 @@ class SamplingChoice(Section):
     ] = None
 
 
-class SamplingSettings(SamplingChoice):
+class SamplingSettings(SamplingOptions):
     """Which frames the model sees; fields match `tasks.domain.spec.Sampling`."""
 
     sampler: Annotated[SamplerName, Field(description="How frames are chosen.")] = "keyframes"

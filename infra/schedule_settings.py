@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field
 
-from infra.section import Section
+from infra.section import SettingsSection
 
 _CRON_FIELDS = {5, 6}
 
@@ -32,7 +32,7 @@ Timezone = Annotated[str, Field(min_length=1), AfterValidator(_known_timezone)]
 Cron = Annotated[str, AfterValidator(_with_fields)]
 
 
-class NightlySettings(Section):
+class NightlySettings(SettingsSection):
     """The nightly run, deployment classify/nightly."""
 
     manifest: Annotated[
@@ -57,7 +57,7 @@ class NightlySettings(Section):
     ] = True
 
 
-class WatchSettings(Section):
+class WatchSettings(SettingsSection):
     """The deployment that starts a run for each new manifest."""
 
     manifests: Annotated[

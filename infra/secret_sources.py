@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, SecretStr
 
 from infra.errors import ConfigurationError
-from infra.login import login_headers
+from infra.login import basic_auth_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ def file_variables(model: type[BaseModel], *, prefix: str) -> dict[str, tuple[st
     }
 
 
-def read_files(variables: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
+def read_secret_files(variables: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
     """Read the files named in the environment, and return their content by section and field.
 
     Raises:
@@ -58,7 +58,7 @@ def read_files(variables: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, 
     return found
 
 
-def with_blocks(settings: Model, *, api_url: str | None, auth_string: SecretStr | None) -> Model:
+def resolve_blocks(settings: Model, *, api_url: str | None, auth_string: SecretStr | None) -> Model:
     """Replace references to Prefect blocks by their values.
 
     Raises:
@@ -109,7 +109,7 @@ def _load(setting: str, block: str, api_url: str | None, auth_string: SecretStr 
 def _login(auth_string: SecretStr | None) -> dict[str, str]:
     """Return the same login headers as Prefect's client."""
     key = os.environ.get("PREFECT_API_KEY")
-    return {"Authorization": f"Bearer {key}"} if key else login_headers(auth_string)
+    return {"Authorization": f"Bearer {key}"} if key else basic_auth_headers(auth_string)
 
 
 def _is_secret(info: FieldInfo) -> bool:

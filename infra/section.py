@@ -19,7 +19,7 @@ def title_of(name: str, _field: FieldInfo | ComputedFieldInfo) -> str:
     return title[:1].upper() + title[1:]
 
 
-class Section(BaseModel):
+class SettingsSection(BaseModel):
     """A section of the settings; unknown fields are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, field_title_generator=title_of)

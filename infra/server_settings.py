@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
-from infra.section import Section
+from infra.section import SettingsSection
 
 
-class ServerSettings(Section):
+class ServerSettings(SettingsSection):
     """The OpenAI-compatible server that is used if `model.backend` is openai."""
 
     url: Annotated[

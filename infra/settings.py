@@ -35,8 +35,8 @@ from infra.errors import ConfigurationError
 from infra.observability_settings import LogSettings, MetricsSettings, ReportSettings
 from infra.sampling_settings import SamplingSettings
 from infra.schedule_settings import NightlySettings, WatchSettings
-from infra.secret_sources import file_variables, read_files, with_blocks
-from infra.section import Section
+from infra.secret_sources import file_variables, read_secret_files, resolve_blocks
+from infra.section import SettingsSection
 from infra.server_settings import ServerSettings
 from infra.template import check_template
 from infra.upkeep_settings import NotifySettings, RetentionSettings
@@ -49,10 +49,10 @@ CONFIG_VARIABLE = "REELABEL_CONFIG"
 _PREFIX = "REELABEL_"
 
 # Workers run in other folders, so a path must not depend on the current one.
-HeldPath = Annotated[Path, AfterValidator(Path.absolute)]
+AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 
 
-class DatabaseSettings(Section):
+class DatabaseSettings(SettingsSection):
     """The Postgres database that holds results."""
 
     url: Annotated[
@@ -68,16 +68,16 @@ class DatabaseSettings(Section):
         Field(description="The same database with the login that owns its tables, for upgrades; defaults to url."),
     ] = None
     ca_file: Annotated[
-        HeldPath | None,
+        AbsolutePath | None,
         Field(
             description="CA certificate. If set, connections are encrypted, and the server's certificate and host name "
             "are verified; if empty, the URL decides."
         ),
     ] = None
     certificate_file: Annotated[
-        HeldPath | None, Field(description="Client certificate, if the server requires one.")
+        AbsolutePath | None, Field(description="Client certificate, if the server requires one.")
     ] = None
-    key_file: Annotated[HeldPath | None, Field(description="Private key of the client certificate.")] = None
+    key_file: Annotated[AbsolutePath | None, Field(description="Private key of the client certificate.")] = None
     connect_timeout_s: Annotated[int, Field(ge=1, le=300, description="Seconds to wait for a connection.")] = 10
     pool_size: Annotated[
         int,
@@ -93,7 +93,7 @@ class DatabaseSettings(Section):
         return self
 
 
-class StoreSettings(Section):
+class StoreSettings(SettingsSection):
     """Where frame files are stored, and how S3 is reached."""
 
     uri: Annotated[
@@ -114,7 +114,7 @@ class StoreSettings(Section):
     ] = None
     secret_access_key: Annotated[SecretStr | None, Field(description="S3 secret key.")] = None
     ca_file: Annotated[
-        HeldPath | None,
+        AbsolutePath | None,
         Field(description="CA certificate (PEM) for an https:// endpoint; defaults to the system's."),
     ] = None
     connect_timeout_s: Annotated[float, Field(gt=0, le=300, description="Seconds to wait for a connection.")] = 10
@@ -122,7 +122,7 @@ class StoreSettings(Section):
     max_attempts: Annotated[int, Field(ge=1, le=20, description="Attempts per request before giving up.")] = 4
 
 
-class WebSettings(Section):
+class WebSettings(SettingsSection):
     """How videos are read over `http://` and `https://`."""
 
     timeout_s: Annotated[float, Field(gt=0, le=3600, description="Seconds to wait for a connection or for data.")] = 30
@@ -145,7 +145,7 @@ class WebSettings(Section):
     ] = False
 
 
-class PrefectSettings(Section):
+class PrefectSettings(SettingsSection):
     """The Prefect server and its work pools."""
 
     api_url: Annotated[
@@ -169,7 +169,7 @@ class PrefectSettings(Section):
         return login
 
 
-class ExtractSettings(Section):
+class ExtractSettings(SettingsSection):
     """Decoding processes and their limits."""
 
     processes: Annotated[
@@ -198,7 +198,7 @@ class ExtractSettings(Section):
         ),
     ] = None
     allow_roots: Annotated[
-        tuple[HeldPath, ...],
+        tuple[AbsolutePath, ...],
         Field(
             description='Folders that local videos must be in (symlinks resolved), such as ["/videos"]; if empty, any.'
         ),
@@ -216,7 +216,7 @@ class ExtractSettings(Section):
     ] = 64
 
 
-class ShardSettings(Section):
+class ShardSettings(SettingsSection):
     """How a manifest is split into shards, and how long they are leased."""
 
     target_jobs: Annotated[int, Field(ge=50, le=200, description="Target number of jobs per shard (50 to 200).")] = 100
@@ -226,7 +226,7 @@ class ShardSettings(Section):
     ] = 60
 
 
-class RunSettings(Section):
+class RunSettings(SettingsSection):
     """Where runs are executed, and how many at a time."""
 
     executor: Annotated[
@@ -254,7 +254,7 @@ class RunSettings(Section):
     ] = 300
 
 
-class PromptChoice(Section):
+class PromptOptions(SettingsSection):
     """Prompt options; those left empty are taken from the settings."""
 
     template: Annotated[
@@ -268,7 +268,7 @@ class PromptChoice(Section):
     ] = None
 
 
-class ModelSettings(PromptChoice):
+class ModelSettings(PromptOptions):
     """The vision-language model, and the backend that runs it."""
 
     backend: Annotated[
@@ -402,7 +402,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Order sources by precedence: arguments, environment, secret files, settings file."""
         files = file_variables(settings_cls, prefix=_PREFIX)
-        secrets = InitSettingsSource(settings_cls, read_files(files))
+        secrets = InitSettingsSource(settings_cls, read_secret_files(files))
         environment = _Environment(settings_cls)
         variables = environment.env_vars.items()  # names of secret files are not settings
         environment.env_vars = {name: value for name, value in variables if name.upper() not in files}
@@ -431,7 +431,7 @@ def load_settings() -> Settings:
         raise ConfigurationError(f"Invalid settings: {faults}. Fix REELABEL_* or {config_file()}.") from None
     except ValueError as error:
         raise ConfigurationError(f"{config_file()} is not valid TOML: {error}.") from None
-    return with_blocks(settings, api_url=settings.prefect.api_url, auth_string=settings.prefect.auth_string)
+    return resolve_blocks(settings, api_url=settings.prefect.api_url, auth_string=settings.prefect.auth_string)
 
 
 def _refuse_unknown_variables() -> None:

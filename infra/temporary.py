@@ -38,7 +38,7 @@ def temporary_folder(kind: str) -> Iterator[Path]:
             os.close(lock)
 
 
-def remove_left_folders(*, older_than_s: float, dry_run: bool = False) -> int:
+def remove_stale_folders(*, older_than_s: float, dry_run: bool = False) -> int:
     """Remove this user's unlocked temporary folders on this machine, and return their number.
 
     Args:
@@ -53,12 +53,12 @@ def remove_left_folders(*, older_than_s: float, dry_run: bool = False) -> int:
     return len(left)
 
 
-def shared_name() -> str:
+def new_shared_memory_name() -> str:
     """Return a new name for a file in shared memory."""
     return f"reelabel-{os.getpid()}-{secrets.token_hex(8)}"
 
 
-def remove_left_memory(*, older_than_s: float, dry_run: bool = False) -> int:
+def remove_stale_shared_memory(*, older_than_s: float, dry_run: bool = False) -> int:
     """Remove this user's abandoned files in shared memory on this machine, and return their number.
 
     The receiver of a file unlinks it at once. If a process is killed, Python's resource tracker unlinks its files,

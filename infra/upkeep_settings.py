@@ -7,10 +7,10 @@ from typing import Annotated
 from pydantic import Field, SecretStr
 
 from infra.schedule_settings import Cron  # noqa: TC001 - read at run time
-from infra.section import Section
+from infra.section import SettingsSection
 
 
-class NotifySettings(Section):
+class NotifySettings(SettingsSection):
     """Where to report runs that fail or stall."""
 
     webhook_url: Annotated[
@@ -28,7 +28,7 @@ class NotifySettings(Section):
     ] = 1800
 
 
-class RetentionSettings(Section):
+class RetentionSettings(SettingsSection):
     """What the deployment maintain/daily removes; limits left empty remove nothing."""
 
     cron: Annotated[Cron, Field(description="Schedule of maintain/daily, in UTC.")] = "30 4 * * *"

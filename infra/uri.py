@@ -27,7 +27,7 @@ def absolute_uri(uri: str) -> str:
     return uri if scheme_of(uri) else os.path.abspath(Path(uri).expanduser())  # noqa: PTH100 - resolves .. but not links
 
 
-def show_uri(uri: str) -> str:
+def redact_uri(uri: str) -> str:
     """Shorten a URI for a message, without embedded data, user name, password and query."""
     scheme = scheme_of(uri)
     if scheme == INLINE_SCHEME and len(uri) > _SHOWN_CHARACTERS:

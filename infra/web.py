@@ -17,8 +17,8 @@ from urllib3.util import Retry
 from infra.errors import RangesIgnoredError, StoreUnavailableError
 from infra.folder import partial_file
 from infra.object_info import ObjectInfo, changed
-from infra.uri import show_uri
-from infra.web_answer import TryLaterError, answered
+from infra.uri import redact_uri
+from infra.web_answer import AttemptFailedError, open_response
 from infra.web_copy import WebCopy
 from infra.web_deadline import Deadline
 from infra.web_guard import guarded_pools
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
 
     from infra.settings import WebSettings
-    from infra.web_answer import Answer
+    from infra.web_answer import WebResponse
 
     # Requests the bytes from one position to another, or to the end, and opens the response.
-    Ask = Callable[[int, int | None], AbstractContextManager[Answer]]
+    Ask = Callable[[int, int | None], AbstractContextManager[WebResponse]]
 
 _BACKOFF_S = 0.25
 _LONGEST_WAIT_S = 30
@@ -107,7 +107,7 @@ class Web:
 
     def _attempt(self, uri: str, work: Callable[[Ask], _T]) -> _T:
         """Retry `work` until it succeeds, with growing pauses, or those that the server requests."""
-        deadline = Deadline(show_uri(uri), time.monotonic() + self._settings.total_timeout_s)
+        deadline = Deadline(redact_uri(uri), time.monotonic() + self._settings.total_timeout_s)
         retries = Retry(
             total=self._settings.max_attempts - 1,
             backoff_factor=_BACKOFF_S,
@@ -116,23 +116,23 @@ class Web:
         while True:
             try:
                 return work(lambda first, last: self._ask(uri, first, last, deadline=deadline))
-            except TryLaterError as error:
+            except AttemptFailedError as error:
                 try:
                     retries = retries.increment("GET", uri, response=error.response, error=error)
                 except MaxRetryError:
                     raise StoreUnavailableError(
-                        f"{show_uri(uri)} could not be read in {self._settings.max_attempts} attempts ({error}); "
+                        f"{redact_uri(uri)} could not be read in {self._settings.max_attempts} attempts ({error}); "
                         "try again later."
                     ) from error
                 longest_s = min(_LONGEST_WAIT_S, deadline.left_s())
                 _wait(retries.new(backoff_max=longest_s, retry_after_max=longest_s), error.response)
 
     @contextmanager
-    def _ask(self, uri: str, first: int, last: int | None, *, deadline: Deadline) -> Iterator[Answer]:
+    def _ask(self, uri: str, first: int, last: int | None, *, deadline: Deadline) -> Iterator[WebResponse]:
         connections = _connections(self._settings)
         with (
             connections.slots,
-            answered(
+            open_response(
                 connections.pools,
                 uri,
                 headers={"Range": f"bytes={first}-{'' if last is None else last}"},
@@ -167,7 +167,7 @@ def _connections_of(settings: WebSettings, _pid: int) -> _Connections:
     return _Connections(pools=guarded_pools(settings), slots=BoundedSemaphore(settings.max_concurrency))
 
 
-def _take_part(answer: Answer, *, start: int, size: int, fingerprint: str) -> bytes:
+def _take_part(answer: WebResponse, *, start: int, size: int, fingerprint: str) -> bytes:
     if answer.start is None:  # past the end: such a response has no version, but it has the length
         if fingerprint.startswith(f"http:{answer.size_bytes}:"):
             return b""
@@ -185,5 +185,5 @@ def _take_part(answer: Answer, *, start: int, size: int, fingerprint: str) -> by
             break
     expected = min(size, (answer.size_bytes or 0) - start)
     if len(data) < expected:
-        raise TryLaterError(f"{len(data):,} of {expected:,} bytes received")
+        raise AttemptFailedError(f"{len(data):,} of {expected:,} bytes received")
     return bytes(data[:size])

@@ -15,7 +15,7 @@ from urllib3.exceptions import HTTPError, LocationValueError, SSLError
 
 from infra.errors import ObjectMissingError, ReelabelError, StoreUnavailableError, VideoRefusedError
 from infra.object_info import changed
-from infra.uri import WEB_SCHEMES, scheme_of, show_uri
+from infra.uri import WEB_SCHEMES, redact_uri, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ _HEADERS = {"User-Agent": "Reelabel", "Accept": "*/*", "Accept-Encoding": "ident
 _CONTROL_PICTURES = {code: 0x2400 + code for code in range(32)} | {0x7F: 0x2421}
 
 
-class TryLaterError(Exception):
+class AttemptFailedError(Exception):
     """This attempt failed, but another one may succeed.
 
     Attributes:
@@ -54,7 +54,7 @@ class TryLaterError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class WebResponse:
     """A successful response for an object.
 
     Attributes:
@@ -83,13 +83,13 @@ class Answer:
 
 
 @contextmanager
-def answered(
+def open_response(
     pools: PoolManager,
     uri: str,
     *,
     headers: dict[str, str],
     deadline: Deadline,
-) -> Iterator[Answer]:
+) -> Iterator[WebResponse]:
     """Request an object and yield the response. On exit, an unread rest is discarded without waiting for it.
 
     Raises:
@@ -104,18 +104,18 @@ def answered(
         with _response(pools, target, headers, deadline) as response:
             location = response.get_redirect_location()
             if not location:
-                _check_status(response, show_uri(uri))
-                yield _interpret(response, show_uri(uri))
+                _check_status(response, redact_uri(uri))
+                yield _interpret(response, redact_uri(uri))
                 return
         target = urljoin(target, location)
-    raise VideoRefusedError(f"{show_uri(uri)} redirects more than {_MAX_REDIRECTS} times; check the address.")
+    raise VideoRefusedError(f"{redact_uri(uri)} redirects more than {_MAX_REDIRECTS} times; check the address.")
 
 
 @contextmanager
 def _response(
     pools: PoolManager, target: str, headers: dict[str, str], deadline: Deadline
 ) -> Iterator[BaseHTTPResponse]:
-    shown = show_uri(target)
+    shown = redact_uri(target)
     if (scheme_of(target) or "").lower() not in WEB_SCHEMES:
         raise VideoRefusedError(f"A redirect leads to {shown}; only http:// and https:// are followed.")
     own = replace(deadline)
@@ -149,10 +149,10 @@ def _converted_errors(uri: str) -> Iterator[None]:
         raise VideoRefusedError(f"{uri} is not a valid web address; check it.") from None
     except SSLError as error:
         if not any(isinstance(cause, ssl.SSLCertVerificationError) for cause in (error.__cause__, *error.args)):
-            raise TryLaterError(str(error)) from error
+            raise AttemptFailedError(str(error)) from error
         raise VideoRefusedError(f"The certificate of {uri} is not valid ({error}); check the address.") from None
     except HTTPError as error:
-        raise TryLaterError(f"{type(error).__name__}: {error}") from error
+        raise AttemptFailedError(f"{type(error).__name__}: {error}") from error
 
 
 def _check_status(response: BaseHTTPResponse, uri: str) -> None:
@@ -160,7 +160,7 @@ def _check_status(response: BaseHTTPResponse, uri: str) -> None:
     if status in _WITH_CONTENT:
         return
     if status in _RETRIED or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        raise TryLaterError(f"HTTP {status}", response)
+        raise AttemptFailedError(f"HTTP {status}", response)
     raise _refusal(status, uri)
 
 
@@ -174,7 +174,7 @@ def _refusal(status: int, uri: str) -> ReelabelError:
     )
 
 
-def _interpret(response: BaseHTTPResponse, uri: str) -> Answer:
+def _interpret(response: BaseHTTPResponse, uri: str) -> WebResponse:
     headers = response.headers
     start: int | None = 0
     size_bytes = _number(headers.get("Content-Length"))
@@ -186,7 +186,7 @@ def _interpret(response: BaseHTTPResponse, uri: str) -> Answer:
             )
         start, size_bytes = _number(found[1]), _number(found[2])
     version = headers.get("ETag") or headers.get("Last-Modified")
-    return Answer(
+    return WebResponse(
         uri=uri,
         start=start,
         size_bytes=size_bytes,

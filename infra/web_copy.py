@@ -6,12 +6,12 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from infra.object_info import ObjectInfo, changed, too_large
-from infra.web_answer import TryLaterError
+from infra.web_answer import AttemptFailedError
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from infra.web_answer import Answer
+    from infra.web_answer import WebResponse
 
 
 class WebCopy:
@@ -38,7 +38,7 @@ class WebCopy:
         fingerprint = self._seen or f"http:{self.size_bytes}:sha256:{self._hash.hexdigest()}"
         return ObjectInfo(uri=self._uri, size_bytes=self.size_bytes, fingerprint=fingerprint)
 
-    def take(self, answer: Answer) -> None:
+    def take(self, answer: WebResponse) -> None:
         """Write the body of a response.
 
         Raises:
@@ -51,10 +51,10 @@ class WebCopy:
             for chunk in answer.chunks():
                 self._add(chunk)
         if answer.size_bytes not in {None, self.size_bytes}:
-            raise TryLaterError(f"{self.size_bytes:,} of {answer.size_bytes:,} bytes received")
+            raise AttemptFailedError(f"{self.size_bytes:,} of {answer.size_bytes:,} bytes received")
         self.info.require(fingerprint=self._wanted, max_bytes=self._max_bytes)
 
-    def _begin(self, answer: Answer) -> None:
+    def _begin(self, answer: WebResponse) -> None:
         is_resumed = self.size_bytes > 0 and answer.start != 0
         if is_resumed and (answer.start, answer.fingerprint) != (self.size_bytes, self._seen):
             raise changed(self._uri)

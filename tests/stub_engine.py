@@ -19,7 +19,7 @@ from pathlib import Path
 from infra.errors import InferenceError, ModelError, PromptTooLongError
 from tasks.domain import Answer
 from tasks.model.child import Implementation, main
-from tasks.model.questions import EngineInfo, Question, Refusal
+from tasks.model.questions import EngineInfo, Question, QuestionFailure
 
 COMMAND = (sys.executable, "-P", __file__)
 _HUNGRY_BYTES = 1024**3
@@ -67,7 +67,7 @@ def _render_question(question, frame_file):
     if Word.RENDERER_POISON in question.text:
         os.kill(os.getpid(), signal.SIGKILL)
     if Word.TOO_LONG in question.text:
-        return Refusal.of(PromptTooLongError("The prompt is too long."))
+        return QuestionFailure.of(PromptTooLongError("The prompt is too long."))
     return StubReady(text=question.text, answer=answer_to(question, frame_file))
 
 

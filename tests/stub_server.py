@@ -13,7 +13,7 @@ from hashlib import blake2b
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from string import ascii_uppercase
 
-from tasks.model.ambiguity import read_encoder
+from tasks.model.ambiguity import load_tokenizer
 from tasks.model.choices import choice_probabilities, choice_tokens
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tests.vllm_server import KEY, NAME
@@ -27,7 +27,7 @@ _SHOWN = 20
 @cache
 def encoder():
     """Give the tiny model's tokenizer."""
-    return read_encoder(read_model_card(str(TINY_MODEL)))
+    return load_tokenizer(read_model_card(str(TINY_MODEL)))
 
 
 def probabilities_of(question, frame_file):

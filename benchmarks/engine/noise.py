@@ -8,11 +8,11 @@ import numpy as np
 
 from tasks.domain import Sampling
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.frames.file import decode_frame_file, make_frame_file
-from tasks.model.prompt import question_text
+from tasks.frames.file import decode_frame_file, encode_frame_file
+from tasks.model.prompt import render_question
 from tasks.model.questions import Question
 from tasks.model.video_input import video_input
-from tasks.video.keyframes import Keyframes
+from tasks.video.keyframes import SampledFrames
 from tasks.video.orientation import Orientation
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def noise_question(prompt: str) -> Question:
     """Return a multiple-choice question with four choices."""
     return Question(
         video_id="v",
-        text=question_text(DEFAULT_TEMPLATE, prompt=prompt, choices=_CHOICES),
+        text=render_question(DEFAULT_TEMPLATE, prompt=prompt, choices=_CHOICES),
         system_prompt=None,
         choices=_CHOICES,
         scoring="letter",
@@ -45,7 +45,7 @@ def noise_file(seed: int, *, frames: int, side_px: int) -> bytes:
     """Return a frame file of square noise at two frames per second."""
     images = np.random.default_rng(seed).integers(0, 256, (frames, side_px, side_px, 3), np.uint8)
     order = np.arange(frames)
-    keyframes = Keyframes(
+    keyframes = SampledFrames(
         images=images,
         pts=order,
         time_s=order / _FPS,
@@ -64,4 +64,4 @@ def noise_file(seed: int, *, frames: int, side_px: int) -> bytes:
         decode_ms=0.0,
     )
     sampling = Sampling(num_frames=frames, max_pixels=max(784, side_px * side_px))
-    return make_frame_file(keyframes, source_uri=f"noise-{seed}", fingerprint=str(seed), sampling=sampling).data
+    return encode_frame_file(keyframes, source_uri=f"noise-{seed}", fingerprint=str(seed), sampling=sampling).data

@@ -33,11 +33,11 @@ def main() -> None:
 
 def measure(requests: Requests, candidate: Candidate, *, cores: frozenset[int]) -> SweepRow:
     """Load an engine, render the requests, and answer them round by round."""
-    from tasks.model.arguments import llm_arguments  # noqa: PLC0415 - after binding the cores
-    from tasks.model.shape import tune  # noqa: PLC0415
+    from tasks.model.arguments import vllm_arguments  # noqa: PLC0415 - after binding the cores
+    from tasks.model.shape import tune_engine  # noqa: PLC0415
 
     began = time.perf_counter()
-    overridden = llm_arguments(requests.config) | candidate.arguments
+    overridden = vllm_arguments(requests.config) | candidate.arguments
     arguments = {name: value for name, value in overridden.items() if value is not None}
     engine = AsyncEngine(arguments, cores) if candidate.is_async else SteppedEngine(arguments)
     start_s = time.perf_counter() - began
@@ -51,7 +51,7 @@ def measure(requests: Requests, candidate: Candidate, *, cores: frozenset[int]) 
         core_ms=median(core_s / len(prompts) * 1e3 for _, core_s in measured),
         start_s=start_s,
         prompt_tokens=len(prompts[0]["prompt_token_ids"]),
-        settings=tune(requests.config).values,
+        settings=tune_engine(requests.config).values,
     )
 
 

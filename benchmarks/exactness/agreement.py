@@ -11,7 +11,7 @@ from benchmarks.exactness.linear import digest_pixels
 
 if TYPE_CHECKING:
     from benchmarks.exactness.linear import LinearDecode
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
 
 _MAX_FAULTS = 5
 _SEVERITY = ("pixels", "facts", "counts")
@@ -30,7 +30,7 @@ class Disagreement(NamedTuple):
     text: str
 
 
-def disagreements(got: Keyframes, linear: LinearDecode, *, num_frames: int | None) -> list[Disagreement]:
+def disagreements(got: SampledFrames, linear: LinearDecode, *, num_frames: int | None) -> list[Disagreement]:
     """Compare native frames with the linear decode of the same file.
 
     A frame must have the pixels of a frame with its time; its index, if it has one, must be that frame's.
@@ -50,7 +50,7 @@ def disagreements(got: Keyframes, linear: LinearDecode, *, num_frames: int | Non
     return sorted(faults, key=lambda fault: _SEVERITY.index(fault.about))[:_MAX_FAULTS]
 
 
-def _row_faults(got: Keyframes, row: int, linear: LinearDecode) -> list[Disagreement]:
+def _row_faults(got: SampledFrames, row: int, linear: LinearDecode) -> list[Disagreement]:
     index, pts = int(got.frame_index[row]), int(got.pts[row])
     where = f"row {row} (frame {index}, pts {pts})"
     digest = digest_pixels(got.images[row])
@@ -69,7 +69,7 @@ def _pixels(where: str, linear: LinearDecode, pts: int) -> Disagreement:
     return Disagreement("pixels", f"{where}: {text}")
 
 
-def _fact_faults(got: Keyframes, row: int, linear: LinearDecode, positions: list[int]) -> list[str]:
+def _fact_faults(got: SampledFrames, row: int, linear: LinearDecode, positions: list[int]) -> list[str]:
     frame = linear.frames[positions[0]]
     faults = []
     if frame.pts is not None and not np.isclose(got.time_s[row], frame.pts * linear.time_base_s):
@@ -82,7 +82,7 @@ def _fact_faults(got: Keyframes, row: int, linear: LinearDecode, positions: list
     return faults
 
 
-def _count_faults(got: Keyframes, linear: LinearDecode) -> list[str]:
+def _count_faults(got: SampledFrames, linear: LinearDecode) -> list[str]:
     faults = []
     if got.keyframes_in_file != len(linear.keyframes):
         faults.append(f"{got.keyframes_in_file} keyframes are reported, there are {len(linear.keyframes)}")
@@ -91,14 +91,14 @@ def _count_faults(got: Keyframes, linear: LinearDecode) -> list[str]:
     return faults
 
 
-def _completeness_faults(got: Keyframes, linear: LinearDecode) -> list[str]:
+def _completeness_faults(got: SampledFrames, linear: LinearDecode) -> list[str]:
     expected = [linear.frames[position].digest for position in linear.candidates]
     if [digest_pixels(image) for image in got.images] != expected:
         return [f"{len(got.images)} frames returned, not the {len(expected)} keyframes in order"]
     return []
 
 
-def _pick_faults(got: Keyframes, num_frames: int) -> list[str]:
+def _pick_faults(got: SampledFrames, num_frames: int) -> list[str]:
     picks = got.picks.tolist()
     counts = Counter(picks)
     faults = []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from benchmarks.media.matrix import Cell
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
 
 _PICKS = (16, 4, 1, None)
 _METHODS = {"index", "seek", "linear"}
@@ -86,7 +86,7 @@ def check_file(path: Path) -> ConformanceResult:
     )
 
 
-def _extract(path: Path, num_frames: int | None) -> Keyframes | VideoError:
+def _extract(path: Path, num_frames: int | None) -> SampledFrames | VideoError:
     sampling = Sampling(num_frames=num_frames or 1)
     try:
         return extract_keyframes(path, sampling=sampling, limits=Limits(), native=True, every=num_frames is None)
@@ -94,7 +94,7 @@ def _extract(path: Path, num_frames: int | None) -> Keyframes | VideoError:
         return error
 
 
-def _faults(outcome: Keyframes | VideoError, linear: LinearDecode, num_frames: int | None) -> list[str]:
+def _faults(outcome: SampledFrames | VideoError, linear: LinearDecode, num_frames: int | None) -> list[str]:
     if not isinstance(outcome, VideoError):
         return [fault.text for fault in disagreements(outcome, linear, num_frames=num_frames)]
     if linear.frames:

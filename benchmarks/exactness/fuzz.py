@@ -27,7 +27,7 @@ from tasks.video.pool import DecodePool
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
 
 TIMEOUT_S = 10.0
 REQUIRED_SHARE = 0.9
@@ -130,7 +130,7 @@ class FuzzReport:
 class _Processes(DecodePool):
     """Disposable processes for both kinds of decode."""
 
-    def extract_natively(self, path: Path, num_frames: int | None) -> Keyframes:
+    def extract_natively(self, path: Path, num_frames: int | None) -> SampledFrames:
         sampling = Sampling(num_frames=num_frames or 1)
         every = num_frames is None
         return self._run(extract_keyframes, path, sampling=sampling, limits=Limits(), native=True, every=every)
@@ -188,7 +188,7 @@ def _check(mutant: Mutant, folder: Path, ours: _Processes, reference: _Processes
     return MutantResult(mutant=mutant, outcome=outcome, code=code, detail=detail, extract_s=extract_s)
 
 
-def _attempt(ours: _Processes, path: Path, num_frames: int | None) -> Keyframes | Exception:
+def _attempt(ours: _Processes, path: Path, num_frames: int | None) -> SampledFrames | Exception:
     try:
         return ours.extract_natively(path, num_frames)
     except Exception as error:  # noqa: BLE001 - an unexpected error is a finding
@@ -196,7 +196,7 @@ def _attempt(ours: _Processes, path: Path, num_frames: int | None) -> Keyframes 
 
 
 def _outcome(
-    got: Keyframes | Exception,
+    got: SampledFrames | Exception,
     mutant: Mutant,
     path: Path,
     reference: _Processes,
@@ -213,7 +213,7 @@ def _outcome(
 
 
 def _compare(
-    got: Keyframes,
+    got: SampledFrames,
     mutant: Mutant,
     linear: LinearDecode,
     decode_again: Callable[[], LinearDecode],

@@ -11,17 +11,17 @@ from benchmarks.extraction.loaders import FileParts
 from infra.errors import VideoError
 from tasks.domain import Sampling
 from tasks.frames.index_file import decode_index, encode_index
-from tasks.video.extract import extract_by_ranges, extract_keyframes
+from tasks.video.extract import extract_keyframes, extract_keyframes_by_ranges
 from tasks.video.limits import Limits
-from tasks.video.misled import MisledError
-from tasks.video.ranges import Extent, SparseFile
-from tasks.video.shots import Request
+from tasks.video.misled import FastPathUnavailableError
+from tasks.video.ranges import CachedRange, SparseFile
+from tasks.video.shots import ExtractionRequest
 from tasks.video.table import KeyframeTable, extract_by_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
 
 _FIRST, _LATER = Sampling(num_frames=3), Sampling(num_frames=7)
 # What a decode by table does not report, and what varies from call to call.
@@ -34,10 +34,10 @@ def shortcut_faults(path: Path) -> tuple[bool, list[str]]:
     Returns:
         Whether the file has a keyframe table, and the differences.
     """
-    whole = (Extent(0, path.read_bytes()),)  # known in full, so that small files are read in parts, too
+    whole = (CachedRange(0, path.read_bytes()),)  # known in full, so that small files are read in parts, too
     try:
-        got, index = extract_by_ranges(FileParts(path), sampling=_FIRST, limits=Limits(), known=whole)
-    except (MisledError, VideoError):
+        got, index = extract_keyframes_by_ranges(FileParts(path), sampling=_FIRST, limits=Limits(), known=whole)
+    except (FastPathUnavailableError, VideoError):
         return False, []
     faults = [f"in parts: {fault}" for fault in _differences(got, _locally(path, _FIRST))]
     if not isinstance(index, KeyframeTable):
@@ -45,16 +45,16 @@ def shortcut_faults(path: Path) -> tuple[bool, list[str]]:
     table = decode_index(encode_index(index))
     assert isinstance(table, KeyframeTable)
     for threads in (1, 2):
-        request = Request(source=path, sampling=_LATER, limits=Limits(), threads=threads)
+        request = ExtractionRequest(source=path, sampling=_LATER, limits=Limits(), threads=threads)
         later = extract_by_table(request, SparseFile(FileParts(path), whole), table)
         faults += [f"by table: {fault}" for fault in _differences(later, _locally(path, _LATER))]
     return True, faults + [f"threads: {fault}" for fault in _differences(_locally(path, _LATER, threads=2), later)]
 
 
-def _locally(path: Path, sampling: Sampling, *, threads: int = 1) -> Keyframes:
+def _locally(path: Path, sampling: Sampling, *, threads: int = 1) -> SampledFrames:
     return extract_keyframes(path, sampling=sampling, limits=Limits(), threads=threads)
 
 
-def _differences(got: Keyframes, whole: Keyframes) -> list[str]:
+def _differences(got: SampledFrames, whole: SampledFrames) -> list[str]:
     names = [field.name for field in fields(got) if field.name not in _IGNORED]
     return [name for name in names if not np.array_equal(getattr(got, name), getattr(whole, name))]

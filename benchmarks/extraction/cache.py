@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tasks.frames.collect import cached_files, make_room
+from tasks.frames.collect import cached_files, evict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,7 +53,7 @@ def measure_cache(objects: ObjectStore, root_uri: str, counts: Sequence[int]) ->
             written = count
             yield _measure(objects, root_uri, count)
     finally:
-        make_room(objects, root_uri, max_bytes=0)
+        evict(objects, root_uri, max_bytes=0)
 
 
 def _measure(objects: ObjectStore, root_uri: str, count: int) -> CacheRow:
@@ -64,7 +64,7 @@ def _measure(objects: ObjectStore, root_uri: str, count: int) -> CacheRow:
         files = sum(1 for _ in cached_files(objects, root_uri))
 
     def plan() -> None:
-        make_room(objects, root_uri, max_bytes=count // 2, dry_run=True)
+        evict(objects, root_uri, max_bytes=count // 2, dry_run=True)
 
     list_s, plan_s = _time_s(count_files), _time_s(plan)
     return CacheRow(

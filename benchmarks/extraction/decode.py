@@ -24,7 +24,7 @@ from benchmarks.extraction.loaders import (
     uniform_with_pyav,
     uniform_with_torchcodec,
 )
-from tasks.video.extract import extract_by_ranges, extract_keyframes
+from tasks.video.extract import extract_keyframes, extract_keyframes_by_ranges
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
 
@@ -93,7 +93,7 @@ def measure_decode(clips: Sequence[BenchClip], folder: Path, *, rounds: int) -> 
 
 def _calls(path: Path, pool: DecodePool) -> dict[str, Callable[[], object]]:
     source = FileParts(path)
-    _, index = extract_by_ranges(source, sampling=SAMPLING, limits=Limits())
+    _, index = extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits())
     limit = Limit(path)
     held = HeldParts(source.size_bytes, limit.extents)
     calls: dict[str, Callable[[], object]] = {}
@@ -108,7 +108,7 @@ def _calls(path: Path, pool: DecodePool) -> dict[str, Callable[[], object]]:
         NATIVE: lambda: extract_keyframes(path, sampling=SAMPLING, limits=Limits(), native=True),
         THREADED: lambda: extract_keyframes(path, sampling=SAMPLING, limits=Limits(), native=True, threads=2),
         OURS: lambda: extract_keyframes(path, sampling=SAMPLING, limits=Limits()),
-        INDEXED: lambda: extract_by_ranges(held, sampling=SAMPLING, limits=Limits(), known=index),
+        INDEXED: lambda: extract_keyframes_by_ranges(held, sampling=SAMPLING, limits=Limits(), known=index),
         LIMIT: limit,
         PASSING: lambda: pool.extract(path, sampling=SAMPLING, limits=Limits()),
     }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from benchmarks.extraction.loaders import SAMPLING, Limit
 from tasks.frames.remote import RemoteVideo
 from tasks.video.boxes import walk_boxes
-from tasks.video.extract import extract_by_ranges, extract_keyframes
+from tasks.video.extract import extract_keyframes, extract_keyframes_by_ranges
 from tasks.video.limits import Limits
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from benchmarks.media.clips import BenchClip
     from infra.objects import ObjectInfo, ObjectStore
-    from tasks.video.table import KnownIndex
+    from tasks.video.table import SavedIndex
 
 _BOX_HEAD_BYTES = 16
 
@@ -81,15 +81,15 @@ def measure_fetch(
 
 def _measure(clip: BenchClip, path: Path, objects: ObjectStore, info: ObjectInfo, rounds: int) -> FetchRow:
     source, copy = RemoteVideo(objects, info), path.with_suffix(".download")
-    keyframes, index = extract_by_ranges(source, sampling=SAMPLING, limits=Limits())
-    again, _ = extract_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=index)
+    keyframes, index = extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits())
+    again, _ = extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=index)
 
     def fetch_whole() -> None:
         objects.download(info.uri, copy, fingerprint=info.fingerprint)
         extract_keyframes(copy, sampling=SAMPLING, limits=Limits())
 
-    def fetch_parts(known: KnownIndex = ()) -> None:
-        extract_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=known)
+    def fetch_parts(known: SavedIndex = ()) -> None:
+        extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=known)
 
     calls = (fetch_whole, fetch_parts, lambda: fetch_parts(index))
     times = [[_time_ms(call) for call in calls] for _ in range(rounds)]

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.media.clips import FPS
 from tasks.domain import Sampling
 from tasks.video.limits import Limits
-from tasks.video.ranges import Extent
+from tasks.video.ranges import CachedRange
 from tasks.video.render import Renderer
 from tasks.video.sample import pick_evenly
 
@@ -46,7 +46,7 @@ class Stacker:
     def add(self, frame: VideoFrame) -> None:
         """Convert one frame to the model's size."""
         if self._renderer is None:
-            self._renderer = Renderer.for_frames_like(frame, sampling=SAMPLING, limits=Limits(), native=self._native)
+            self._renderer = Renderer.from_frame(frame, sampling=SAMPLING, limits=Limits(), native=self._native)
             self._images = np.empty((SAMPLING.num_frames, *self._renderer.shape), np.uint8)
         self._renderer.draw(frame, self._images[self._count])
         self._count += 1
@@ -149,7 +149,7 @@ class HeldParts:
     """Parts of a file held in memory, as the packets of `Limit` are."""
 
     size_bytes: int
-    parts: tuple[Extent, ...]
+    parts: tuple[CachedRange, ...]
 
     @property
     def patience_s(self) -> float:
@@ -184,9 +184,9 @@ class Limit:
         return sum(packet.size for packet in self._packets)
 
     @property
-    def extents(self) -> tuple[Extent, ...]:
+    def extents(self) -> tuple[CachedRange, ...]:
         """The picked packets with their offsets in the file."""
-        return tuple(Extent(packet.pos or 0, bytes(packet)) for packet in self._packets)
+        return tuple(CachedRange(packet.pos or 0, bytes(packet)) for packet in self._packets)
 
     def __call__(self) -> npt.NDArray[np.uint8]:
         """Decode the packets."""

@@ -32,7 +32,7 @@ from benchmarks.extraction.similar import measure_similar, overall_factor
 from benchmarks.extraction.store import measure_store
 from benchmarks.media.clips import bench_clips, store_clips
 from benchmarks.plot import Panel, draw
-from flows.commands.opened import services
+from flows.commands.opened import running_services
 from infra.embedded import ServiceName
 from infra.objects import ObjectStore
 
@@ -68,7 +68,7 @@ def decode(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, as_json: bo
 
 def fetch(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, as_json: bool, plot: str | None) -> None:
     """Measure fetching from the S3 server; print a table or JSON, and draw a diagram if asked to."""
-    with services(ServiceName.S3) as settings:
+    with running_services(ServiceName.S3) as settings:
         objects, root_uri = ObjectStore(settings.store, settings.web), f"{settings.store.uri}/bench"
         clips = bench_clips(lengths_s)
         rows = list(measure_fetch(clips, folder, objects=objects, root_uri=root_uri, rounds=rounds))
@@ -83,7 +83,7 @@ def fetch(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, as_json: boo
 
 def store(length_s: int, folder: Path, *, rounds: int, as_json: bool) -> None:
     """Measure storing frames on the S3 server; print a table or JSON."""
-    with services(ServiceName.S3) as settings:
+    with running_services(ServiceName.S3) as settings:
         objects, root_uri = ObjectStore(settings.store, settings.web), f"{settings.store.uri}/bench"
         clips = store_clips(length_s)
         rows = list(measure_store(clips, folder, objects=objects, root_uri=root_uri, rounds=rounds))
@@ -115,7 +115,7 @@ def similar(folder: Path, *, threshold: float, as_json: bool) -> None:
 def cache(counts: Sequence[int], *, on_store: bool, as_json: bool) -> None:
     """Measure listing a cache and planning its eviction; print a table or JSON."""
     wanted = [ServiceName.S3] if on_store else []
-    with services(*wanted) as settings, TemporaryDirectory(prefix="reelabel-") as folder:
+    with running_services(*wanted) as settings, TemporaryDirectory(prefix="reelabel-") as folder:
         root_uri = f"{settings.store.uri}/bench/cache" if on_store else Path(folder).as_uri()
         with PROGRESS.status("Filling a cache, and measuring"):
             rows = list(measure_cache(ObjectStore(settings.store, settings.web), root_uri, counts))

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.extraction.loaders import SAMPLING, FileParts
-from tasks.frames.file import decode_frame_file, make_frame_file
-from tasks.frames.packets import gather_packets, prove_packets, with_packets, with_pixels
+from tasks.frames.file import decode_frame_file, encode_frame_file
+from tasks.frames.packets import collect_packets, verify_packets, with_packets, with_pixels
 from tasks.frames.pixels import from_differences, to_differences
-from tasks.video.extract import extract_by_ranges
+from tasks.video.extract import extract_keyframes_by_ranges
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from infra.objects import ObjectStore
     from tasks.frames.file import FrameFile
     from tasks.frames.packets import StoredPackets
-    from tasks.frames.pixels import Lossless
-    from tasks.video.keyframes import Keyframes
+    from tasks.frames.pixels import LosslessEncoding
+    from tasks.video.keyframes import SampledFrames
 
 PACKETS = "packets"
 _PLAIN = "zstd, plain"  # compresses the pixels themselves; the others, differences between frames
-_CODECS: tuple[Lossless, ...] = ("raw", "lz4", "zstd")
+_CODECS: tuple[LosslessEncoding, ...] = ("raw", "lz4", "zstd")
 _ZSTD_LEVELS = (3, 9)
 _JPEG_QUALITIES = (85, 95)
 _MOST = 255
@@ -94,9 +94,9 @@ def measure_store(
     with DecodePool(processes=1, timeout_s=_POOL_TIMEOUT_S, memory_mib=4096) as pool:
         for clip in clips:
             path = clip.make(folder)
-            keyframes, index = extract_by_ranges(FileParts(path), sampling=SAMPLING, limits=Limits())
+            keyframes, index = extract_keyframes_by_ranges(FileParts(path), sampling=SAMPLING, limits=Limits())
             formats = _formats(keyframes)
-            packets = gather_packets(keyframes, index, FileParts(path))
+            packets = collect_packets(keyframes, index, FileParts(path))
             assert packets is not None  # the clips are MP4
             formats[PACKETS] = _packed(keyframes, packets, pool)
             times = _interleave(formats, objects, f"{root_uri}/{clip.name}.frames", rounds)
@@ -122,28 +122,32 @@ def _row(
     )
 
 
-def _formats(keyframes: Keyframes) -> dict[str, Format]:
+def _formats(keyframes: SampledFrames) -> dict[str, Format]:
     formats: dict[str, Format] = {name: _stored(keyframes, lossless=name) for name in _CODECS}
     formats[_PLAIN] = _compressed(keyframes.images, level=1, differences=False)
     formats |= {f"zstd {level}": _compressed(keyframes.images, level=level) for level in _ZSTD_LEVELS}
     return formats | {f"jpeg {quality}": _stored(keyframes, jpeg_quality=quality) for quality in _JPEG_QUALITIES}
 
 
-def _packed(keyframes: Keyframes, packets: StoredPackets, pool: DecodePool) -> Format:
+def _packed(keyframes: SampledFrames, packets: StoredPackets, pool: DecodePool) -> Format:
     def encode() -> bytes:
-        assert prove_packets(packets, keyframes, pool, sampling=SAMPLING, limits=Limits())
+        assert verify_packets(packets, keyframes, pool, sampling=SAMPLING, limits=Limits())
         return with_packets(_frame_file(keyframes, lossless="raw"), packets)
 
     return Format(encode, lambda data: _decode(with_pixels(decode_frame_file(data), pool, Limits())))
 
 
-def _stored(keyframes: Keyframes, *, lossless: Lossless = "zstd", jpeg_quality: int | None = None) -> Format:
+def _stored(
+    keyframes: SampledFrames, *, lossless: LosslessEncoding = "zstd", jpeg_quality: int | None = None
+) -> Format:
     return Format(lambda: _frame_file(keyframes, lossless=lossless, jpeg_quality=jpeg_quality).data, _decode)
 
 
-def _frame_file(keyframes: Keyframes, *, lossless: Lossless = "zstd", jpeg_quality: int | None = None) -> FrameFile:
+def _frame_file(
+    keyframes: SampledFrames, *, lossless: LosslessEncoding = "zstd", jpeg_quality: int | None = None
+) -> FrameFile:
     sampling = SAMPLING.model_copy(update={"jpeg_quality": jpeg_quality})
-    return make_frame_file(keyframes, source_uri="clip", fingerprint="1", sampling=sampling, lossless=lossless)
+    return encode_frame_file(keyframes, source_uri="clip", fingerprint="1", sampling=sampling, lossless=lossless)
 
 
 def _decode(data: bytes) -> npt.NDArray[np.uint8]:

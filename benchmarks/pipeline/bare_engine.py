@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.pipeline.contender import Timing
-from tasks.model.prompt import question_of
+from tasks.model.prompt import build_question
 from tasks.model.video_input import video_input
 from tasks.video.extract import extract_keyframes
 from tasks.video.limits import Limits
@@ -44,10 +44,10 @@ class BareEngine:
         """Load the model and render the requests."""
         from vllm import LLM  # noqa: PLC0415 - imported in the contender's own process
 
-        from tasks.model.arguments import llm_arguments  # noqa: PLC0415
+        from tasks.model.arguments import vllm_arguments  # noqa: PLC0415
         from tasks.model.inputs import InputRenderer  # noqa: PLC0415
 
-        self._llm = LLM(**{**llm_arguments(self.workload.engine), "mm_processor_cache_gb": 0, **self.arguments})
+        self._llm = LLM(**{**vllm_arguments(self.workload.engine), "mm_processor_cache_gb": 0, **self.arguments})
         renderer = InputRenderer(self.workload.engine)
         self._answer(0, list(self._render(self.workload.warm_up, renderer)))
         self._requests = list(self._render(self.workload.jobs[: self.most_in_memory], renderer))
@@ -57,7 +57,7 @@ class BareEngine:
 
         videos = {path: self._video(path) for path in dict.fromkeys(job.video_uri for job in jobs)}
         for job in jobs:
-            question = question_of(job, self.workload.spec)
+            question = build_question(job, self.workload.spec)
             prompt = renderer.render(renderer.prompt(question, videos[job.video_uri], video_hash=job.video_uri))
             allowed = sorted(set().union(*renderer.tokens(question)))
             parameters = SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.pipeline.contender import Timing
 from infra.objects import ObjectStore
 from tasks.frames.cache import FrameCache
-from tasks.frames.prepare import Preparer
+from tasks.frames.prepare import FrameExtractor
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
 
@@ -50,10 +50,10 @@ class Extractor:
         """Start the decoding processes."""
         self._pool = DecodePool(processes=self.width, timeout_s=_DECODE_TIMEOUT_S, memory_mib=_DECODE_MIB)
 
-    def preparer(self, number: int) -> Preparer:
+    def preparer(self, number: int) -> FrameExtractor:
         """Return what extracts the videos of one pass, with an empty cache."""
         objects = ObjectStore(self.store)
-        return Preparer(
+        return FrameExtractor(
             objects=objects,
             cache=FrameCache(objects, f"{self.root_uri}/{number}"),
             pool=self._pool,
@@ -82,7 +82,7 @@ class ExtractionOnly:
         """Extract every video; sizes and versions are looked up in bulk, as in a run."""
         preparer = self.extractor.preparer(number)
         began_s = time.time()
-        known = preparer.look_around(self.videos)
+        known = preparer.stat_many(self.videos)
         with ThreadPoolExecutor(self.extractor.width) as threads:
             prepared = list(threads.map(lambda video: preparer.prepare(video, known.get(video)), self.videos))
         return Timing(jobs=len(prepared), began_s=began_s, ended_s=time.time())

@@ -19,7 +19,7 @@ from flows.classify import classify
 from infra.database import connect
 from infra.embedded import export
 from infra.errors import NotReconciledError
-from tasks.domain import Part
+from tasks.domain import RunPhase
 from tasks.model.process import EngineProcess
 from tasks.results.tables import RESULT, RUN
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from benchmarks.pipeline.workload import Workload
     from infra.settings import Settings
 
-_UNMEASURED = {Part.SETUP, Part.LOAD, Part.UNLOAD, Part.AUDIT}
+_UNMEASURED = {RunPhase.SETUP, RunPhase.LOAD, RunPhase.UNLOAD, RunPhase.AUDIT}
 _PARTS_SHOWN = 4
 
 

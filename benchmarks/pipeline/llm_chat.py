@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.cores import Cores, bind, descendants
 from benchmarks.pipeline.contender import Timing
 from tasks.model.choices import choice_probabilities, choice_tokens
-from tasks.model.prompt import question_of
+from tasks.model.prompt import build_question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,11 +43,11 @@ class LlmChat:
         from vllm import LLM  # noqa: PLC0415 - imported in the contender's own process
 
         from tasks.loaders.plugin import register  # noqa: PLC0415
-        from tasks.model.arguments import llm_arguments  # noqa: PLC0415
+        from tasks.model.arguments import vllm_arguments  # noqa: PLC0415
 
         register()  # vLLM registers installed plugins only
         self._llm = LLM(
-            **llm_arguments(self.workload.engine),
+            **vllm_arguments(self.workload.engine),
             allowed_local_media_path=str(Path(self.workload.videos[0]).parent),
             media_io_kwargs={"video": self._loading()},
         )
@@ -76,7 +76,7 @@ class LlmChat:
         self._llm.reset_prefix_cache()
         self._llm.llm_engine.reset_encoder_cache()
         began_s = time.time()
-        questions = [question_of(job, self.workload.spec) for job in jobs]
+        questions = [build_question(job, self.workload.spec) for job in jobs]
         tokens = [self._tokens(question) for question in questions]
         outputs = self._llm.chat(
             [self._messages(question) for question in questions],

@@ -14,7 +14,7 @@ from benchmarks.pipeline.contender import Timing
 from benchmarks.pipeline.workload import warm_up_batch
 from tasks.domain import Answer
 from tasks.model.process import EngineProcess
-from tasks.model.prompt import question_of
+from tasks.model.prompt import build_question
 from tasks.model.questions import Batch
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from benchmarks.pipeline.extraction import Extractor
     from benchmarks.pipeline.workload import Workload
-    from tasks.frames.prepare import Preparer
+    from tasks.frames.prepare import FrameExtractor
     from tasks.model.questions import Question, Reply
 
 _BATCH_VIDEOS = 8
@@ -48,7 +48,7 @@ class LocalPipeline:
     def load(self) -> None:
         """Start the decoding processes."""
         for job in self.workload.jobs:
-            self._questions.setdefault(job.video_uri, []).append(question_of(job, self.workload.spec))
+            self._questions.setdefault(job.video_uri, []).append(build_question(job, self.workload.spec))
         self._stack.callback(self.extractor.close)
         self.extractor.load()
 
@@ -83,7 +83,7 @@ class LocalPipeline:
             prompt_tokens=sum(answer.prompt_tokens for answer in answers),
         )
 
-    def _batch(self, videos: Sequence[str], preparer: Preparer, extractors: ThreadPoolExecutor) -> Batch:
+    def _batch(self, videos: Sequence[str], preparer: FrameExtractor, extractors: ThreadPoolExecutor) -> Batch:
         files = {video.uri: preparer.cache.read(video.key).data for video in extractors.map(preparer.prepare, videos)}
         questions = tuple(chain.from_iterable(self._questions[video] for video in videos))
         return Batch(frame_files=files, questions=questions)

@@ -10,8 +10,8 @@ import polars as pl
 
 from tasks.demo.shapes import QUESTIONS
 from tasks.domain import Job
-from tasks.frames.file import make_frame_file
-from tasks.model.prompt import question_of
+from tasks.frames.file import encode_frame_file
+from tasks.model.prompt import build_question
 from tasks.model.questions import Batch
 from tasks.video.extract import extract_keyframes
 from tasks.video.limits import Limits
@@ -68,10 +68,10 @@ def warm_up_batch(workload: Workload) -> Batch:
     for job in workload.warm_up:
         path = Path(job.video_uri)
         keyframes = extract_keyframes(path, sampling=sampling, limits=Limits())
-        files[job.video_uri] = make_frame_file(
+        files[job.video_uri] = encode_frame_file(
             keyframes, source_uri=job.video_uri, fingerprint=path.name, sampling=sampling
         ).data
-    questions = tuple(question_of(job, workload.spec) for job in workload.warm_up)
+    questions = tuple(build_question(job, workload.spec) for job in workload.warm_up)
     return Batch(frame_files=files, questions=questions)
 
 

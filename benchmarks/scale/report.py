@@ -11,7 +11,7 @@ from rich.table import Table
 from benchmarks.console import OUT, PROGRESS, print_json
 from benchmarks.plot import Panel, draw
 from benchmarks.scale.measure import measure_scale
-from flows.commands.opened import services
+from flows.commands.opened import running_services
 from infra.embedded import ServiceName
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _MIB = 1024**2
 
 def scale(counts: Sequence[int], *, as_json: bool, plot: str | None) -> None:
     """Measure each number of jobs; print a table or JSON, and draw a diagram if asked to."""
-    with services(ServiceName.POSTGRES, own=True) as settings, PROGRESS.status("") as status:
+    with running_services(ServiceName.POSTGRES, own=True) as settings, PROGRESS.status("") as status:
         rows = []
         for count in counts:
 

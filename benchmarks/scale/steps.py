@@ -14,9 +14,9 @@ from infra.objects import ObjectStore
 from infra.settings import StoreSettings
 from tasks.manifest.parquet import open_manifest
 from tasks.manifest.plan_file import PlanWriter
-from tasks.manifest.shard import cut_shards
-from tasks.manifest.table import asked_batches, open_jobs
-from tasks.model.ambiguity import find_ambiguous
+from tasks.manifest.shard import split_into_shards
+from tasks.manifest.table import open_jobs, read_unchecked_batches
+from tasks.model.ambiguity import find_ambiguous_jobs
 from tasks.plans.plan import Plan, open_plan
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
@@ -53,9 +53,9 @@ def backfill(manifest: str, ids: str, plan_uri: str, settings: DatabaseSettings)
 
 
 def _open_plan(wanted: JobTable, manifest: str, plan_uri: str, engine: Engine, *, kind: str) -> Plan:
-    find_ambiguous(wanted.parts(), scoring=SPEC.choice_scoring, encode=lambda text: list(text.encode()))
+    find_ambiguous_jobs(wanted.parts(), scoring=SPEC.choice_scoring, encode=lambda text: list(text.encode()))
     with PlanWriter(ObjectStore(_OBJECTS), plan_uri) as writer:
-        for shards in cut_shards(wanted.parts(), target_jobs=100):
+        for shards in split_into_shards(wanted.parts(), target_jobs=100):
             writer.add(shards.rows, shards.sizes)
     made = Plan(
         plan_id=uuid4(),
@@ -77,7 +77,7 @@ def _open_plan(wanted: JobTable, manifest: str, plan_uri: str, engine: Engine, *
 def audit(manifest: str, settings: DatabaseSettings) -> AuditReport:
     """Audit a manifest, read from Parquet, against the database."""
     with open_manifest(manifest, ObjectStore(_OBJECTS)) as files:
-        return audit_jobs(connect(settings), dataset=DATASET, spec_id=SPEC.spec_id, jobs=asked_batches(files))
+        return audit_jobs(connect(settings), dataset=DATASET, spec_id=SPEC.spec_id, jobs=read_unchecked_batches(files))
 
 
 def pending_set(manifest: str, ids: str, settings: DatabaseSettings) -> tuple[int, int]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tasks.domain import Answer, Job
-from tasks.domain.passes import lossless_pass, pass_of, shown
-from tasks.frames.file import make_frame_file
-from tasks.model.prompt import question_of
+from tasks.domain.passes import choose_pass, dense_pass, sampling_of_pass
+from tasks.frames.file import encode_frame_file
+from tasks.model.prompt import build_question
 from tasks.model.questions import Batch
 from tasks.video.limits import Limits
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tasks.domain import RunSpec, Sampling
     from tasks.model.process import EngineProcess
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
     from tasks.video.pool import DecodePool
 
 _BATCH_JOBS = 32
@@ -76,10 +76,12 @@ class Asker:
 
     def _ask(self, jobs: list[Job], spec: RunSpec, decoders: ThreadPoolExecutor) -> list[dict[str, Any]]:
         sampling = spec.sampling
-        rows = self._answer(jobs, spec, [shown(sampling, pass_of(sampling, job)) for job in jobs], decoders)
+        rows = self._answer(
+            jobs, spec, [sampling_of_pass(sampling, choose_pass(sampling, job)) for job in jobs], decoders
+        )
         below = sampling.escalate_below if isinstance(sampling.escalate_below, float) else 0.0
         unsure = [place for place, row in enumerate(rows) if row["sampler"] == "keyframes" and row["margin"] < below]
-        again = self._answer([jobs[place] for place in unsure], spec, [lossless_pass(sampling)] * len(unsure), decoders)
+        again = self._answer([jobs[place] for place in unsure], spec, [dense_pass(sampling)] * len(unsure), decoders)
         for place, row in zip(unsure, again, strict=True):
             rows[place] = row | {name: rows[place][name] + row[name] for name in _SUMS}
         return rows
@@ -92,16 +94,16 @@ class Asker:
             return []
         seen = list(decoders.map(self._extract, jobs, samplings))
         files = {
-            job.video_uri: make_frame_file(
+            job.video_uri: encode_frame_file(
                 frames, source_uri=job.video_uri, fingerprint=job.job_id, sampling=sampling
             ).data
             for job, frames, sampling in zip(jobs, seen, samplings, strict=True)
         }
-        questions = tuple(question_of(job, spec) for job in jobs)
+        questions = tuple(build_question(job, spec) for job in jobs)
         replies = self.engine.ask(Batch(frame_files=files, questions=questions))
         return [_row(*each) for each in zip(jobs, seen, replies, strict=True)]
 
-    def _extract(self, job: Job, sampling: Sampling) -> Keyframes:
+    def _extract(self, job: Job, sampling: Sampling) -> SampledFrames:
         return self.pool.extract(Path(job.video_uri), sampling=sampling, limits=Limits())
 
 
@@ -111,7 +113,7 @@ def jobs_of(manifest: pl.DataFrame) -> list[Job]:
     return [Job(**row | {"choices": tuple(row["choices"])}) for row in asked.to_dicts()]
 
 
-def _row(job: Job, frames: Keyframes, reply: object) -> dict[str, Any]:
+def _row(job: Job, frames: SampledFrames, reply: object) -> dict[str, Any]:
     assert isinstance(reply, Answer), f"the engine rejected {job.job_id}: {reply}"
     return {
         "job_id": job.job_id,

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from benchmarks.trade.report import Trade
-    from tasks.evaluation.scores import Share
-    from tasks.routing.fit import Point
+    from tasks.evaluation.scores import Proportion
+    from tasks.routing.fit import RoutingPoint
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BELOW = 560, 300, 60, 130, 46, 44
 _LABEL_PX, _LETTER_PX = 13, 6.4
@@ -71,7 +71,9 @@ def draw(trade: Trade) -> str:
     )
 
 
-def _panel(trade: Trade, title: str, cost_of: Callable[[str], float], point_cost: Callable[[Point], float]) -> str:
+def _panel(
+    trade: Trade, title: str, cost_of: Callable[[str], float], point_cost: Callable[[RoutingPoint], float]
+) -> str:
     shares = {spec.name: spec.accuracy for spec in trade.evaluation.specs if spec.accuracy}
     costs = [cost_of(name) for name in shares]
     costs += [point_cost(point) for curve in trade.curves.values() for point in curve]
@@ -105,7 +107,7 @@ def _line(places: list[tuple[float, float]], colour: str) -> str:
     return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5" stroke-opacity="0.55"/>'
 
 
-def _point(axes: _Axes, name: str, cost: float, share: Share, labels: _Labels) -> str:
+def _point(axes: _Axes, name: str, cost: float, share: Proportion, labels: _Labels) -> str:
     x, y, colour = axes.x(cost), axes.y(share.value), _colour(name)
     whisker = f'<path d="M{x:.1f} {axes.y(share.low):.1f}V{axes.y(share.high):.1f}" stroke="{colour}"/>'
     return f'{whisker}<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>{labels.add(name, x, y, colour)}'

@@ -10,10 +10,10 @@ import polars as pl
 
 from benchmarks.trade.candidates import AUTO, ESCALATED, KEYFRAMES, NATIVE, auto_of, escalated, escalated_name, specs_of
 from benchmarks.trade.thresholds import try_thresholds
-from tasks.domain.digest import hash_of
+from tasks.domain.digest import hash64
 from tasks.routing.fit import Target, fit_route
-from tasks.routing.needs import fit_still
-from tasks.routing.sample import AskedTwice
+from tasks.routing.needs import fit_still_tasks
+from tasks.routing.sample import PairedAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,7 +66,7 @@ def fit(manifest: pl.DataFrame, model: ModelIdentity, ask: Ask, *, seed: int) ->
     """
     specs = specs_of(model)
     answers = {name: ask(name, specs[name]) for name in (NATIVE, KEYFRAMES)}
-    still = fit_still(asked_twice(manifest, answers[KEYFRAMES], answers[NATIVE]))
+    still = fit_still_tasks(asked_twice(manifest, answers[KEYFRAMES], answers[NATIVE]))
     answers[AUTO] = ask(AUTO, auto_of(model, still.tasks))
     return Fitted(
         clips=manifest.height,
@@ -79,7 +79,7 @@ def fit(manifest: pl.DataFrame, model: ModelIdentity, ask: Ask, *, seed: int) ->
     )
 
 
-def asked_twice(manifest: pl.DataFrame, first: Answers, second: Answers) -> AskedTwice:
+def asked_twice(manifest: pl.DataFrame, first: Answers, second: Answers) -> PairedAnswers:
     """Join first answers with those of the native sampler.
 
     Args:
@@ -91,7 +91,7 @@ def asked_twice(manifest: pl.DataFrame, first: Answers, second: Answers) -> Aske
     rows = known.join(first.rows, on="job_id").join(second.rows, on="job_id", suffix="_again")
     by_keyframes = pl.col("sampler") == "keyframes"
     columns = rows.select(
-        videos=pl.Series([hash_of(uri) for uri in rows["video_uri"]], dtype=pl.UInt64),
+        videos=pl.Series([hash64(uri) for uri in rows["video_uri"]], dtype=pl.UInt64),
         tasks="task",
         subtasks="subtask",
         margins=pl.when(by_keyframes).then("margin").otherwise(np.inf),
@@ -107,4 +107,4 @@ def asked_twice(manifest: pl.DataFrame, first: Answers, second: Answers) -> Aske
     )
     arrays = {name: columns[name].to_numpy() for name in columns.columns}
     names = {name: arrays[name].astype(np.str_) for name in ("tasks", "subtasks")}
-    return AskedTwice(**arrays | names)
+    return PairedAnswers(**arrays | names)

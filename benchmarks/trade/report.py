@@ -10,9 +10,9 @@ import polars as pl
 
 from benchmarks.trade.candidates import ESCALATED, NATIVE
 from benchmarks.trade.fitting import asked_twice
-from tasks.evaluation.compare import SpecResults, compare
+from tasks.evaluation.compare import CandidateResults, compare_candidates
 from tasks.evaluation.scores import Cost
-from tasks.routing.fit import curve_of
+from tasks.routing.fit import accuracy_curve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from benchmarks.trade.fitting import Fitted
     from tasks.domain import RunSpec
     from tasks.evaluation.scores import Evaluation
-    from tasks.routing.fit import Point
+    from tasks.routing.fit import RoutingPoint
 
 _BY = ["candidate", "task", "subtask", "keyframes"]
 
@@ -42,7 +42,7 @@ class Trade:
     cells: pl.DataFrame = field(repr=False)
     work: pl.DataFrame = field(repr=False)
     fitted: Fitted = field(repr=False)
-    curves: Mapping[str, tuple[Point, ...]] = field(repr=False)
+    curves: Mapping[str, tuple[RoutingPoint, ...]] = field(repr=False)
 
     @classmethod
     def of(
@@ -56,7 +56,7 @@ class Trade:
         rows = pl.concat([each.rows.with_columns(candidate=pl.lit(name)) for name, each in answers.items()])
         judged = rows.join(manifest, on="job_id").with_columns(is_right=pl.col("label") == pl.col("answer"))
         return cls(
-            evaluation=compare(
+            evaluation=compare_candidates(
                 manifest, [_results(name, answers[name], specs[name]) for name in answers], baseline=NATIVE
             ),
             cells=judged.group_by(_BY, maintain_order=True).agg(jobs=pl.len(), accuracy=pl.col("is_right").mean()),
@@ -64,7 +64,9 @@ class Trade:
                 pl.col("frames_decoded").sum(), seconds=(pl.col("decode_s") + pl.col("engine_s")).sum()
             ),
             fitted=fitted,
-            curves={first: curve_of(asked_twice(manifest, answers[first], answers[NATIVE])) for first in ESCALATED},
+            curves={
+                first: accuracy_curve(asked_twice(manifest, answers[first], answers[NATIVE])) for first in ESCALATED
+            },
         )
 
     def accuracy(self, candidate: str, keyframes: int, **group: str) -> float:
@@ -98,9 +100,9 @@ class Trade:
         }
 
 
-def _results(name: str, answers: Answers, spec: RunSpec) -> SpecResults:
+def _results(name: str, answers: Answers, spec: RunSpec) -> CandidateResults:
     rows = answers.rows
-    return SpecResults(
+    return CandidateResults(
         name=name,
         spec_id=spec.spec_id,
         model=spec.model.name,

@@ -9,12 +9,12 @@ from rich.table import Table
 from benchmarks.trade.candidates import KEYFRAMES, NATIVE
 from benchmarks.trade.mix import KEYFRAMES as NUMBERS
 from benchmarks.trade.mix import MOTION, SCENE
-from tasks.routing.needs import SURELY_WITHIN
+from tasks.routing.needs import NON_INFERIORITY_BOUND
 
 if TYPE_CHECKING:
     from benchmarks.trade.fitting import Fitted
     from benchmarks.trade.report import Trade
-    from tasks.evaluation.scores import Difference, GroupScore, Share, SpecScore
+    from tasks.evaluation.scores import CandidateScore, Difference, GroupScore, Proportion
 
 
 def still_table(fitted: Fitted) -> Table:
@@ -22,7 +22,7 @@ def still_table(fitted: Fitted) -> Table:
     title = f"Fitted on {fitted.clips:,} other clips, seed {fitted.seed:,}: what {KEYFRAMES} lose"
     table = Table(title=title, title_justify="left")
     table.add_column("questions")
-    for name in (KEYFRAMES, NATIVE, "difference, with 95% interval", f"less than {SURELY_WITHIN:g}"):
+    for name in (KEYFRAMES, NATIVE, "difference, with 95% interval", f"less than {NON_INFERIORITY_BOUND:g}"):
         table.add_column(name, justify="right")
     for need in fitted.still.needs:
         verdict = "surely" if need.is_still else "not surely"
@@ -118,7 +118,7 @@ def _accuracy_cells(trade: Trade, score: GroupScore) -> list[str]:
     ]
 
 
-def _cost_cells(trade: Trade, spec: SpecScore) -> list[str]:
+def _cost_cells(trade: Trade, spec: CandidateScore) -> list[str]:
     assert spec.accuracy is not None
     all_share, scene_share = (
         trade.frames_decoded(spec.name, task) / trade.frames_decoded(NATIVE, task) for task in (None, SCENE)
@@ -134,7 +134,7 @@ def _cost_cells(trade: Trade, spec: SpecScore) -> list[str]:
     ]
 
 
-def _share(share: Share) -> str:
+def _share(share: Proportion) -> str:
     return f"{share.value:.3f} ({share.low:.3f} to {share.high:.3f})"
 
 

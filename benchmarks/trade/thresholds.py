@@ -10,12 +10,12 @@ import polars as pl
 
 from benchmarks.trade.candidates import NATIVE
 from benchmarks.trade.mix import MOTION
-from tasks.video.verdict import USUAL, Thresholds, judge
+from tasks.video.verdict import DEFAULT_THRESHOLDS, CoverageThresholds, measure_coverage
 
 if TYPE_CHECKING:
     from benchmarks.trade.asking import Answers
 
-_NONE = Thresholds(min_keyframes=1, max_gap_s=1e6, min_coverage=0.0)
+_NONE = CoverageThresholds(min_keyframes=1, max_gap_s=1e6, min_coverage=0.0)
 _ALONE = (
     *(replace(_NONE, min_keyframes=number) for number in (3, 4, 8, 16)),
     *(replace(_NONE, max_gap_s=gap_s) for gap_s in (1.0, 1.5, 2.0, 2.5, 4.0)),
@@ -53,20 +53,22 @@ def try_thresholds(manifest: pl.DataFrame, first: Answers, second: Answers) -> l
     moving = manifest.filter(task=MOTION).select("job_id", "answer")
     rows = moving.join(first.rows, on="job_id").join(second.rows, on="job_id", suffix="_again")
     ends = [
-        _try(rows, replace(USUAL, coverage_radius_s=0.0), f"{NATIVE} for all clips"),  # no instant is near a keyframe
+        _try(
+            rows, replace(DEFAULT_THRESHOLDS, coverage_radius_s=0.0), f"{NATIVE} for all clips"
+        ),  # no instant is near a keyframe
         _try(rows, _NONE, "none: clips of one keyframe alone"),
     ]
     alone = [_try(rows, thresholds, _named(thresholds)) for thresholds in _ALONE]
-    return [*ends, *alone, _try(rows, USUAL, f"default: {_named(USUAL)}")]
+    return [*ends, *alone, _try(rows, DEFAULT_THRESHOLDS, f"default: {_named(DEFAULT_THRESHOLDS)}")]
 
 
-def _named(thresholds: Thresholds) -> str:
+def _named(thresholds: CoverageThresholds) -> str:
     """Return the names and values of the thresholds in effect."""
     numbers = {name: value for name, value in asdict(thresholds).items() if value != getattr(_NONE, name)}
     return ", ".join(f"{name} {value:g}" for name, value in numbers.items())
 
 
-def _try(rows: pl.DataFrame, thresholds: Thresholds, name: str) -> ThresholdResult:
+def _try(rows: pl.DataFrame, thresholds: CoverageThresholds, name: str) -> ThresholdResult:
     sufficient = [
         _are_sufficient(keyframe_ms, duration_s, thresholds)
         for keyframe_ms, duration_s in rows.select("keyframe_ms", "duration_s").iter_rows()
@@ -84,6 +86,6 @@ def _try(rows: pl.DataFrame, thresholds: Thresholds, name: str) -> ThresholdResu
     )
 
 
-def _are_sufficient(keyframe_ms: list[int] | None, duration_s: float, thresholds: Thresholds) -> bool:
+def _are_sufficient(keyframe_ms: list[int] | None, duration_s: float, thresholds: CoverageThresholds) -> bool:
     times_ms = None if keyframe_ms is None else np.array(keyframe_ms, np.int64)
-    return judge(times_ms, keyframes=0, duration_s=duration_s, thresholds=thresholds).is_good
+    return measure_coverage(times_ms, keyframes=0, duration_s=duration_s, thresholds=thresholds).is_good

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.choosing import Choosing, find_earlier, store_ids
-from flows.commands.opened import opened, services
-from flows.commands.run import run_here, submit, submit_and_watch
+from flows.choosing import JobSelector, find_base_run, store_ids
+from flows.commands.opened import open_database, running_services
+from flows.commands.run import run_locally, submit, submit_and_watch
 from flows.commands.scheduler import prefect_ready
 from flows.commands.summary import print_summary
-from flows.commands.terminal import say
-from infra.embedded import ServiceName, is_kept, needed
+from flows.commands.terminal import print_line
+from infra.embedded import ServiceName, is_kept, missing_services
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
 from infra.uri import absolute_uri
-from infra.wording import counted
+from infra.wording import pluralize
 from tasks.results.runs import find_run
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _MOST_INLINE_IDS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class BackfillOptions:
     """The options of a backfill.
 
     Attributes:
@@ -57,21 +57,21 @@ class Wish:
     wait: bool
 
 
-def run_backfill(wish: Wish, *, dry_run: bool) -> int:
+def run_backfill(wish: BackfillOptions, *, dry_run: bool) -> int:
     """Answer selected jobs again, or report what would be answered; return the exit code.
 
     Raises:
         ConfigurationError: No job is selected, or the file of ids cannot be read.
     """
     named = _read_ids(wish)
-    with opened(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
         manifest, selection = _resolve_run(wish, engine)
-        earlier = find_earlier(settings, manifest=manifest, dataset=wish.dataset, run=selection.run)
-        choosing = Choosing(selection=selection, named=named, earlier=earlier, settings=settings)
+        earlier = find_base_run(settings, manifest=manifest, dataset=wish.dataset, run=selection.run)
+        choosing = JobSelector(selection=selection, named=named, earlier=earlier, settings=settings)
         if dry_run:
-            from flows.commands.forecast import print_plan  # noqa: PLC0415 - imports Prefect
+            from flows.commands.forecast import print_forecast  # noqa: PLC0415 - imports Prefect
 
-            print_plan(choosing, manifest=manifest, asking=wish.asking, force=wish.force, submit=wish.submit)
+            print_forecast(choosing, manifest=manifest, asking=wish.asking, force=wish.force, submit=wish.submit)
             return 0
         parameters = {
             "manifest": manifest,
@@ -83,10 +83,10 @@ def run_backfill(wish: Wish, *, dry_run: bool) -> int:
         }
         if wish.submit:
             return _submit(parameters, settings, wait=wish.wait)
-        return run_here("backfill", parameters)
+        return run_locally("backfill", parameters)
 
 
-def _read_ids(wish: Wish) -> list[str]:
+def _read_ids(wish: BackfillOptions) -> list[str]:
     lines: list[str] = []
     try:
         if wish.ids_file == "-":
@@ -105,7 +105,7 @@ def _read_ids(wish: Wish) -> list[str]:
     return named
 
 
-def _resolve_run(wish: Wish, engine: Engine) -> tuple[str, Selection]:
+def _resolve_run(wish: BackfillOptions, engine: Engine) -> tuple[str, Selection]:
     """Return the manifest, and the selection with the run's full id: `last` may be another run by the start."""
     selection, manifest = wish.selection, wish.manifest
     if selection.run is not None:
@@ -121,20 +121,24 @@ def _id_parameters(named: list[str], settings: Settings, *, submit: bool) -> dic
         return {"job_ids": named}
     assert settings.store.uri is not None
     uri = store_ids(named, ObjectStore(settings.store, settings.web), settings.store.uri)
-    say(f"Wrote {counted(len(named), 'job id')} to {uri}." if submit else f"Read {counted(len(named), 'job id')}.")
+    print_line(
+        f"Wrote {pluralize(len(named), 'job id')} to {uri}." if submit else f"Read {pluralize(len(named), 'job id')}."
+    )
     return {"ids_file": uri}
 
 
 def _submit(parameters: dict[str, Any], settings: Settings, *, wait: bool) -> int:
-    ours = ServiceName.WORKER in needed(settings, frozenset({ServiceName.WORKER}))
+    ours = ServiceName.WORKER in missing_services(settings, frozenset({ServiceName.WORKER}))
     if ours and not wait and not is_kept(settings.home):
         raise ConfigurationError(
             "The embedded worker would stop with this command; start it with `reelabel up`, or add --wait."
         )
-    with services(*ServiceName) as started, prefect_ready(started):
+    with running_services(*ServiceName) as started, prefect_ready(started):
         if not wait:
             run_id = submit(_DEPLOYMENT, parameters)
-            say(f"Submitted flow run {run_id} of {_DEPLOYMENT}. For its results: reelabel results {str(run_id)[:8]}")
+            print_line(
+                f"Submitted flow run {run_id} of {_DEPLOYMENT}. For its results: reelabel results {str(run_id)[:8]}"
+            )
             return 0
         run_id = submit_and_watch(_DEPLOYMENT, parameters, started)
         return print_summary(started, run_id)

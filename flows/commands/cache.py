@@ -9,11 +9,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from flows.commands.opened import services
+from flows.commands.opened import running_services
 from infra.embedded import ServiceName
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
-from tasks.frames.collect import cached_files, make_room
+from tasks.frames.collect import cached_files, evict
 
 if TYPE_CHECKING:
     from infra.objects import ObjectInfo
@@ -25,7 +25,7 @@ _UNITS_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 def list_cache(*, as_json: bool) -> None:
     """Print one line per cached file, then their count and total size."""
     count = total_bytes = 0
-    with services(ServiceName.S3) as settings:
+    with running_services(ServiceName.S3) as settings:
         assert settings.store.uri is not None
         for info in cached_files(ObjectStore(settings.store, settings.web), settings.store.uri):
             count, total_bytes = count + 1, total_bytes + info.size_bytes
@@ -44,10 +44,10 @@ def collect_cache(*, older_than: str | None, max_bytes: str | None, dry_run: boo
         raise ConfigurationError("No limit given; use --older-than 30d, --max-bytes 100G, or both.")
     before = datetime.now(UTC) - _age(older_than) if older_than else None
     most = _size_bytes(max_bytes) if max_bytes else None
-    with services(ServiceName.S3) as settings:
+    with running_services(ServiceName.S3) as settings:
         assert settings.store.uri is not None
         objects = ObjectStore(settings.store, settings.web)
-        room = make_room(objects, settings.store.uri, written_before=before, max_bytes=most, dry_run=dry_run)
+        room = evict(objects, settings.store.uri, written_before=before, max_bytes=most, dry_run=dry_run)
     verb = "Would remove" if dry_run else "Removed"
     print(  # noqa: T201
         f"{verb} {room.removed:,} files of {room.removed_bytes:,} bytes; "

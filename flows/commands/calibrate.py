@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from flows.commands.opened import opened
-from flows.commands.terminal import OUT, say
+from flows.commands.opened import open_database
+from flows.commands.terminal import OUT, print_line
 from infra.database import Login
 from infra.embedded import ServiceName
 from infra.objects import ObjectStore
 from infra.uri import absolute_uri
-from infra.wording import counted
+from infra.wording import pluralize
 from tasks.calibration.fit import BINS, calibrate
 from tasks.manifest.read import read_jobs
 from tasks.results.calibrations import known_answers, save_calibration
@@ -35,7 +35,7 @@ def calibrate_spec(manifest: str, *, run: str | None, as_json: bool) -> None:
         ManifestError: The manifest cannot be read, or too few labelled jobs have a known answer.
     """
     uri = absolute_uri(manifest)
-    with opened(ServiceName.POSTGRES, ServiceName.S3, login=Login.WRITER) as (settings, engine):
+    with open_database(ServiceName.POSTGRES, ServiceName.S3, login=Login.WRITER) as (settings, engine):
         row = find_run(engine, run) if run else last_run_of(engine, uri)
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
         jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
@@ -48,7 +48,7 @@ def calibrate_spec(manifest: str, *, run: str | None, as_json: bool) -> None:
 
 
 def _print(run: RowMapping, calibration: Calibration) -> None:
-    title = f"{run['dataset']}, spec {run['spec_id']}: {counted(calibration.jobs, 'known answer')}"
+    title = f"{run['dataset']}, spec {run['spec_id']}: {pluralize(calibration.jobs, 'known answer')}"
     table = Table("", "raw", "calibrated (held out)", title=Text(title))
     for name, before, after in (
         ("accuracy", calibration.accuracy, calibration.accuracy),
@@ -59,8 +59,10 @@ def _print(run: RowMapping, calibration: Calibration) -> None:
         table.add_row(name, f"{before:.4f}", f"{after:.4f}")
     OUT.print(table)
     first, second = calibration.half_temperatures
-    say(f"Temperature {calibration.temperature:.3f}; fitted on each half of the jobs: {first:.3f} and {second:.3f}.")
+    print_line(
+        f"Temperature {calibration.temperature:.3f}; fitted on each half of the jobs: {first:.3f} and {second:.3f}."
+    )
     if calibration.ece_after >= calibration.ece_before:
-        say("Calibration does not improve held-out answers: use the raw probabilities.")
+        print_line("Calibration does not improve held-out answers: use the raw probabilities.")
     else:
-        say(f"See calibrated labels: reelabel results {str(run['run_id'])[:8]} --calibrated")
+        print_line(f"See calibrated labels: reelabel results {str(run['run_id'])[:8]} --calibrated")

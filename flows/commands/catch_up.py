@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from flows.commands.opened import database, services
+from flows.commands.opened import connected, running_services
 from flows.commands.scheduler import prefect_ready
-from flows.commands.terminal import OUT, say
+from flows.commands.terminal import OUT, print_line
 from infra.embedded import ServiceName
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 def catch_up(*, since: str, until: str | None, dry_run: bool) -> int:
     """Run the missed nightly schedules, one after another; return the exit code."""
     first, last = _day("--since", since), _day("--until", until) if until else None
-    with services(*ServiceName) as settings, prefect_ready(settings):
+    with running_services(*ServiceName) as settings, prefect_ready(settings):
         from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
 
         from flows.catch_up import find_nights  # noqa: PLC0415
 
         prepare_database(settings.database)
-        with get_client(sync_client=True) as client, database(settings) as engine:
+        with get_client(sync_client=True) as client, connected(settings) as engine:
             objects = ObjectStore(settings.store, settings.web)
             nights = find_nights(client, engine, objects, since=first, until=last)
             _print_nights(nights)
@@ -51,7 +51,7 @@ def _run(client: Any, night: Night) -> bool:  # noqa: ANN401 - Prefect's, import
     flow_run = start_night(client, night)
     with OUT.status(f"{night.at:%Y-%m-%d %H:%M}: {night.manifest}"):
         ended: Any = asyncio.run(wait_for_flow_run(flow_run.id, timeout=None))
-    say(f"{night.at:%Y-%m-%d %H:%M} {ended.state.name}: {ended.state.message}")
+    print_line(f"{night.at:%Y-%m-%d %H:%M} {ended.state.name}: {ended.state.message}")
     return bool(ended.state.is_completed())
 
 

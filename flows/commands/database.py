@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import psycopg
 
-from flows.commands.opened import at_start, services
-from flows.commands.terminal import say
+from flows.commands.opened import running_services, startup_errors
+from flows.commands.terminal import print_line
 from infra.database import Login, connect, database_errors
-from infra.embedded import ServiceName, needed
+from infra.embedded import ServiceName, missing_services
 from infra.errors import ConfigurationError
 from infra.settings import load_settings
 from sql.roles import ROLES, create_roles
@@ -23,12 +23,12 @@ def make_roles() -> None:
         ConfigurationError: The login lacks the privilege, or the database is unreachable.
     """
     settings = load_settings()
-    if needed(settings, _POSTGRES):
-        say("The embedded Postgres already has its roles.")
+    if missing_services(settings, _POSTGRES):
+        print_line("The embedded Postgres already has its roles.")
         return
     administrator = connect(settings.database, Login.OWNER)
     try:
-        with at_start(), database_errors(), administrator.connect() as connection:
+        with startup_errors(), database_errors(), administrator.connect() as connection:
             driver = connection.connection.driver_connection
             assert isinstance(driver, psycopg.Connection)
             create_roles(driver)
@@ -39,8 +39,8 @@ def make_roles() -> None:
         ) from None
     finally:
         administrator.dispose()
-    say(f"Roles {', '.join(ROLES)} are ready. Grant them to logins, for example:")
-    say(f"  CREATE ROLE nightly LOGIN PASSWORD '...' IN ROLE {ROLES[1]};")
+    print_line(f"Roles {', '.join(ROLES)} are ready. Grant them to logins, for example:")
+    print_line(f"  CREATE ROLE nightly LOGIN PASSWORD '...' IN ROLE {ROLES[1]};")
 
 
 def upgrade_database() -> None:
@@ -49,6 +49,6 @@ def upgrade_database() -> None:
     Raises:
         ConfigurationError: The login lacks the privilege, or the database is unreachable or newer.
     """
-    with services(ServiceName.POSTGRES) as settings, at_start():
+    with running_services(ServiceName.POSTGRES) as settings, startup_errors():
         prepare_database(settings.database)
-    say("The database is up to date.")
+    print_line("The database is up to date.")

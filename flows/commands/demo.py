@@ -7,9 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from flows.commands.opened import own_settings, services
+from flows.commands.opened import own_settings, running_services
 from flows.commands.scheduler import prefect_ready
-from flows.commands.terminal import OUT, say
+from flows.commands.terminal import OUT, print_line
 from infra.embedded import STORE_URI, ServiceName, login_path, start, status
 from infra.objects import ObjectStore
 from infra.uri import absolute_uri
@@ -37,9 +37,9 @@ def run_demo(*, model: str | None, clips: int, keep: bool) -> int:
     code = classify_clips(make, dataset="demo", model=model, keep=keep)
     home = own_settings().home
     if not any(service.is_running for service in status(home)):
-        say("Stopped the services; `reelabel up` starts them again, with the Prefect UI.")
+        print_line("Stopped the services; `reelabel up` starts them again, with the Prefect UI.")
     else:
-        say(f"The login for the Prefect UI is in {login_path(home)}.")
+        print_line(f"The login for the Prefect UI is in {login_path(home)}.")
     return code
 
 
@@ -74,7 +74,7 @@ def classify_clips(
     with TemporaryDirectory(prefix="reelabel-") as folder, ThreadPoolExecutor(2, "demo") as background:
         made = background.submit(make, Path(folder), root)
         imported = background.submit(_import_flows)
-        with services(*_SERVERS, keep=keep, own=True) as started:
+        with running_services(*_SERVERS, keep=keep, own=True) as started:
             imported.result()
             with prefect_ready(started):
                 with OUT.status("Making clips"):
@@ -99,8 +99,8 @@ def _run(
         objects = ObjectStore(settings.store, settings.web)
         for path in sorted(folder.iterdir()):
             objects.replace(f"{root}/{path.name}", path.read_bytes())
-        say(f"Made {jobs['video_uri'].n_unique()} clips and {len(jobs)} jobs, and put them on {root}.")
-        say(f"Deployed {', '.join(deploy_flows(settings))}.")
+        print_line(f"Made {jobs['video_uri'].n_unique()} clips and {len(jobs)} jobs, and put them on {root}.")
+        print_line(f"Deployed {', '.join(deploy_flows(settings))}.")
         run_id = submit("classify/on-demand", parameters)
         worker.result()
     watch_submitted(run_id, settings)

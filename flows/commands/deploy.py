@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from flows.commands.opened import services
+from flows.commands.opened import running_services
 from flows.commands.scheduler import prefect_ready
-from flows.commands.terminal import say
+from flows.commands.terminal import print_line
 from infra.embedded import ServiceName
 from infra.errors import ConfigurationError
 from infra.schedule_settings import NightlySettings
@@ -23,14 +23,16 @@ def deploy_all(nightly: dict[str, str]) -> None:
     Args:
         nightly: Fields that override those of the settings section `nightly`.
     """
-    with services(ServiceName.PREFECT) as started, prefect_ready(started):
+    with running_services(ServiceName.PREFECT) as started, prefect_ready(started):
         from flows.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
 
         settings = with_nightly(started, nightly)
         for name, pool in deploy_flows(settings).items():
-            say(f"Deployed {name} to work pool {pool}.")
+            print_line(f"Deployed {name} to work pool {pool}.")
     if settings.nightly.manifest is None:
-        say("classify/nightly is paused: it has no manifest. Use --manifest, or set nightly.manifest and deploy again.")
+        print_line(
+            "classify/nightly is paused: it has no manifest. Use --manifest, or set nightly.manifest and deploy again."
+        )
 
 
 def with_nightly(settings: Settings, nightly: dict[str, str]) -> Settings:

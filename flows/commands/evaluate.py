@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from flows.commands.opened import at_start, database, services
+from flows.commands.opened import connected, running_services, startup_errors
 from flows.commands.scheduler import prefect_ready
-from flows.commands.target import require_folder
-from flows.commands.terminal import OUT, say
-from flows.commands.watch import watched_in_turn
+from flows.commands.target import require_parent_folder
+from flows.commands.terminal import OUT, print_line
+from flows.commands.watch import show_progress_of_manifest
 from flows.evaluation_cells import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
 from flows.names import TAG
 from infra.embedded import ServiceName
 from infra.health import probe_store
 from infra.uri import absolute_uri
-from infra.wording import counted
+from infra.wording import pluralize
 from tasks.manifest.read import dataset_name
 from tasks.results.evaluations import last_evaluation
 from tasks.results.schema import prepare_database
@@ -39,14 +39,17 @@ def run_evaluate(manifest: str, *, json_to: str | None, **asked: Any) -> int:  #
         asked: The flow's other parameters.
     """
     if json_to not in {None, _PRINTED}:
-        require_folder(str(json_to))
+        require_parent_folder(str(json_to))
     parameters = {"manifest": absolute_uri(manifest)} | asked
-    with services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings, prefect_ready(settings):
-        with at_start():
+    with (
+        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
+        prefect_ready(settings),
+    ):
+        with startup_errors():
             prepare_database(settings.database)
             probe_store(settings.store)
-        with database(settings) as engine:
-            with nullcontext() if json_to == _PRINTED else watched_in_turn(engine, parameters["manifest"]):
+        with connected(settings) as engine:
+            with nullcontext() if json_to == _PRINTED else show_progress_of_manifest(engine, parameters["manifest"]):
                 _run_flow(parameters)
             evaluation = last_evaluation(engine, dataset=asked["dataset"] or dataset_name(manifest))
     assert evaluation is not None
@@ -72,7 +75,7 @@ def _run_flow(parameters: dict[str, Any]) -> None:
 
 def print_evaluation(evaluation: Evaluation) -> None:
     """Print an evaluation: all candidates, then by task and subtask."""
-    title = f"{evaluation.dataset}: {counted(evaluation.known, 'known answer')}, compared with {evaluation.baseline}"
+    title = f"{evaluation.dataset}: {pluralize(evaluation.known, 'known answer')}, compared with {evaluation.baseline}"
     rows = [spec_cells(spec) for spec in evaluation.specs]
     known = [place for place in range(len(SPEC_COLUMNS)) if any(row[place] for row in rows)]
     table = Table(*(SPEC_COLUMNS[place] for place in known), title=Text(title))
@@ -85,8 +88,8 @@ def print_evaluation(evaluation: Evaluation) -> None:
     for spec in evaluation.specs:
         _print_extremes(evaluation, spec.name)
         if spec.cost.videos_cached:
-            of = f"{spec.cost.videos_cached:,} of {counted(spec.cost.videos or 0, 'video')}"
-            say(f'{spec.name}: the frames of {of} came from the cache; "decode s" excludes them.')
+            of = f"{spec.cost.videos_cached:,} of {pluralize(spec.cost.videos or 0, 'video')}"
+            print_line(f'{spec.name}: the frames of {of} came from the cache; "decode s" excludes them.')
 
 
 def _print_groups(groups: tuple[GroupScore, ...]) -> None:
@@ -108,7 +111,7 @@ def _print_extremes(evaluation: Evaluation, spec: str) -> None:
     ordered = evaluation.by_difference(spec)
     if len(ordered) > 1:
         (worst, low), (best, high) = (_end(ordered[0]), _end(ordered[-1]))
-        say(f"{spec}: worst on {worst} ({low} points), best on {best} ({high}).")
+        print_line(f"{spec}: worst on {worst} ({low} points), best on {best} ({high}).")
 
 
 def _end(group: GroupScore) -> tuple[str, str]:

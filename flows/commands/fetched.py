@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from infra.objects import ObjectStore
 from tasks.domain.segment import WHOLE
 from tasks.frames.decoding import decode_pool, video_limits
-from tasks.frames.fetch import Fetcher
-from tasks.frames.prepare import look_at_video
+from tasks.frames.fetch import FrameFetcher
+from tasks.frames.prepare import stat_video
 
 if TYPE_CHECKING:
     from infra.settings import Settings
     from tasks.domain import Sampling, Segment
-    from tasks.frames.fetch import Fetched
+    from tasks.frames.fetch import FetchedFrames
 
 
 def fetch_frames(
@@ -24,7 +24,7 @@ def fetch_frames(
     native: bool = False,
     every: bool = False,
     segment: Segment = WHOLE,
-) -> tuple[Fetched, int]:
+) -> tuple[FetchedFrames, int]:
     """Extract frames in a decoding process, at the model's input size; return them and the video's size in bytes.
 
     Args:
@@ -39,9 +39,9 @@ def fetch_frames(
         VideoError: The video cannot be used.
     """
     objects = ObjectStore(settings.store, settings.web)
-    info = look_at_video(objects, video, allow_roots=settings.extract.allow_roots)
+    info = stat_video(objects, video, allow_roots=settings.extract.allow_roots)
     with decode_pool(settings, processes=1) as pool:
-        fetcher = Fetcher(
+        fetcher = FrameFetcher(
             objects=objects,
             cache=None,
             pool=pool,

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flows.choosing import name_unknown
-from flows.commands.terminal import say
+from flows.choosing import describe_unknown_ids
+from flows.commands.terminal import print_line
 from infra.database import Login, connect
 from infra.embedded import export
 from infra.objects import ObjectStore
-from infra.sampling_settings import SamplingChoice
-from infra.settings import PromptChoice
-from infra.wording import counted
-from tasks.frames.fingerprints import fingerprints_of
+from infra.sampling_settings import SamplingOptions
+from infra.settings import PromptOptions
+from infra.wording import pluralize
+from tasks.frames.fingerprints import current_fingerprints
 from tasks.manifest.table import open_jobs
 from tasks.results.forecast import Pace, past_pace
 from tasks.results.pending import pending_jobs
 
 if TYPE_CHECKING:
-    from flows.choosing import Choosing
+    from flows.choosing import JobSelector
     from tasks.domain import RunSpec
     from tasks.manifest.table import JobTable
 
@@ -30,7 +30,7 @@ _MINUTE_S = 60
 _MB = 10**6
 
 
-def print_plan(choosing: Choosing, *, manifest: str, asking: dict[str, Any], force: bool, submit: bool) -> None:
+def print_forecast(choosing: JobSelector, *, manifest: str, asking: dict[str, Any], force: bool, submit: bool) -> None:
     """Print how many jobs would be answered, why they were selected, and an estimate from past runs.
 
     Raises:
@@ -39,23 +39,23 @@ def print_plan(choosing: Choosing, *, manifest: str, asking: dict[str, Any], for
     """
     settings = choosing.settings
     os.environ.update(export(settings))
-    from flows.request import RunRequest, read_spec_of  # noqa: PLC0415 - Prefect reads its environment
+    from flows.request import RunRequest, resolve_spec  # noqa: PLC0415 - Prefect reads its environment
 
-    choices = {"sampling": SamplingChoice(**asking["sampling"]), "prompts": PromptChoice(**asking["prompts"])}
+    choices = {"sampling": SamplingOptions(**asking["sampling"]), "prompts": PromptOptions(**asking["prompts"])}
     request = RunRequest(kind="backfill", manifest=manifest, base=choosing.earlier.spec, **asking | choices)
-    _, spec = read_spec_of(request, choosing.earlier.restored(settings))
+    _, spec = resolve_spec(request, choosing.earlier.restored(settings))
     objects = ObjectStore(settings.store, settings.web)
     with open_jobs(manifest, objects, only=choosing.only) as jobs:
         found = choosing.look(jobs, spec)
         wanted = found.jobs if force else _pending(found.jobs, choosing, spec, objects)
         asked = wanted.first(choosing.selection.limit)
         amount = _Amount(jobs=len(asked), videos=asked.count_videos())
-    say(f"Would answer {amount} of {choosing.earlier.dataset}.")
+    print_line(f"Would answer {amount} of {choosing.earlier.dataset}.")
     _print_counts(found.reasons, standing=len(found.jobs) - len(wanted), over=len(wanted) - len(asked))
     if found.unknown:
-        say(f"{name_unknown(found.unknown, settings.home)}.")
+        print_line(f"{describe_unknown_ids(found.unknown, settings.home)}.")
     if amount.jobs:
-        say(_expectation(choosing, spec, amount, host=None if submit else socket.gethostname()))
+        print_line(_expectation(choosing, spec, amount, host=None if submit else socket.gethostname()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +66,10 @@ class _Amount:
     videos: int
 
     def __str__(self) -> str:
-        return f"{counted(self.jobs, 'job')} on {counted(self.videos, 'video')}"
+        return f"{pluralize(self.jobs, 'job')} on {pluralize(self.videos, 'video')}"
 
 
-def _pending(chosen: JobTable, choosing: Choosing, spec: RunSpec, objects: ObjectStore) -> JobTable:
+def _pending(chosen: JobTable, choosing: JobSelector, spec: RunSpec, objects: ObjectStore) -> JobTable:
     reader = connect(choosing.settings.database, Login.READER)
     try:
         return pending_jobs(
@@ -77,7 +77,7 @@ def _pending(chosen: JobTable, choosing: Choosing, spec: RunSpec, objects: Objec
             dataset=choosing.earlier.dataset,
             spec_id=spec.spec_id,
             jobs=chosen,
-            fingerprints_of=partial(fingerprints_of, objects),
+            fingerprints_of=partial(current_fingerprints, objects),
             retry_failures=True,
         )
     finally:
@@ -87,14 +87,14 @@ def _pending(chosen: JobTable, choosing: Choosing, spec: RunSpec, objects: Objec
 def _print_counts(reasons: dict[str, int], *, standing: int, over: int) -> None:
     if reasons:
         chosen = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
-        say(f"Selected: {chosen}.")
+        print_line(f"Selected: {chosen}.")
     if standing:
-        say(f"Skipping {counted(standing, 'job')} with a valid label; use --force to include them.")
+        print_line(f"Skipping {pluralize(standing, 'job')} with a valid label; use --force to include them.")
     if over:
-        say(f"Leaving out {counted(over, 'job')} beyond --limit.")
+        print_line(f"Leaving out {pluralize(over, 'job')} beyond --limit.")
 
 
-def _expectation(choosing: Choosing, spec: RunSpec, amount: _Amount, *, host: str | None) -> str:
+def _expectation(choosing: JobSelector, spec: RunSpec, amount: _Amount, *, host: str | None) -> str:
     """Estimate minutes and bytes from past runs of the spec; for a new spec, from those of the earlier one."""
     specs = dict.fromkeys(each.spec_id for each in (spec, choosing.earlier.spec) if each)
     where = f"on {host}" if host else "on any host"
@@ -108,7 +108,7 @@ def _expectation(choosing: Choosing, spec: RunSpec, amount: _Amount, *, host: st
         return f"No estimate: there is no past run of this dataset with this spec {where}."
     minutes = pace.duration_s(amount.jobs) / _MINUTE_S
     manner = "this spec" if spec_id == spec.spec_id else "the earlier spec (the new one may be slower)"
-    rest = f"Based on {counted(pace.jobs, 'job')} of past runs with {manner} {where}."
+    rest = f"Based on {pluralize(pace.jobs, 'job')} of past runs with {manner} {where}."
     return f"Expected: {minutes:,.1f} minutes{_size(pace, amount)}. {rest}"
 
 
@@ -116,4 +116,4 @@ def _size(pace: Pace, amount: _Amount) -> str:
     if not pace.videos:
         return ""
     megabytes = pace.video_bytes * amount.videos / _MB
-    return f", {megabytes:,.1f} MB of videos, extrapolated from {counted(pace.videos, 'video')}"
+    return f", {megabytes:,.1f} MB of videos, extrapolated from {pluralize(pace.videos, 'video')}"

@@ -11,25 +11,25 @@ from PIL.Image import registered_extensions
 
 from flows.asker import read_card
 from flows.commands.fetched import fetch_frames
-from flows.commands.opened import services
-from flows.commands.target import require_folder
-from flows.commands.terminal import say
+from flows.commands.opened import running_services
+from flows.commands.target import require_parent_folder
+from flows.commands.terminal import print_line
 from flows.spec import make_spec
 from infra.embedded import ServiceName
 from infra.errors import ConfigurationError
 from infra.uri import scheme_of
-from infra.wording import counted
-from tasks.frames.pixels import as_jpeg_shows
-from tasks.frames.show import contact_sheet, describe, save_npz
-from tasks.video.verdict import Thresholds
+from infra.wording import pluralize
+from tasks.frames.pixels import jpeg_round_trip
+from tasks.frames.show import frames_as_json, save_contact_sheet, save_npz
+from tasks.video.verdict import CoverageThresholds
 
 if TYPE_CHECKING:
-    from infra.sampling_settings import SamplingChoice
+    from infra.sampling_settings import SamplingOptions
     from tasks.domain import Segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class OutputOptions:
     """Output options; see the command's help."""
 
     every: bool
@@ -45,12 +45,14 @@ class View:
             ConfigurationError: A folder is missing, or the sheet's suffix is not an image format.
         """
         for target in filter(None, (self.npz, self.sheet)):
-            require_folder(target)
+            require_parent_folder(target)
         if self.sheet and Path(self.sheet).suffix.lower() not in registered_extensions():
             raise ConfigurationError(f"--sheet {self.sheet} is not an image file; use a name such as sheet.png.")
 
 
-def show_frames(video: str, view: View, *, segment: Segment, num_frames: int | None, sampling: SamplingChoice) -> None:
+def show_frames(
+    video: str, view: OutputOptions, *, segment: Segment, num_frames: int | None, sampling: SamplingOptions
+) -> None:
     """Extract the frames of a video, or of a segment of it, as a run would, and print or save them.
 
     Raises:
@@ -66,7 +68,7 @@ def show_frames(video: str, view: View, *, segment: Segment, num_frames: int | N
             f"--end-s {segment.end_s:g} must be greater than --start-s {segment.start_s or 0.0:g}."
         )
     view.require_targets()
-    with services(*([ServiceName.S3] if video.startswith("s3://") else [])) as settings:
+    with running_services(*([ServiceName.S3] if video.startswith("s3://") else [])) as settings:
         card = read_card(None, settings)
         asked = make_spec(card, settings, num_frames=num_frames, choice=sampling).sampling
         fetched, size_bytes = fetch_frames(
@@ -74,12 +76,14 @@ def show_frames(video: str, view: View, *, segment: Segment, num_frames: int | N
         )
     keyframes = fetched.keyframes
     if asked.jpeg_quality and not view.as_stored:
-        keyframes = replace(keyframes, images=as_jpeg_shows(keyframes.images, quality=asked.jpeg_quality))
+        keyframes = replace(keyframes, images=jpeg_round_trip(keyframes.images, quality=asked.jpeg_quality))
     if view.npz:
         save_npz(keyframes, Path(view.npz))
     if view.sheet:
-        contact_sheet(keyframes, Path(view.sheet))
-    facts = describe(keyframes, Thresholds.of(asked if asked.sampler == "auto" else settings.sampling)) | {
+        save_contact_sheet(keyframes, Path(view.sheet))
+    facts = frames_as_json(
+        keyframes, CoverageThresholds.of(asked if asked.sampler == "auto" else settings.sampling)
+    ) | {
         "bytes_fetched": fetched.bytes_fetched,
         "size_bytes": size_bytes,
     }
@@ -99,19 +103,20 @@ def _coverage_line(facts: dict[str, Any]) -> str:
 
 
 def _print(facts: dict[str, Any], *, is_local: bool) -> None:
-    total = "" if facts["total_frames"] is None else f" in {counted(facts['total_frames'], 'frame')}"
+    total = "" if facts["total_frames"] is None else f" in {pluralize(facts['total_frames'], 'frame')}"
     why = f" ({facts['reason']})" if facts["reason"] else ""
-    say(f"{counted(facts['keyframes_in_file'], 'keyframe')}{total}, {facts['duration_s']:.2f} s.")
-    say(
-        f"Decoded {counted(facts['frames_decoded'], 'frame')} by {facts['method']}{why} in {facts['decode_ms']:.1f} ms."
+    print_line(f"{pluralize(facts['keyframes_in_file'], 'keyframe')}{total}, {facts['duration_s']:.2f} s.")
+    print_line(
+        f"Decoded {pluralize(facts['frames_decoded'], 'frame')} by {facts['method']}{why} "
+        f"in {facts['decode_ms']:.1f} ms."
     )
-    say(_coverage_line(facts))
+    print_line(_coverage_line(facts))
     if not is_local:
-        say(f"Read {facts['bytes_fetched']:,} of {counted(facts['size_bytes'], 'byte')}.")
+        print_line(f"Read {facts['bytes_fetched']:,} of {pluralize(facts['size_bytes'], 'byte')}.")
     if facts["dropped_as_similar"]:
-        say(f"Dropped {counted(facts['dropped_as_similar'], 'frame')} as similar.")
+        print_line(f"Dropped {pluralize(facts['dropped_as_similar'], 'frame')} as similar.")
     for pick in facts["picks"]:
         index, pts = ("?" if pick[name] is None else pick[name] for name in ("frame_index", "pts"))
-        say(f"  frame {index:>6}  {pick['time_s']:9.3f} s  pts {pts}")
+        print_line(f"  frame {index:>6}  {pick['time_s']:9.3f} s  pts {pts}")
     if facts["pixel_aspect"] != 1:
-        say(f"Players stretch pixels horizontally by {facts['pixel_aspect']:.4g}; these frames are as stored.")
+        print_line(f"Players stretch pixels horizontally by {facts['pixel_aspect']:.4g}; these frames are as stored.")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Choice = TypeVar("Choice", bound=BaseModel)
 
 
-def with_group(
+def with_option_group(
     command: Callable[..., None],
     group: str,
     model: type[Choice],

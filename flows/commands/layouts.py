@@ -10,7 +10,7 @@ from infra.uri import absolute_uri
 from tasks.manifest.layouts.mapped import read_mapped
 from tasks.manifest.layouts.mvbench import read_mvbench
 from tasks.manifest.layouts.nextqa import read_nextqa
-from tasks.manifest.layouts.source import Source
+from tasks.manifest.layouts.source import BenchmarkFiles
 from tasks.manifest.layouts.videomme import read_videomme
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-LAYOUTS: dict[str, Callable[[Source], pl.DataFrame]] = {
+LAYOUTS: dict[str, Callable[[BenchmarkFiles], pl.DataFrame]] = {
     "nextqa": read_nextqa,
     "mvbench": read_mvbench,
     "videomme": read_videomme,
@@ -48,7 +48,7 @@ def read_layout(
     if wrong:
         raise ConfigurationError(f"--column {wrong[0]} is malformed; use NAME=COLUMN, such as prompt=question.")
     folder = videos or str(Path(path) if Path(path).is_dir() else Path(path).parent)
-    source = Source(
+    source = BenchmarkFiles(
         path=Path(path),
         videos=absolute_uri(folder),
         video_map=Path(video_map) if video_map else None,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 
-def find_page(settings: Settings, run_id: UUID) -> str | None:
+def download_report(settings: Settings, run_id: UUID) -> str | None:
     """Copy a run's report page from the store into the home folder; return its path, or None if there is no page.
 
     Without a home folder, return the page's URI.

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.commands.layouts import read_layout
-from flows.commands.opened import services
-from flows.commands.target import require_folder
-from flows.commands.terminal import say
+from flows.commands.opened import running_services
+from flows.commands.target import require_parent_folder
+from flows.commands.terminal import print_line
 from infra.embedded import ServiceName
 from infra.errors import ConfigurationError, ManifestError
 from infra.objects import ObjectStore
 from infra.uri import scheme_of
-from infra.wording import counted
+from infra.wording import pluralize
 from tasks.manifest.check import check_manifest
-from tasks.manifest.import_csv import foreign_columns, import_csv
+from tasks.manifest.import_csv import import_csv, unknown_columns
 from tasks.manifest.import_openai import import_openai_batch
 from tasks.manifest.table import open_jobs
 
@@ -30,11 +30,11 @@ def check(manifest: str) -> None:
     Raises:
         ManifestError: The manifest is invalid; the message lists every error.
     """
-    with services(*([ServiceName.S3] if manifest.startswith("s3://") else [])) as settings:
+    with running_services(*([ServiceName.S3] if manifest.startswith("s3://") else [])) as settings:
         objects = ObjectStore(settings.store, settings.web)
         with open_jobs(manifest, objects) as jobs:
-            said = f"{counted(len(jobs), 'job')} on {counted(jobs.count_videos(), 'video')}"
-    say(f"{manifest} is valid: {said}.")
+            said = f"{pluralize(len(jobs), 'job')} on {pluralize(jobs.count_videos(), 'video')}"
+    print_line(f"{manifest} is valid: {said}.")
 
 
 def import_manifest(source: str, target: str, *, layout: str | None, **named: Any) -> None:  # noqa: ANN401
@@ -51,25 +51,25 @@ def import_manifest(source: str, target: str, *, layout: str | None, **named: An
         ConfigurationError: The target's folder does not exist, or the layout is unknown.
     """
     if scheme_of(target) is None:
-        require_folder(target)
+        require_parent_folder(target)
     if layout is None and any(named.values()):
         raise ConfigurationError("--videos, --video-map and --column require --layout.")
     frame = read_layout(layout, source, **named) if layout else _read_by_name(source)
     faults = check_manifest(frame)
     if faults:
         raise ManifestError(f"{source} is not a valid manifest:\n" + "\n".join(f"  - {fault}" for fault in faults))
-    with services(*([ServiceName.S3] if target.startswith("s3://") else [])) as settings:
+    with running_services(*([ServiceName.S3] if target.startswith("s3://") else [])) as settings:
         parquet = BytesIO()
         frame.write_parquet(parquet)
         ObjectStore(settings.store, settings.web).replace(target, parquet.getvalue())
-    say(f"Wrote {counted(len(frame), 'job')} to {target}.")
+    print_line(f"Wrote {pluralize(len(frame), 'job')} to {target}.")
 
 
 def _read_by_name(source: str) -> pl.DataFrame:
     if source.endswith((".jsonl", ".ndjson")):
         return import_openai_batch(Path(source))
     frame = import_csv(Path(source))
-    dropped = foreign_columns(Path(source))
+    dropped = unknown_columns(Path(source))
     if dropped:
-        say(f"Dropped columns that a manifest does not have: {', '.join(dropped)}.")
+        print_line(f"Dropped columns that a manifest does not have: {', '.join(dropped)}.")
     return frame

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from infra.database import Login, connect
-from infra.embedded import ServiceName, needed, running
+from infra.embedded import ServiceName, missing_services, running
 from infra.errors import ConfigurationError, TransientError
 from infra.settings import load_settings
 from tasks.results.schema import check_schema
@@ -31,7 +31,7 @@ _TITLES = {
 
 
 @contextmanager
-def services(*wanted: ServiceName, keep: bool = False, own: bool = False) -> Iterator[Settings]:
+def running_services(*wanted: ServiceName, keep: bool = False, own: bool = False) -> Iterator[Settings]:
     """Run the services that a command needs; yield the settings with their addresses.
 
     Services that the user has configured are not started.
@@ -45,7 +45,7 @@ def services(*wanted: ServiceName, keep: bool = False, own: bool = False) -> Ite
         ConfigurationError: A service does not start.
     """
     settings = own_settings() if own else load_settings()
-    ours = needed(settings, frozenset(wanted))
+    ours = missing_services(settings, frozenset(wanted))
     with ExitStack() as stack:
         with _CONSOLE.status(f"Starting {', '.join(_TITLES[name] for name in ServiceName if name in ours)}"):
             started = stack.enter_context(running(settings, wanted=ours, keep=keep))
@@ -64,7 +64,7 @@ def own_settings() -> Settings:
 
 
 @contextmanager
-def at_start() -> Iterator[None]:
+def startup_errors() -> Iterator[None]:
     """Report an unreachable service at the start as a wrong setting, not as a run to resume.
 
     Raises:
@@ -77,20 +77,20 @@ def at_start() -> Iterator[None]:
 
 
 @contextmanager
-def opened(*wanted: ServiceName, login: Login = Login.READER) -> Iterator[tuple[Settings, Engine]]:
+def open_database(*wanted: ServiceName, login: Login = Login.READER) -> Iterator[tuple[Settings, Engine]]:
     """Run services and open the database; yield the settings and a connected engine.
 
     Raises:
         ConfigurationError: The database is unreachable, or does not have this version's schema.
     """
-    with services(*wanted) as settings, database(settings, login) as engine:
-        with at_start():
+    with running_services(*wanted) as settings, connected(settings, login) as engine:
+        with startup_errors():
             check_schema(engine)
         yield settings, engine
 
 
 @contextmanager
-def database(settings: Settings, login: Login = Login.READER) -> Iterator[Engine]:
+def connected(settings: Settings, login: Login = Login.READER) -> Iterator[Engine]:
     """Connect to the database, and close its connections at the end."""
     engine = connect(settings.database, login)
     try:

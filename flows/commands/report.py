@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flows.commands.opened import opened
-from flows.commands.target import require_folder
-from flows.commands.terminal import OUT, say
+from flows.commands.opened import open_database
+from flows.commands.target import require_parent_folder
+from flows.commands.terminal import OUT, print_line
 from infra.embedded import ServiceName
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
@@ -22,8 +22,8 @@ def write_report(run: str, *, out: str | None, job_ids: list[str]) -> None:
         ConfigurationError: No such run, no such job in it, or the file cannot be written.
     """
     if out:
-        require_folder(out)
-    with opened(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+        require_parent_folder(out)
+    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
         row = find_run(engine, run)
         if settings.store.uri is None:
             raise ConfigurationError("A report needs the store of the run's frames; set REELABEL_STORE_URI.")
@@ -32,4 +32,4 @@ def write_report(run: str, *, out: str | None, job_ids: list[str]) -> None:
             page = render(gather(engine, objects, row, store_uri=settings.store.uri, job_ids=job_ids))
     target = Path(out or f"reelabel-{str(row['run_id'])[:8]}.html")
     target.write_text(page, encoding="utf-8")
-    say(f"Wrote {target.absolute()}; open it in a browser.")
+    print_line(f"Wrote {target.absolute()}; open it in a browser.")

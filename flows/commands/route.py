@@ -10,28 +10,28 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.asker import read_card
-from flows.commands.opened import at_start, services
-from flows.commands.run import run_flow_here
+from flows.commands.opened import running_services, startup_errors
+from flows.commands.run import run_flow_locally
 from flows.commands.scheduler import prefect_ready
-from flows.commands.terminal import OUT, say
+from flows.commands.terminal import OUT, print_line
 from flows.spec import make_spec
 from infra.database import connect
 from infra.embedded import ServiceName
 from infra.objects import ObjectStore
-from infra.sampling_settings import SamplingChoice
+from infra.sampling_settings import SamplingOptions
 from infra.uri import absolute_uri
-from infra.wording import counted
-from tasks.domain.passes import lossless_pass
+from infra.wording import pluralize
+from tasks.domain.passes import dense_pass
 from tasks.manifest.read import dataset_name, read_jobs
 from tasks.results.routes import asked_twice, save_route
 from tasks.results.schema import prepare_database
 from tasks.routing.fit import fit_route
-from tasks.routing.needs import SURELY_WITHIN, fit_still
+from tasks.routing.needs import NON_INFERIORITY_BOUND, fit_still_tasks
 
 if TYPE_CHECKING:
     from infra.settings import Settings
     from tasks.domain import RunSpec
-    from tasks.routing.fit import Point, RouteFit, Target
+    from tasks.routing.fit import RouteFit, RoutingPoint, Target
     from tasks.routing.needs import StillFit
 
 
@@ -39,7 +39,7 @@ def fit_margin(
     manifest: str,
     target: Target,
     *,
-    sampling: SamplingChoice,
+    sampling: SamplingOptions,
     dataset: str | None,
     asking: dict[str, Any],
     as_json: bool,
@@ -62,15 +62,18 @@ def fit_margin(
     """
     uri = absolute_uri(manifest)
     dataset = dataset or dataset_name(uri)
-    with services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings, prefect_ready(settings):
-        with at_start():
+    with (
+        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
+        prefect_ready(settings),
+    ):
+        with startup_errors():
             prepare_database(settings.database)
         choices = _choices(settings, sampling, asking)
         specs = [_spec(settings, choice, asking) for choice in choices]
         escalating, first, dense = specs
         for choice in choices[1:]:
             parameters = {"manifest": uri, "dataset": dataset, "sampling": choice.model_dump(exclude_none=True)}
-            run_flow_here("classify", parameters | asking, settings, is_watched=not as_json)
+            run_flow_locally("classify", parameters | asking, settings, is_watched=not as_json)
         engine = connect(settings.database)
         try:
             jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
@@ -79,28 +82,28 @@ def fit_margin(
             save_route(engine, fit, specs=(escalating, first, dense), dataset=dataset, manifest_uri=uri)
         finally:
             engine.dispose()
-    still = fit_still(sample) if first.sampling.sampler == "keyframes" else None
+    still = fit_still_tasks(sample) if first.sampling.sampler == "keyframes" else None
     if as_json:
         facts = {"dataset": dataset, "spec_id": escalating.spec_id} | asdict(fit)
         print(json.dumps(facts | {"still": asdict(still) if still else None}, indent=2))  # noqa: T201
         return
     if still and still.needs:
         _print_still(still)
-    _print(fit, title=f"{dataset}, spec {escalating.spec_id}: {counted(fit.jobs, 'known answer')}")
+    _print(fit, title=f"{dataset}, spec {escalating.spec_id}: {pluralize(fit.jobs, 'known answer')}")
 
 
-def _choices(settings: Settings, sampling: SamplingChoice, asking: dict[str, Any]) -> list[SamplingChoice]:
+def _choices(settings: Settings, sampling: SamplingOptions, asking: dict[str, Any]) -> list[SamplingOptions]:
     """Return the sampling that escalates, and those of its first and second answers."""
     sampler = sampling.sampler or settings.sampling.sampler
     asked = sampling.model_copy(update={"sampler": sampler if sampler == "auto" else "keyframes"})
     escalating = asked.model_copy(update={"escalate_below": "fitted"})
-    plain = lossless_pass(_spec(settings, escalating, asking).sampling).model_dump(exclude_none=True)
-    known = {name: value for name, value in plain.items() if name in SamplingChoice.model_fields}
+    plain = dense_pass(_spec(settings, escalating, asking).sampling).model_dump(exclude_none=True)
+    known = {name: value for name, value in plain.items() if name in SamplingOptions.model_fields}
     first = {"escalate_below": 0.0} | ({} if sampler == "auto" else {"dense_sampler": None})
-    return [escalating, asked.model_copy(update=first), SamplingChoice(**known)]
+    return [escalating, asked.model_copy(update=first), SamplingOptions(**known)]
 
 
-def _spec(settings: Settings, choice: SamplingChoice, asking: dict[str, Any]) -> RunSpec:
+def _spec(settings: Settings, choice: SamplingOptions, asking: dict[str, Any]) -> RunSpec:
     card = read_card(asking["model"], settings)
     return make_spec(card, settings, num_frames=asking["num_frames"], choice=choice)
 
@@ -119,14 +122,14 @@ def _print_still(still: StillFit) -> None:
             "yes" if need.is_still else "not proven",
         )
     OUT.print(table)
-    bound = f"lose less than {100 * SURELY_WITHIN:g} points of accuracy with keyframes, at 95% confidence"
+    bound = f"lose less than {100 * NON_INFERIORITY_BOUND:g} points of accuracy with keyframes, at 95% confidence"
     if not still.tasks:
-        say(f"No task is shown to {bound}.")
+        print_line(f"No task is shown to {bound}.")
         return
-    say(f"Tasks that {bound}: --sampler auto --still-tasks {','.join(still.tasks)}")
+    print_line(f"Tasks that {bound}: --sampler auto --still-tasks {','.join(still.tasks)}")
     if still.held_out:
         lost = still.held_out
-        say(
+        print_line(
             f"Held out: tasks chosen on half of the videos lose {-100 * lost.value:.2f} points on {lost.jobs:,} others."
         )
 
@@ -146,11 +149,11 @@ def _print(fit: RouteFit, *, title: str) -> None:
     OUT.print(table)
     spared = 1 - fit.held_out.frames_decoded / max(1, fit.lossless.frames_decoded)
     first, second = fit.half_below
-    say(f"Margin {fit.below:.4g}; fitted on each half of the videos: {first:.4g} and {second:.4g}.")
-    say(f"Decodes {spared:.0%} fewer frames than the dense sampler alone. To use it: --escalate-below fitted")
+    print_line(f"Margin {fit.below:.4g}; fitted on each half of the videos: {first:.4g} and {second:.4g}.")
+    print_line(f"Decodes {spared:.0%} fewer frames than the dense sampler alone. To use it: --escalate-below fitted")
     if fit.held_out.accuracy < fit.target:
-        say(f"Held-out accuracy is below the target of {fit.target:.4f}: fit on more jobs.")
+        print_line(f"Held-out accuracy is below the target of {fit.target:.4f}: fit on more jobs.")
 
 
-def _cells(each: Point) -> tuple[str, str, str, str]:
+def _cells(each: RoutingPoint) -> tuple[str, str, str, str]:
     return f"{each.asked_again:.1%}", f"{each.accuracy:.4f}", f"{each.frames_decoded:,}", f"{each.seconds:.1f}"

@@ -7,10 +7,10 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from flows.commands.opened import at_start, services
+from flows.commands.opened import running_services, startup_errors
 from flows.commands.scheduler import prefect_ready
 from flows.commands.summary import print_summary
-from flows.commands.watch import watched
+from flows.commands.watch import show_progress
 from flows.names import TAG
 from infra.database import connect
 from infra.embedded import ServiceName, uninterrupted
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from sqlalchemy import Engine
 
-    from infra.sampling_settings import SamplingChoice
-    from infra.settings import PromptChoice, Settings
+    from infra.sampling_settings import SamplingOptions
+    from infra.settings import PromptOptions, Settings
 
 _STOPPED = "Stopped by the user."
 _CANCEL_TIMEOUT_S = 20
 _POLL_S = 0.2
 
 
-def run_classify(manifest: str, *, sampling: SamplingChoice, prompts: PromptChoice, **parameters: Any) -> int:  # noqa: ANN401 - the flow's own
+def run_classify(manifest: str, *, sampling: SamplingOptions, prompts: PromptOptions, **parameters: Any) -> int:  # noqa: ANN401 - the flow's own
     """Answer a manifest in this process and print the summary; return the exit code."""
     if not manifest:
         raise ConfigurationError("No manifest given; use a Parquet file or a glob.")
@@ -43,20 +43,23 @@ def run_classify(manifest: str, *, sampling: SamplingChoice, prompts: PromptChoi
         "sampling": sampling.model_dump(exclude_none=True),
         "prompts": prompts.model_dump(exclude_none=True),
     }
-    return run_here("classify", asked | parameters)
+    return run_locally("classify", asked | parameters)
 
 
-def run_here(kind: str, parameters: dict[str, Any]) -> int:
+def run_locally(kind: str, parameters: dict[str, Any]) -> int:
     """Run a flow in this process with a progress bar, and print its summary; return the exit code."""
-    with services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings, prefect_ready(settings):
-        with at_start():
+    with (
+        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
+        prefect_ready(settings),
+    ):
+        with startup_errors():
             prepare_database(settings.database)
             probe_store(settings.store)
-        run_id = run_flow_here(kind, parameters, settings)
+        run_id = run_flow_locally(kind, parameters, settings)
         return print_summary(settings, run_id)
 
 
-def run_flow_here(kind: str, parameters: dict[str, Any], settings: Settings, *, is_watched: bool = True) -> UUID:
+def run_flow_locally(kind: str, parameters: dict[str, Any], settings: Settings, *, is_watched: bool = True) -> UUID:
     """Run a flow in this process; return the run's id.
 
     Args:
@@ -76,7 +79,7 @@ def run_flow_here(kind: str, parameters: dict[str, Any], settings: Settings, *, 
         flow_run = client.create_flow_run(flow, parameters=parameters, tags=[TAG])
     engine = connect(settings.database)
     try:
-        with watched(engine, flow_run.id) if is_watched else contextlib.nullcontext():
+        with show_progress(engine, flow_run.id) if is_watched else contextlib.nullcontext():
             run_flow(flow, flow_run=flow_run, parameters=parameters)
     finally:
         engine.dispose()
@@ -122,7 +125,7 @@ def watch_submitted(run_id: UUID, settings: Settings) -> None:
 
     engine = connect(settings.database)
     try:
-        with watched(engine, run_id):
+        with show_progress(engine, run_id):
             ended: Any = asyncio.run(wait_for_flow_run(run_id, timeout=None))
     except (KeyboardInterrupt, SystemExit):
         _cancel(engine, run_id)

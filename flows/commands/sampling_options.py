@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from flows.commands.grouped import choose, with_group
+from flows.commands.grouped import choose, with_option_group
 from infra.errors import ConfigurationError
-from infra.sampling_settings import SamplerName, SamplingChoice
+from infra.sampling_settings import SamplerName, SamplingOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,12 +21,12 @@ NumFrames = Annotated[int | None, typer.Option(min=1, max=512, help="Frames per 
 
 
 def with_sampling(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each field of `SamplingChoice` to a command, which receives them as `sampling`."""
+    """Add an option for each field of `SamplingOptions` to a command, which receives them as `sampling`."""
     hints = {"sampler": f"One of {', '.join(_SAMPLERS)}."} | dict.fromkeys(_LISTS, "Comma-separated.")
-    return with_group(command, "sampling", SamplingChoice, panel="Sampling", check=choose_sampling, hints=hints)
+    return with_option_group(command, "sampling", SamplingOptions, panel="Sampling", check=choose_sampling, hints=hints)
 
 
-def choose_sampling(values: dict[str, Any]) -> SamplingChoice:
+def choose_sampling(values: dict[str, Any]) -> SamplingOptions:
     """Validate the values given on the command line.
 
     Raises:
@@ -38,7 +38,7 @@ def choose_sampling(values: dict[str, Any]) -> SamplingChoice:
         hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(_SAMPLERS)}."
         raise ConfigurationError(f"Unknown sampler {sampler}; {hint}")
     lists = {name: _names(given) for name in _LISTS if isinstance(given := values.get(name), str)}
-    return choose(SamplingChoice, values | lists)
+    return choose(SamplingOptions, values | lists)
 
 
 def _names(text: str) -> list[str]:

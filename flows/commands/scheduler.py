@@ -10,7 +10,7 @@ from flows.names import PREFECT_VARIABLES
 from infra.embedded import export
 from infra.errors import ConfigurationError
 from infra.health import check_prefect
-from infra.uri import show_uri
+from infra.uri import redact_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
     try:
         yield
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
-        shown = show_uri(settings.prefect.api_url or "")
+        shown = redact_uri(settings.prefect.api_url or "")
         raise ConfigurationError(f"Prefect request to {shown} failed: {_first_line(error)}.") from error
     except PrefectException as error:
         raise ConfigurationError(

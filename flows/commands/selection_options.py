@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flows.commands.grouped import choose, with_group
+from flows.commands.grouped import choose, with_option_group
 from tasks.results.selection import Selection
 
 if TYPE_CHECKING:
@@ -14,4 +14,4 @@ if TYPE_CHECKING:
 
 def with_selection(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each field of `Selection` to a command, which receives them as `selection`."""
-    return with_group(command, "selection", Selection, panel="Job selection", check=partial(choose, Selection))
+    return with_option_group(command, "selection", Selection, panel="Job selection", check=partial(choose, Selection))

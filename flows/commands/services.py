@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from flows.commands.opened import at_start, services
-from flows.commands.terminal import say
+from flows.commands.opened import running_services, startup_errors
+from flows.commands.terminal import print_line
 from flows.engine_config import engine_config
-from infra.embedded import ServiceName, attached, in_use, login_path, stop
+from infra.embedded import ServiceName, in_use, login_path, stop, with_running_services
 from infra.errors import ConfigurationError, ReelabelError
-from infra.health import examine, probe_store
+from infra.health import probe_store, run_checks
 from infra.objects import ObjectStore
 from infra.settings import load_settings
 from sql.migrate import head
@@ -34,21 +34,21 @@ _PASSWORD = re.compile(r"(://[^/@:]*:)(?:[^@/]*|(?!\d+/).*)@")
 
 def start_services() -> None:
     """Start every service that the user has not configured, and leave it running."""
-    with services(*ServiceName, keep=True) as started:
+    with running_services(*ServiceName, keep=True) as started:
         api_url = started.prefect.api_url or ""
-    say(f"Services are running. Prefect UI: {api_url.removesuffix('/api')} . Stop them with `reelabel down`.")
+    print_line(f"Services are running. Prefect UI: {api_url.removesuffix('/api')} . Stop them with `reelabel down`.")
     if load_settings().prefect.api_url is None:
-        say(f"The login for the Prefect UI is in {login_path(started.home)}.")
+        print_line(f"The login for the Prefect UI is in {login_path(started.home)}.")
 
 
-def prepare_places() -> None:
+def prepare_storage() -> None:
     """Upgrade the database to this version's schema, and create the store's bucket or folder."""
-    with services(ServiceName.POSTGRES, ServiceName.S3) as settings, at_start():
+    with running_services(ServiceName.POSTGRES, ServiceName.S3) as settings, startup_errors():
         prepare_database(settings.database)
-        say(f"The database is at schema {head()}.")
+        print_line(f"The database is at schema {head()}.")
         assert settings.store.uri is not None
         ObjectStore(settings.store).ensure_root(settings.store.uri)
-        say(f"{probe_store(settings.store)}.")
+        print_line(f"{probe_store(settings.store)}.")
 
 
 def stop_services(settings: Settings, *, force: bool) -> None:
@@ -62,17 +62,17 @@ def stop_services(settings: Settings, *, force: bool) -> None:
             "Another command is using the services; wait for it, stop it with Ctrl-C, or use --force.",
         )
     stop(settings.home)
-    say(f"Services stopped. Their data is kept in {settings.home}.")
+    print_line(f"Services stopped. Their data is kept in {settings.home}.")
 
 
 def print_checks(settings: Settings) -> int:
     """Print every check; return the exit code."""
     faults = 0
-    for check in (*examine(attached(settings)), *check_engine(settings), *_engine_settings(settings)):
+    for check in (*run_checks(with_running_services(settings)), *check_engine(settings), *_engine_settings(settings)):
         faults += not check.ok
         mark = _FAULT if not check.ok else _WARNING if check.advice else _WELL
         advice = f" {check.advice}" if check.advice else ""
-        say(mark, f" {check.name}: {check.detail}{advice}")
+        print_line(mark, f" {check.name}: {check.detail}{advice}")
     return 2 if faults else 0
 
 

@@ -12,18 +12,18 @@ import polars as pl
 from rich.table import Table
 from rich.text import Text
 
-from flows.commands.opened import opened
+from flows.commands.opened import open_database
 from flows.commands.row_formats import write_rows
-from flows.commands.target import require_folder
-from flows.commands.terminal import OUT, say
+from flows.commands.target import require_parent_folder
+from flows.commands.terminal import OUT, print_line
 from flows.cost import cost_lines
 from infra.embedded import ServiceName
 from infra.errors import ConfigurationError
 from infra.objects import ObjectStore
-from infra.wording import counted
-from tasks.calibration.temperature import calibrated
+from infra.wording import pluralize
+from tasks.calibration.temperature import calibrate_probabilities
 from tasks.manifest.parquet import open_manifest
-from tasks.manifest.table import asked_batches
+from tasks.manifest.table import read_unchecked_batches
 from tasks.results.audit import audit_jobs
 from tasks.results.calibrations import read_calibration
 from tasks.results.listing import check_listing
@@ -47,7 +47,7 @@ def print_results(run: str, *, form: str, with_calibrated: bool) -> None:
     """
     if form not in {"table", "json", "csv", "parquet"}:
         raise ConfigurationError(f"Unknown --format {form}; use table, json, csv or parquet.")
-    with opened(ServiceName.POSTGRES) as (_, engine):
+    with open_database(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
         calibrate = _calibrator(_temperature(engine, row["spec_id"])) if with_calibrated else _unchanged
@@ -59,9 +59,9 @@ def print_results(run: str, *, form: str, with_calibrated: bool) -> None:
         counts = count_endings(engine, **key)
     _print_table(row, labels, failures, counts=counts)
     for name, value in cost_lines(row):
-        say(f"{name}: {value}")
+        print_line(f"{name}: {value}")
     if row["state"] not in {"done", "running"} and row["message"]:
-        say(f"This run is {row['state']}: {row['message']}")
+        print_line(f"This run is {row['state']}: {row['message']}")
 
 
 def print_audit(run: str, *, as_json: bool, listing: str | None) -> int:
@@ -72,12 +72,14 @@ def print_audit(run: str, *, as_json: bool, listing: str | None) -> int:
     """
     if listing:
         check_listing(Path(listing))
-        require_folder(listing)
-    with opened(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+        require_parent_folder(listing)
+    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
         row = find_run(engine, run)
         with open_manifest(row["manifest_uri"], ObjectStore(settings.store, settings.web)) as files:
             key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
-            report = audit_jobs(engine, **key, jobs=asked_batches(files), listing=Path(listing) if listing else None)
+            report = audit_jobs(
+                engine, **key, jobs=read_unchecked_batches(files), listing=Path(listing) if listing else None
+            )
         is_whole = not is_of_chosen_jobs(engine, row)
     asked = row["jobs_labelled"] + row["jobs_failed"]
     if not is_whole and report.labels + report.failures >= asked:
@@ -85,11 +87,11 @@ def print_audit(run: str, *, as_json: bool, listing: str | None) -> int:
     if as_json:
         print(json.dumps(asdict(report) | {"is_reconciled": report.is_reconciled}, indent=2))  # noqa: T201 - for programs
     else:
-        say(str(report) if is_whole else f"Selected jobs only: {report}")
+        print_line(str(report) if is_whole else f"Selected jobs only: {report}")
         for code, count in report.codes.items():
-            say(f"  {count:,} failed with {code}")
+            print_line(f"  {count:,} failed with {code}")
         if not report.is_reconciled and row["state"] != "running" and row["message"]:
-            say(f"The run is {row['state']}: {row['message']}")
+            print_line(f"The run is {row['state']}: {row['message']}")
     return 0 if report.is_reconciled else 1
 
 
@@ -111,7 +113,7 @@ def _calibrator(temperature: float) -> Callable[[pl.DataFrame], pl.DataFrame]:
 
     def add(part: pl.DataFrame) -> pl.DataFrame:
         is_label = part["probabilities"].is_not_null()
-        rows = iter(calibrated(part["probabilities"].drop_nulls().to_list(), temperature))
+        rows = iter(calibrate_probabilities(part["probabilities"].drop_nulls().to_list(), temperature))
         lists = [next(rows) if label else None for label in is_label]
         column = pl.Series("calibrated_probabilities", lists, dtype=pl.List(pl.Float64))
         return part.with_columns(column, confidence=column.list.get(part["choice_index"]))
@@ -120,7 +122,7 @@ def _calibrator(temperature: float) -> Callable[[pl.DataFrame], pl.DataFrame]:
 
 
 def _print_table(run: RowMapping, labels: pl.DataFrame, failures: pl.DataFrame, *, counts: tuple[int, int]) -> None:
-    title = f"{run['dataset']}: {counted(counts[0], 'label')}, {counted(counts[1], 'failure')}"
+    title = f"{run['dataset']}: {pluralize(counts[0], 'label')}, {pluralize(counts[1], 'failure')}"
     table = Table(title=Text(title))
     shown = [name for name in _SHOWN_COLUMNS if name in labels.columns]
     for name in shown:
@@ -129,9 +131,9 @@ def _print_table(run: RowMapping, labels: pl.DataFrame, failures: pl.DataFrame, 
         table.add_row(*[Text(_cell(row[name])) for name in shown])
     OUT.print(table)
     if counts[0] > len(labels):
-        say(f"... and {counts[0] - len(labels):,} more; use --format csv for all rows and columns.")
+        print_line(f"... and {counts[0] - len(labels):,} more; use --format csv for all rows and columns.")
     for row in failures.iter_rows(named=True):
-        say((row["code"], "red"), f" {row['job_id']}: {row['message']}")
+        print_line((row["code"], "red"), f" {row['job_id']}: {row['message']}")
 
 
 def _cell(value: object) -> str:

@@ -13,11 +13,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from flows.commands.opened import database
+from flows.commands.opened import connected
 from flows.commands.scheduler import prefect_ready
 from flows.commands.terminal import OUT
 from flows.names import TAG
-from infra.embedded import attached, status
+from infra.embedded import status, with_running_services
 from infra.errors import ReelabelError
 from tasks.results.overview import standing_plans, standing_runs
 from tasks.results.schema import check_schema
@@ -50,10 +50,10 @@ def show_status(settings: Settings, *, watch: bool) -> None:
 
 def _overview(settings: Settings) -> Group:
     parts: list[RenderableType] = [_services(settings)]
-    found = attached(settings)
+    found = with_running_services(settings)
     if found.database.url is not None:
         try:
-            with database(found) as engine:
+            with connected(found) as engine:
                 check_schema(engine)
                 parts += _runs_and_plans(engine)
         except ReelabelError as error:

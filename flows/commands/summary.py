@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from flows.commands.left_page import find_page
-from flows.commands.terminal import OUT, say
+from flows.commands.left_page import download_report
+from flows.commands.terminal import OUT, print_line
 from flows.cost import cost_lines
 from infra.database import Login, connect
 from infra.objects import ObjectStore
-from infra.uri import show_uri
-from infra.wording import counted
+from infra.uri import redact_uri
+from infra.wording import pluralize
 from tasks.manifest.parquet import open_manifest
-from tasks.manifest.table import asked_batches
+from tasks.manifest.table import read_unchecked_batches
 from tasks.results.audit import audit_jobs
 from tasks.results.runs import read_run
 from tasks.results.summary import summarize_results
-from tasks.video.verdict_words import READ_MORE, verdict_lines
+from tasks.video.verdict_words import DOCS_PAGE, coverage_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,17 +45,17 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
         assert row is not None
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
         with open_manifest(row["manifest_uri"], ObjectStore(settings.store, settings.web)) as files:
-            report = audit_jobs(engine, **key, jobs=asked_batches(files))
-            summary = summarize_results(engine, **key, jobs=asked_batches(files))
+            report = audit_jobs(engine, **key, jobs=read_unchecked_batches(files))
+            summary = summarize_results(engine, **key, jobs=read_unchecked_batches(files))
     finally:
         engine.dispose()
     OUT.print(_table(row, report, summary))
-    say(f"Results: reelabel results {str(run_id)[:8]}")
-    page = find_page(settings, run_id)
+    print_line(f"Results: reelabel results {str(run_id)[:8]}")
+    page = download_report(settings, run_id)
     if page:
-        say(f"Report: {page}")
+        print_line(f"Report: {page}")
     if settings.prefect.api_url:
-        say("Prefect: " + show_uri(settings.prefect.api_url).removesuffix("/api") + f"/runs/flow-run/{run_id}")
+        print_line("Prefect: " + redact_uri(settings.prefect.api_url).removesuffix("/api") + f"/runs/flow-run/{run_id}")
     if row["kind"] == "backfill":
         return 1 if row["jobs_failed"] else 0
     return 0 if report.is_reconciled and not report.failures else 1
@@ -77,7 +77,7 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
     asked = row["jobs_labelled"] + row["jobs_failed"]
     reason = "already ended" if row["kind"] == "classify" else "not selected, or already ended"
     skipped = f" ({row['jobs_skipped']:,} {reason})" if row["jobs_skipped"] else ""
-    endings = f"{counted(row['jobs_labelled'], 'label')}, {counted(row['jobs_failed'], 'failure')}"
+    endings = f"{pluralize(row['jobs_labelled'], 'label')}, {pluralize(row['jobs_failed'], 'failure')}"
     lines = [
         ("jobs", f"{row['jobs_total']:,}{skipped}"),
         ("answered in this run", f"{asked:,} ({endings})"),
@@ -92,12 +92,12 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
     if summary.order:
         lines.append(("order of choices", str(summary.order)))
     if summary.cut_short:
-        labels = counted(summary.cut_short, "label")
+        labels = pluralize(summary.cut_short, "label")
         lines.append(("truncated videos", f"{labels} from incomplete videos, for example {summary.cut_short_job_id}"))
-    said = verdict_lines(row["verdicts"])
+    said = coverage_warnings(row["verdicts"])
     lines += [("keyframes", f"{line}.") for line in said]
     if said:
-        lines.append(("read more", READ_MORE))
+        lines.append(("read more", DOCS_PAGE))
     lines.append(("audit", str(report) if row["kind"] == "classify" else f"selected jobs only: {row['message']}"))
     table = Table(title=Text(f"{row['kind']} of {row['dataset']}"), show_header=False)
     for name, value in lines:

@@ -7,7 +7,7 @@ from pathlib import Path
 from infra.errors import ConfigurationError
 
 
-def require_folder(target: str) -> None:
+def require_parent_folder(target: str) -> None:
     """Make sure, before any work, that the folder of an output file exists.
 
     Raises:

@@ -10,11 +10,11 @@ OUT = Console(markup=False, highlight=False)
 ERRORS = Console(stderr=True, markup=False, highlight=False)
 
 
-def say(*parts: str | tuple[str, str]) -> None:
+def print_line(*parts: str | tuple[str, str]) -> None:
     """Print one line without wrapping; a part may be a pair of text and style."""
     OUT.print(Text.assemble(*parts), soft_wrap=True)
 
 
-def complain(code: str, message: str) -> None:
+def print_error(code: str, message: str) -> None:
     """Print an error's code and message."""
     ERRORS.print(Text.assemble((code, "red"), f": {message}"), soft_wrap=True)

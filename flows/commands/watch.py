@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from flows.commands.terminal import OUT, say
+from flows.commands.terminal import OUT, print_line
 from flows.names import WAITING
 from infra.errors import ReelabelError
-from infra.wording import counted
+from infra.wording import pluralize
 from tasks.results.runs import newest_run, read_run
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ _RUN_LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
 
 
 @contextmanager
-def watched(engine: Engine, run_id: UUID) -> Iterator[None]:
+def show_progress(engine: Engine, run_id: UUID) -> Iterator[None]:
     """Show a run's progress while the body runs, from the moment the run has a row."""
     with _shown(lambda: read_run(engine, run_id)):
         yield
 
 
 @contextmanager
-def watched_in_turn(engine: Engine, manifest: str) -> Iterator[None]:
+def show_progress_of_manifest(engine: Engine, manifest: str) -> Iterator[None]:
     """Show the progress of a manifest's runs, one after another, while the body runs."""
     with _shown(lambda: newest_run(engine, manifest_uri=manifest, dataset=None)):
         yield
@@ -125,7 +125,7 @@ class _View:
         if row["run_id"] not in self._bars:
             self._waiting.stop()  # there can be only one of it and the bar
             if row["state"] == "running" and row["message"]:
-                say(row["message"])
+                print_line(row["message"])
             self._bars[row["run_id"]] = self._progress.add_task("", total=asked)
             self._progress.start()
         done = row["jobs_labelled"] + row["jobs_failed"]
@@ -135,5 +135,5 @@ class _View:
 
 def _stage(row: RowMapping) -> str:
     if row["state"] == "running" and not row["shards_done"]:
-        return f"loading the model; {counted(row['shards_total'], 'shard')} to do"
+        return f"loading the model; {pluralize(row['shards_total'], 'shard')} to do"
     return f"shard {row['shards_done']:,} of {row['shards_total']:,}"

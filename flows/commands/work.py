@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from flows.commands.opened import services
+from flows.commands.opened import running_services
 from flows.commands.scheduler import prefect_ready
-from flows.commands.terminal import say
+from flows.commands.terminal import print_line
 from infra.embedded import ServiceName
 
 
 def run_stage(stage: str, **parameters: Any) -> None:  # noqa: ANN401 - the flow's own
     """Run the flow of a stage in this process, and print its result."""
-    with services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings, prefect_ready(settings):
+    with (
+        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
+        prefect_ready(settings),
+    ):
         from flows.extract import extract  # noqa: PLC0415 - Prefect takes a second to import
         from flows.infer import infer  # noqa: PLC0415
 
         flow: Any = {"extract": extract, "infer": infer}[stage]
-        say(flow(**parameters))
+        print_line(flow(**parameters))

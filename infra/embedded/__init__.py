@@ -1,6 +1,6 @@
 """Embedded services: Postgres, S3, Prefect and a worker, for machines that have none."""
 
-from infra.embedded.addresses import attached, needed
+from infra.embedded.addresses import missing_services, with_running_services
 from infra.embedded.environment import export
 from infra.embedded.home import ServiceName
 from infra.embedded.postgres import postgres_folder
@@ -13,12 +13,11 @@ __all__ = [
     "STORE_URI",
     "ServiceName",
     "ServiceStatus",
-    "attached",
     "export",
     "in_use",
     "is_kept",
     "login_path",
-    "needed",
+    "missing_services",
     "postgres_folder",
     "running",
     "s3_program",
@@ -26,4 +25,5 @@ __all__ = [
     "status",
     "stop",
     "uninterrupted",
+    "with_running_services",
 ]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 
-def needed(settings: Settings, wanted: frozenset[ServiceName]) -> frozenset[ServiceName]:
+def missing_services(settings: Settings, wanted: frozenset[ServiceName]) -> frozenset[ServiceName]:
     """Return which of the wanted services must be embedded.
 
     Services that the user has configured are omitted. Flows scheduled by the user's Prefect run on the user's
@@ -32,17 +32,17 @@ def needed(settings: Settings, wanted: frozenset[ServiceName]) -> frozenset[Serv
     return embedded | {ServiceName.POSTGRES} if ServiceName.PREFECT in embedded else embedded
 
 
-def attached(settings: Settings) -> Settings:
+def with_running_services(settings: Settings) -> Settings:
     """Fill in the addresses of running services; start none, and create no folder."""
     if not settings.home.exists():
         return settings
     home = Home(settings.home)
-    records = {name: home.record(name) for name in needed(settings, frozenset(ServiceName))}
+    records = {name: home.record(name) for name in missing_services(settings, frozenset(ServiceName))}
     ports = {name: record.port for name, record in records.items() if record and record.process.is_alive()}
-    return filled(settings, home, ports)
+    return with_addresses(settings, home, ports)
 
 
-def filled(settings: Settings, home: Home, ports: Mapping[ServiceName, int]) -> Settings:
+def with_addresses(settings: Settings, home: Home, ports: Mapping[ServiceName, int]) -> Settings:
     """Fill in the addresses of services, given their ports on 127.0.0.1."""
     updates: dict[str, object] = {"home": home.path}
     if ServiceName.POSTGRES in ports and settings.database.url is None:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from infra.embedded.addresses import filled, needed
+from infra.embedded.addresses import missing_services, with_addresses
 from infra.embedded.home import Home, ServiceName
 from infra.embedded.lifecycle import end_service, ensure_started
 from infra.embedded.postgres import Postgres
@@ -77,7 +77,7 @@ def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
         before = {name for name in ServiceName if _is_running(home, name)}
         cancelled = threading.Event()
         try:
-            return _start_all(settings, home, needed(settings, wanted), cancelled)
+            return _start_all(settings, home, missing_services(settings, wanted), cancelled)
         except BaseException:
             with uninterrupted():
                 _end(home, set(ServiceName) - before)
@@ -192,7 +192,7 @@ def _start_all(settings: Settings, home: Home, ours: frozenset[ServiceName], can
     """Start the servers, then the worker, which must know all of them."""
     servers: list[Service] = [Postgres(home), S3Server(home), PrefectServer(home)]
     ports = _start_together([server for server in servers if server.name in ours], home, cancelled)
-    started = filled(settings, home, ports)
+    started = with_addresses(settings, home, ports)
     if ServiceName.WORKER in ours:
         _start_together([Worker(home, started)], home, cancelled)
     return started

@@ -14,7 +14,7 @@ from infra.embedded.environment import export
 from infra.embedded.home import ServiceName
 from infra.embedded.prefect_server import PrefectServer, prefect_command, prefect_environment
 from infra.embedded.service import Launch
-from infra.login import login_headers
+from infra.login import basic_auth_headers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,7 +83,7 @@ class Worker:
         url = urlsplit(self._settings.prefect.api_url or "")
         connection = http.client.HTTPConnection(url.netloc, timeout=2)
         try:
-            headers = {"Content-Type": "application/json"} | login_headers(self._settings.prefect.auth_string)
+            headers = {"Content-Type": "application/json"} | basic_auth_headers(self._settings.prefect.auth_string)
             connection.request("POST", f"{url.path}{path}", "{}", headers)
             response = connection.getresponse()
             if response.status != http.client.OK:

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
 
 _CHANNELS = 3
 _FRAME_DIMENSIONS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class OutputFormat:
     """The output format of frames.
 
     Attributes:
@@ -34,7 +34,7 @@ class Form:
     kind: Literal["pil", "numpy", "packed"]
     channels_first: bool = False
 
-    def video(self, frames: Keyframes) -> Any:  # noqa: ANN401 - a list, an array or a pair
+    def video(self, frames: SampledFrames) -> Any:  # noqa: ANN401 - a list, an array or a pair
         """Convert the M frames shown to the model, with repeats."""
         if self.kind == "packed":
             return video_input(frames)
@@ -51,19 +51,19 @@ class Form:
         return (empty, {}) if self.kind == "packed" else empty
 
 
-def meta_of(frames: Keyframes, source: str) -> dict[str, Any]:
+def frame_metadata(frames: SampledFrames, source: str) -> dict[str, Any]:
     """Return the metadata of one video's frames."""
     height, width = frames.images.shape[1:3]
     return _meta(source, size=[width, height], timestamps=frames.time_s[frames.picks].tolist())
 
 
-def meta_of_failure(error: Exception, source: str) -> dict[str, Any]:
+def failure_metadata(error: Exception, source: str) -> dict[str, Any]:
     """Return the metadata of a failed video; `error_type` is the error's stable code."""
     code = getattr(error, "code", type(error).__name__)
     return _meta(source, size=None, timestamps=[]) | {"failed": True, "error_type": code, "error": str(error)}
 
 
-def cells_as_they_are(row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+def pass_through_cells(row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Pass through the frames of a row, and their metadata; if it has none, timestamps are unknown."""
     video = row[VIDEO]
     if row.get(VIDEO_META) is not None:
@@ -72,7 +72,7 @@ def cells_as_they_are(row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     return video, _meta("", size=_size_of(frames[0]), timestamps=[]) | {"video_num_frames": len(frames)}
 
 
-def column(cells: Sequence[Any]) -> npt.NDArray[np.object_]:
+def object_column(cells: Sequence[Any]) -> npt.NDArray[np.object_]:
     """Create an object array, whose cells NumPy does not convert."""
     objects = np.empty(len(cells), np.object_)
     for row, cell in enumerate(cells):

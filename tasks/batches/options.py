@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from infra.errors import ConfigurationError
 from infra.settings import Settings  # noqa: TC001 - read at run time
 from tasks.domain import Sampling
-from tasks.domain.passes import of_videos_alone
+from tasks.domain.passes import require_no_job_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _FPS = 3.0
 
 
-def sampling_of(given: Sampling | Mapping[str, Any] | None) -> Sampling:
+def parse_sampling(given: Sampling | Mapping[str, Any] | None) -> Sampling:
     """Parse `{"fps": 3}`, `{"num_frames": 8}`, or the options of any sampler together with its `sampler` name."""
     if isinstance(given, Sampling):
         return given
@@ -28,12 +28,12 @@ def sampling_of(given: Sampling | Mapping[str, Any] | None) -> Sampling:
     return Sampling.model_validate({"fps": _FPS} | options if options["sampler"] == "fps" else options)
 
 
-class Options(BaseModel):
+class PrepareOptions(BaseModel):
     """The validated arguments of `PrepareVideo`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    sampling: Annotated[Sampling, BeforeValidator(sampling_of), AfterValidator(of_videos_alone)]
+    sampling: Annotated[Sampling, BeforeValidator(parse_sampling), AfterValidator(require_no_job_options)]
     cache_dir: Annotated[Path, AfterValidator(Path.absolute)] | None
     cache_mode: Literal["auto", "disk", "memory"]
     output_format: Literal["pil", "numpy"]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from infra.errors import VideoRefusedError
 from infra.settings import Settings, load_settings
-from infra.uri import show_uri
-from tasks.batches.cells import Form, cells_as_they_are, column, meta_of, meta_of_failure
-from tasks.batches.options import Options
-from tasks.batches.rows import VIDEO, VIDEO_META, has_frames, rows_of, segment_of, source_of
-from tasks.batches.worker import close_worker, worker_of
+from infra.uri import redact_uri
+from tasks.batches.cells import OutputFormat, failure_metadata, frame_metadata, object_column, pass_through_cells
+from tasks.batches.options import PrepareOptions
+from tasks.batches.rows import VIDEO, VIDEO_META, has_frames, segment_of, to_rows, video_uri_of
+from tasks.batches.worker import close_worker, get_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from tasks.batches.worker import Worker
+    from tasks.batches.worker import PrepareWorker
     from tasks.domain import Sampling
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
 
     _Cells = tuple[Any, dict[str, Any]]
 
@@ -79,7 +79,7 @@ class PrepareVideo:
         Raises:
             ConfigurationError: An option is invalid.
         """
-        self._options = Options(
+        self._options = PrepareOptions(
             sampling=sampling,
             cache_dir=cache_dir,
             cache_mode=cache_mode,
@@ -106,14 +106,14 @@ class PrepareVideo:
         Raises:
             ConfigurationError: The batch is not a dictionary of columns, or no column can name a video.
         """
-        worker = worker_of(self._options)
-        waits = [self._start(row, worker) for row in rows_of(batch)]
+        worker = get_worker(self._options)
+        waits = [self._start(row, worker) for row in to_rows(batch)]
         videos, metas = [], []
         for wait in waits:
             video, meta = wait()
             videos.append(video)
             metas.append(meta)
-        return {**batch, VIDEO: column(videos), VIDEO_META: column(metas)}
+        return {**batch, VIDEO: object_column(videos), VIDEO_META: object_column(metas)}
 
     def __enter__(self) -> Self:
         """Return the instance itself."""
@@ -132,28 +132,28 @@ class PrepareVideo:
         """Stop the decoding processes, which otherwise end with this process; another call starts new ones."""
         close_worker(self._options)
 
-    def _start(self, row: Mapping[str, Any], worker: Worker) -> Callable[[], _Cells]:
+    def _start(self, row: Mapping[str, Any], worker: PrepareWorker) -> Callable[[], _Cells]:
         """Start preparing a row; return a function that waits for its cells."""
         if self._options.bypass_if_frames_present and has_frames(row):
-            return partial(cells_as_they_are, row)
+            return partial(pass_through_cells, row)
         try:
-            uri, segment = source_of(row), segment_of(row)
+            uri, segment = video_uri_of(row), segment_of(row)
         except VideoRefusedError as error:
             return partial(self._failed_cells, error, source="")
         return partial(self._wait, worker.start(uri, segment), uri)
 
-    def _wait(self, frames: Future[Keyframes], uri: str) -> _Cells:
-        source = show_uri(uri)
+    def _wait(self, frames: Future[SampledFrames], uri: str) -> _Cells:
+        source = redact_uri(uri)
         try:
-            return self._form.video(frames.result()), meta_of(frames.result(), source)
+            return self._form.video(frames.result()), frame_metadata(frames.result(), source)
         except Exception as error:  # noqa: BLE001 - any error of one video is reported on its row
             return self._failed_cells(error, source=source)
 
     def _failed_cells(self, error: Exception, *, source: str) -> _Cells:
-        return self._form.no_video(), meta_of_failure(error, source)
+        return self._form.no_video(), failure_metadata(error, source)
 
     @property
-    def _form(self) -> Form:
+    def _form(self) -> OutputFormat:
         if self._options.pack_for_model:
-            return Form(kind="packed")
-        return Form(kind=self._options.output_format, channels_first=self._options.channels_first)
+            return OutputFormat(kind="packed")
+        return OutputFormat(kind=self._options.output_format, channels_first=self._options.channels_first)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import ConfigurationError, VideoRefusedError
 from tasks.domain import Segment
-from tasks.manifest.messages import read_messages, without_nulls
+from tasks.manifest.messages import parse_messages, without_nulls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ SOURCE_COLUMNS = (*_URI_COLUMNS, _MESSAGES)
 VIDEO, VIDEO_META = "video", "video_meta"
 
 
-def rows_of(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
+def to_rows(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Convert columns to rows.
 
     Raises:
@@ -39,7 +39,7 @@ def rows_of(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
 
 
-def source_of(row: Mapping[str, Any]) -> str:
+def video_uri_of(row: Mapping[str, Any]) -> str:
     """Return the URI of a row's video, from `video_uri`, `video_url` or the video part of its OpenAI chat `messages`.
 
     Raises:
@@ -52,7 +52,7 @@ def source_of(row: Mapping[str, Any]) -> str:
         raise VideoRefusedError(f"The row names no video; set {' or '.join(SOURCE_COLUMNS)}.")
     messages = row[_MESSAGES]
     try:
-        return read_messages(json.loads(messages) if isinstance(messages, str) else without_nulls(messages)).video_uri
+        return parse_messages(json.loads(messages) if isinstance(messages, str) else without_nulls(messages)).video_uri
     except json.JSONDecodeError:
         raise VideoRefusedError("messages: the text is not JSON.") from None
     except ValueError as error:

@@ -12,30 +12,30 @@ from typing import TYPE_CHECKING
 
 from infra.objects import ObjectStore
 from tasks.frames.cache import FrameCache
-from tasks.frames.copies import Copies
+from tasks.frames.copies import DownloadCache
 from tasks.frames.decoding import decode_pool, video_limits
-from tasks.frames.fetch import PARTS_FROM_BYTES, Fetcher
-from tasks.frames.prepare import look_at_video
+from tasks.frames.fetch import RANGES_MIN_BYTES, FrameFetcher
+from tasks.frames.prepare import stat_video
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from tasks.batches.options import Options
+    from tasks.batches.options import PrepareOptions
     from tasks.domain import Segment
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
 
 # Larger files go to disk, as their bytes are rarely read twice and memory is better used for frames.
 _MEMORY_BYTES = 64 * 1024**2
 _UNLIMITED_BYTES = sys.maxsize
 
-_workers: dict[tuple[Options, int], Worker] = {}
+_workers: dict[tuple[PrepareOptions, int], PrepareWorker] = {}
 _workers_lock = Lock()
 
 
-class Worker:
+class PrepareWorker:
     """Prepares videos with one set of options. Thread-safe."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: PrepareOptions) -> None:
         """Start the decoding processes."""
         settings, attempts = options.settings, options.retries + 1
         timeouts = {"connect_timeout_s": options.timeout_s, "read_timeout_s": options.timeout_s}
@@ -45,20 +45,20 @@ class Worker:
         )
         self._allow_roots = settings.extract.allow_roots
         self._pool = decode_pool(settings, processes=options.processes)
-        self._fetcher = Fetcher(
+        self._fetcher = FrameFetcher(
             objects=self._objects,
             cache=FrameCache(self._objects, options.cache_dir.as_uri()) if options.cache_dir else None,
             pool=self._pool,
             sampling=options.sampling,
             limits=video_limits(settings),
-            parts_from_bytes=PARTS_FROM_BYTES if options.cache_mode == "auto" else _UNLIMITED_BYTES,
+            ranges_min_bytes=RANGES_MIN_BYTES if options.cache_mode == "auto" else _UNLIMITED_BYTES,
             copies=_copies(options),
         )
         self._threads = ThreadPoolExecutor(options.max_concurrency, thread_name_prefix="prepare-video")
-        self._in_progress: dict[tuple[str, Segment], Future[Keyframes]] = {}
+        self._in_progress: dict[tuple[str, Segment], Future[SampledFrames]] = {}
         self._lock = Lock()
 
-    def start(self, uri: str, segment: Segment) -> Future[Keyframes]:
+    def start(self, uri: str, segment: Segment) -> Future[SampledFrames]:
         """Start preparing a segment of a video, or return the future of the same one already in progress."""
         key = uri, segment
         with self._lock:
@@ -73,22 +73,22 @@ class Worker:
         self._pool.close()
         self._threads.shutdown(cancel_futures=True)
 
-    def _prepare(self, uri: str, segment: Segment) -> Keyframes:
-        info = look_at_video(self._objects, uri, allow_roots=self._allow_roots)
+    def _prepare(self, uri: str, segment: Segment) -> SampledFrames:
+        info = stat_video(self._objects, uri, allow_roots=self._allow_roots)
         return replace(self._fetcher, segment=segment).fetch(info).keyframes
 
 
-def worker_of(options: Options) -> Worker:
+def get_worker(options: PrepareOptions) -> PrepareWorker:
     """Return this process's worker for some options. Equal options share one, also if unpickled separately."""
     with _workers_lock:
         key = (options, os.getpid())
         if key not in _workers:
-            _workers[key] = Worker(options)
+            _workers[key] = PrepareWorker(options)
             atexit.register(close_worker, options)
         return _workers[key]
 
 
-def close_worker(options: Options) -> None:
+def close_worker(options: PrepareOptions) -> None:
     """Stop this process's worker for some options, if there is one."""
     with _workers_lock:
         worker = _workers.pop((options, os.getpid()), None)
@@ -96,7 +96,7 @@ def close_worker(options: Options) -> None:
         worker.close()
 
 
-def _copies(options: Options) -> Copies:
+def _copies(options: PrepareOptions) -> DownloadCache:
     if options.cache_mode == "memory":
-        return Copies(memory_bytes=_UNLIMITED_BYTES)
-    return Copies(memory_bytes=_MEMORY_BYTES if options.cache_mode == "auto" else 0, folder=options.cache_dir)
+        return DownloadCache(memory_bytes=_UNLIMITED_BYTES)
+    return DownloadCache(memory_bytes=_MEMORY_BYTES if options.cache_mode == "auto" else 0, folder=options.cache_dir)

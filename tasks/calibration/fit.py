@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.calibration.temperature import fit_temperature, temper
+from tasks.calibration.temperature import apply_temperature, fit_temperature
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -57,8 +57,10 @@ def calibrate(known: KnownAnswers) -> Calibration:
     first, second = known.halves()
     temperatures = fit_temperature(first), fit_temperature(second)
     truths = np.concatenate([first.truths, second.truths])
-    before = np.concatenate([temper(half.logs, 1.0) for half in (first, second)])
-    after = np.concatenate([temper(first.logs, temperatures[1]), temper(second.logs, temperatures[0])])
+    before = np.concatenate([apply_temperature(half.logs, 1.0) for half in (first, second)])
+    after = np.concatenate(
+        [apply_temperature(first.logs, temperatures[1]), apply_temperature(second.logs, temperatures[0])]
+    )
     is_right = before.argmax(axis=1) == truths
     return Calibration(
         temperature=fit_temperature(known),

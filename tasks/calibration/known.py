@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from tasks.calibration.temperature import log_table
-from tasks.domain.digest import hash_of
+from tasks.domain.digest import hash64
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ class KnownAnswers:
             logs=log_table([probabilities for probabilities, _, _ in rows]),
             truths=np.array([truth for _, truth, _ in rows], dtype=np.int64),
             # Hash: a video may be a data: URI of any length.
-            videos=np.array([hash_of(video) for _, _, video in rows], dtype=np.uint64),
+            videos=np.array([hash64(video) for _, _, video in rows], dtype=np.uint64),
         )
 
     def halves(self) -> tuple[Self, Self]:

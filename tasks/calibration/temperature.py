@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tasks.calibration.known import KnownAnswers
 
-LEAST, MOST = 0.05, 20.0
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
 _BISECTIONS = 60
 # Zero has no logarithm, and one job must not outweigh all the others.
 _LEAST_PROBABILITY = 1e-12
@@ -31,7 +31,7 @@ def log_table(rows: Sequence[Sequence[float]]) -> npt.NDArray[np.float64]:
     return table
 
 
-def temper(logs: npt.NDArray[np.float64], temperature: float) -> npt.NDArray[np.float64]:
+def apply_temperature(logs: npt.NDArray[np.float64], temperature: float) -> npt.NDArray[np.float64]:
     """Divide log-probabilities by a temperature, and normalise to probabilities.
 
     A temperature above 1 lowers confidence, one below 1 raises it; the most probable choice does not change.
@@ -49,9 +49,9 @@ def temper(logs: npt.NDArray[np.float64], temperature: float) -> npt.NDArray[np.
     return tempered
 
 
-def calibrated(rows: Sequence[Sequence[float]], temperature: float) -> list[list[float]]:
+def calibrate_probabilities(rows: Sequence[Sequence[float]], temperature: float) -> list[list[float]]:
     """Calibrate the probabilities of jobs with different numbers of choices."""
-    tempered = temper(log_table(rows), temperature).tolist()
+    tempered = apply_temperature(log_table(rows), temperature).tolist()
     return [line[: len(row)] for line, row in zip(tempered, rows, strict=True)]
 
 
@@ -65,9 +65,9 @@ def fit_temperature(known: KnownAnswers) -> float:
     """
     finite = np.where(np.isfinite(known.logs), known.logs, 0.0)
     at_truth = known.logs[np.arange(len(known.truths)), known.truths]
-    low, high = 1 / MOST, 1 / LEAST
+    low, high = 1 / MAX_TEMPERATURE, 1 / MIN_TEMPERATURE
     for _ in range(_BISECTIONS):
         middle = (low * high) ** 0.5
-        slope = ((temper(known.logs, 1 / middle) * finite).sum(axis=1) - at_truth).mean()
+        slope = ((apply_temperature(known.logs, 1 / middle) * finite).sum(axis=1) - at_truth).mean()
         low, high = (middle, high) if slope < 0 else (low, middle)
     return float((low * high) ** -0.5)

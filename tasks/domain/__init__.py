@@ -2,11 +2,11 @@
 
 from tasks.domain.cost import RunCost
 from tasks.domain.job import Job, Shard
-from tasks.domain.ledger import Part, TimeLedger
+from tasks.domain.ledger import RunPhase, WallClockProfile
 from tasks.domain.outcome import Answer, Failure, FirstAnswer, JobResult, OrderBias, Stage
 from tasks.domain.segment import WHOLE, Segment
 from tasks.domain.spec import ROUTING_OPTIONS, SAMPLER_OPTIONS, ModelIdentity, RunSpec, SamplerName, Sampling
-from tasks.domain.view import View, jobs_by_view
+from tasks.domain.view import View, group_by_view
 
 __all__ = [
     "ROUTING_OPTIONS",
@@ -19,15 +19,15 @@ __all__ = [
     "JobResult",
     "ModelIdentity",
     "OrderBias",
-    "Part",
     "RunCost",
+    "RunPhase",
     "RunSpec",
     "SamplerName",
     "Sampling",
     "Segment",
     "Shard",
     "Stage",
-    "TimeLedger",
     "View",
-    "jobs_by_view",
+    "WallClockProfile",
+    "group_by_view",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tasks.domain.ledger import Part
+from tasks.domain.ledger import RunPhase
 
 if TYPE_CHECKING:
     from tasks.domain.cost import RunCost
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 _LONG_LOAD = 0.5
 _MUCH_WAITING = 0.1  # the most that an engine could gain by never waiting
 _WHOLE_CORE = 0.9  # with the GIL, a process uses hardly more than one core
-_INPUT = {Part.FETCH, Part.DECODE, Part.CACHE_WRITE, Part.CACHE_READ}
+_INPUT = {RunPhase.FETCH, RunPhase.DECODE, RunPhase.CACHE_WRITE, RunPhase.CACHE_READ}
 
 _ADVICE = {
-    Part.FETCH: ("fetching", "raise extract.processes (fetching needs little CPU), or move the videos closer"),
-    Part.CACHE_WRITE: ("writing frame files", "choose a cheaper store.encoding, or move the store closer"),
-    Part.CACHE_READ: ("reading frame files", "move the store closer, or choose another store.encoding"),
-    Part.PREPROCESS: ("preprocessing", "lower sampling.num_frames or sampling.max_pixels"),
-    Part.DATABASE: ("the database", "move it closer, or raise shard.target_jobs"),
-    Part.SCHEDULE: ("the work between shards", "raise shard.target_jobs"),
-    Part.RESTART: ("its own restarts", "check its log for the cause"),
+    RunPhase.FETCH: ("fetching", "raise extract.processes (fetching needs little CPU), or move the videos closer"),
+    RunPhase.CACHE_WRITE: ("writing frame files", "choose a cheaper store.encoding, or move the store closer"),
+    RunPhase.CACHE_READ: ("reading frame files", "move the store closer, or choose another store.encoding"),
+    RunPhase.PREPROCESS: ("preprocessing", "lower sampling.num_frames or sampling.max_pixels"),
+    RunPhase.DATABASE: ("the database", "move it closer, or raise shard.target_jobs"),
+    RunPhase.SCHEDULE: ("the work between shards", "raise shard.target_jobs"),
+    RunPhase.RESTART: ("its own restarts", "check its log for the cause"),
 }
 
 
-def name_bottleneck(cost: RunCost, *, processes: int, cores: int, own_cores: float = 0.0) -> str:
+def describe_bottleneck(cost: RunCost, *, processes: int, cores: int, own_cores: float = 0.0) -> str:
     """Say in one sentence what to change first; empty if the run held no engine.
 
     Args:
@@ -36,7 +36,7 @@ def name_bottleneck(cost: RunCost, *, processes: int, cores: int, own_cores: flo
     """
     if not cost.loaded_ms:
         return ""
-    load = cost.wall_ms.get(Part.LOAD, 0.0) / cost.held_ms
+    load = cost.wall_ms.get(RunPhase.LOAD, 0.0) / cost.held_ms
     if load > _LONG_LOAD:
         return f"Loading the model took {load:.0%} of the time the engine was held: put more jobs into one run."
     waited = 1.0 - cost.busy
@@ -45,7 +45,7 @@ def name_bottleneck(cost: RunCost, *, processes: int, cores: int, own_cores: flo
         fewer = "fewer frames (sampling.num_frames)"
         return f"The engine was busy {cost.busy:.0%} of the time: {device}, or {fewer}, would help."
     part, share = cost.waits[0]
-    what, advice = ("decoding", _more_decoding(processes, cores)) if part is Part.DECODE else _ADVICE[part]
+    what, advice = ("decoding", _more_decoding(processes, cores)) if part is RunPhase.DECODE else _ADVICE[part]
     if part in _INPUT and own_cores >= _WHOLE_CORE:
         advice = (
             "the run's own process, which dispatches the videos, is saturated: "

@@ -10,12 +10,12 @@ _TIMES = ("fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms")
 _COUNTS = ("prompt_tokens", "cached_tokens", "preprocess_ms", "inference_ms")
 
 
-def is_unsure(result: JobResult, *, below: float) -> bool:
+def needs_escalation(result: JobResult, *, below: float) -> bool:
     """Check whether to ask a job again; never if a dense sampler was used already."""
     return result.sampler == "keyframes" and result.answer.margin < below
 
 
-def settle(first: JobResult, second: JobResult | Failure | None, *, below: float) -> JobResult:
+def merge_answers(first: JobResult, second: JobResult | Failure | None, *, below: float) -> JobResult:
     """Merge both outcomes into one row: the second answer if it is about the same video, else the first.
 
     Args:

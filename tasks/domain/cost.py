@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import fsum
 
-from tasks.domain.ledger import Part
+from tasks.domain.ledger import RunPhase
 
-_LOADED = frozenset(Part) - {Part.SETUP, Part.ELSEWHERE, Part.LOAD, Part.UNLOAD, Part.AUDIT}
-_HELD = _LOADED | {Part.LOAD, Part.UNLOAD}
+_LOADED = frozenset(RunPhase) - {RunPhase.SETUP, RunPhase.ELSEWHERE, RunPhase.LOAD, RunPhase.UNLOAD, RunPhase.AUDIT}
+_HELD = _LOADED | {RunPhase.LOAD, RunPhase.UNLOAD}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class RunCost:
 
     Attributes:
         jobs: Jobs that ended.
-        wall_ms: Milliseconds by `Part`; their sum is the run's wall time.
+        wall_ms: Milliseconds by `RunPhase`; their sum is the run's wall time.
         engines: Number of engine processes; `wall_ms` is their mean.
         gpus: GPUs that the engines held; 0 on CPUs.
         prompt_tokens: Tokens of all prompts, including videos.
@@ -54,13 +54,13 @@ class RunCost:
     @property
     def busy(self) -> float:
         """Fraction of the loaded time in which the engine answered, 0 to 1."""
-        return self._share(Part.ANSWER)
+        return self._share(RunPhase.ANSWER)
 
     @property
-    def waits(self) -> list[tuple[Part, float]]:
+    def waits(self) -> list[tuple[RunPhase, float]]:
         """Fractions of the loaded time by what the engine waited for, the longest first."""
-        shares = [(part, self._share(part)) for part in Part if part in _LOADED and part is not Part.ANSWER]
+        shares = [(part, self._share(part)) for part in RunPhase if part in _LOADED and part is not RunPhase.ANSWER]
         return sorted((wait for wait in shares if wait[1]), key=lambda wait: -wait[1])
 
-    def _share(self, part: Part) -> float:
+    def _share(self, part: RunPhase) -> float:
         return self.wall_ms.get(part, 0.0) / self.loaded_ms if self.loaded_ms else 0.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tasks.domain.digest import digest_of
+from tasks.domain.digest import json_digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Job:
         Fields that were added later are omitted if empty, so that existing labels stay valid.
         """
         added_later = {"template": self.template, "examples": self.examples}
-        return digest_of(
+        return json_digest(
             {
                 "video_uri": self.video_uri,
                 "prompt": self.prompt,

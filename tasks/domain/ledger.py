@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 
-class Part(StrEnum):
+class RunPhase(StrEnum):
     """What the wall time of a run is spent on, from the engine's point of view.
 
     The engine is held from `LOAD` to `UNLOAD`; in between it answers, or waits for one of the others. While remote
@@ -38,19 +38,19 @@ class Part(StrEnum):
 
 # When several are active at once, time is charged to the first of these, the closest to the engine.
 _BY_PRIORITY = (
-    Part.SETUP,
-    Part.ELSEWHERE,
-    Part.LOAD,
-    Part.UNLOAD,
-    Part.AUDIT,
-    Part.ANSWER,
-    Part.CACHE_READ,
-    Part.DECODE,
-    Part.DATABASE,
+    RunPhase.SETUP,
+    RunPhase.ELSEWHERE,
+    RunPhase.LOAD,
+    RunPhase.UNLOAD,
+    RunPhase.AUDIT,
+    RunPhase.ANSWER,
+    RunPhase.CACHE_READ,
+    RunPhase.DECODE,
+    RunPhase.DATABASE,
 )
 
 
-class TimeLedger:
+class WallClockProfile:
     """Charges each moment since its creation to exactly one part, so that the parts sum to the wall time.
 
     Thread-safe.
@@ -65,21 +65,21 @@ class TimeLedger:
         self._clock_s = clock_s
         self._lock = threading.Lock()
         self._charged_until_s = clock_s()
-        self._active: Counter[Part] = Counter()
-        self._charged_ms: defaultdict[Part, float] = defaultdict(float)
-        self._components: dict[Part, dict[Part, float]] = {}
+        self._active: Counter[RunPhase] = Counter()
+        self._charged_ms: defaultdict[RunPhase, float] = defaultdict(float)
+        self._components: dict[RunPhase, dict[RunPhase, float]] = {}
         self._lap_ms: dict[str, float] = {}
 
     @contextmanager
-    def doing(self, part: Part) -> Iterator[None]:
-        """Mark a part as active during the `with` block; with no active part, time is charged to `Part.SCHEDULE`."""
+    def doing(self, part: RunPhase) -> Iterator[None]:
+        """Mark a phase as active during the `with` block; with none active, time is charged to `RunPhase.SCHEDULE`."""
         self._change(part, 1)
         try:
             yield
         finally:
             self._change(part, -1)
 
-    def split(self, part: Part, made_of_ms: Mapping[Part, float]) -> None:
+    def split(self, part: RunPhase, made_of_ms: Mapping[RunPhase, float]) -> None:
         """Replace a part's time by that of its components, in proportion.
 
         Args:
@@ -122,13 +122,13 @@ class TimeLedger:
                 spent_ms[component.value] += ms * share / (total_ms or 1.0)
         return {name: ms for name, ms in spent_ms.items() if ms}
 
-    def _change(self, part: Part, change: int) -> None:
+    def _change(self, part: RunPhase, change: int) -> None:
         with self._lock:
             self._charge()
             self._active[part] += change
 
     def _charge(self) -> None:
         now_s = self._clock_s()
-        part = next((part for part in _BY_PRIORITY if self._active[part]), Part.SCHEDULE)
+        part = next((part for part in _BY_PRIORITY if self._active[part]), RunPhase.SCHEDULE)
         self._charged_ms[part] += (now_s - self._charged_until_s) * 1e3
         self._charged_until_s = now_s

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from tasks.domain.spec import OPTIONS_OF, SAMPLER_OPTIONS, USUAL_LOSSLESS, Sampling
+from tasks.domain.spec import DEFAULT_DENSE_SAMPLER, OPTIONS_OF, SAMPLER_OPTIONS, Sampling
 
 if TYPE_CHECKING:
     from tasks.domain.job import Job
     from tasks.domain.spec import SamplerName
 
 # What a job is shown: what the video's coverage decides, its keyframes in any case, or the dense sampler's frames.
-Pass = Literal["first", "keyframes", "lossless"]
+FramePass = Literal["first", "keyframes", "lossless"]
 
 
-def pass_of(sampling: Sampling, job: Job) -> Pass:
+def choose_pass(sampling: Sampling, job: Job) -> FramePass:
     """Decide by a job's tags what it is shown first; tags that need motion take precedence."""
     tags = {job.task, job.subtask}
     if not tags.isdisjoint(sampling.motion_tasks or ()):
@@ -26,14 +26,14 @@ def pass_of(sampling: Sampling, job: Job) -> Pass:
     return "first" if tags.isdisjoint(sampling.still_tasks or ()) else "keyframes"
 
 
-def shown(sampling: Sampling, name: Pass) -> Sampling:
+def sampling_of_pass(sampling: Sampling, name: FramePass) -> Sampling:
     """Return the sampling of one pass."""
     if name == "keyframes":
-        return taken(sampling, "keyframes")
-    return lossless_pass(sampling) if name == "lossless" else first_pass(sampling)
+        return with_sampler(sampling, "keyframes")
+    return dense_pass(sampling) if name == "lossless" else first_pass(sampling)
 
 
-def of_videos_alone(sampling: Sampling) -> Sampling:
+def require_no_job_options(sampling: Sampling) -> Sampling:
     """Validate a sampling for use without jobs: it may depend on the videos only.
 
     Raises:
@@ -52,20 +52,20 @@ def first_pass(sampling: Sampling) -> Sampling:
     """Return the sampling of the first pass; `auto` stays, since it depends on the video."""
     if sampling.sampler == "auto":
         return sampling.model_copy(update={"escalate_below": None, "motion_tasks": None, "still_tasks": None})
-    return taken(sampling, sampling.sampler)
+    return with_sampler(sampling, sampling.sampler)
 
 
-def lossless_pass(sampling: Sampling) -> Sampling:
+def dense_pass(sampling: Sampling) -> Sampling:
     """Return the sampling of the dense pass, for when keyframes are not enough."""
-    return taken(sampling, sampling.dense_sampler or USUAL_LOSSLESS)
+    return with_sampler(sampling, sampling.dense_sampler or DEFAULT_DENSE_SAMPLER)
 
 
-def routed(sampling: Sampling, *, is_good: bool) -> Sampling:
+def resolve_auto(sampling: Sampling, *, is_good: bool) -> Sampling:
     """Resolve `auto` for a video, by whether its keyframes cover it."""
-    return taken(sampling, "keyframes") if is_good else lossless_pass(sampling)
+    return with_sampler(sampling, "keyframes") if is_good else dense_pass(sampling)
 
 
-def taken(sampling: Sampling, sampler: SamplerName) -> Sampling:
+def with_sampler(sampling: Sampling, sampler: SamplerName) -> Sampling:
     """Return a sampling with one sampler only, and only the options that it takes."""
     excluded = SAMPLER_OPTIONS - OPTIONS_OF[sampler] | {"escalate_below"}
     return Sampling(**sampling.model_dump(exclude=set(excluded)) | {"sampler": sampler})

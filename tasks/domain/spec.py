@@ -7,12 +7,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tasks.domain.digest import digest_of
+from tasks.domain.digest import json_digest
 
 DEFAULT_TEMPLATE = "{prompt}\n{choices}\nAnswer with the option's letter from the given choices directly."
 
 
-LosslessName = Literal[
+DenseSamplerName = Literal[
     "uniform",
     "dynamic",
     "qwen2_vl",
@@ -23,8 +23,8 @@ LosslessName = Literal[
     "fps",
     "num_frames",
 ]
-SamplerName = Literal["keyframes", "auto", LosslessName]
-USUAL_LOSSLESS: LosslessName = "uniform"
+SamplerName = Literal["keyframes", "auto", DenseSamplerName]
+DEFAULT_DENSE_SAMPLER: DenseSamplerName = "uniform"
 FITTED: Literal["fitted"] = "fitted"
 
 _COVERAGE_OPTIONS = frozenset({"min_keyframes", "max_gap_s", "coverage_radius_s", "min_coverage"})
@@ -139,7 +139,7 @@ class Sampling(BaseModel):
         ),
     ] = None
     dense_sampler: Annotated[
-        LosslessName | None,
+        DenseSamplerName | None,
         Field(exclude_if=_is_unset, description="Sampler to use where keyframes are not enough; defaults to uniform."),
     ] = None
     min_keyframes: Annotated[
@@ -220,7 +220,7 @@ class Sampling(BaseModel):
     def _options(self) -> frozenset[str]:
         options = OPTIONS_OF[self.sampler]
         if self.sampler == "auto" or (self.escalate_below is not None and "escalate_below" in options):
-            return options | {"dense_sampler"} | OPTIONS_OF[self.dense_sampler or USUAL_LOSSLESS]
+            return options | {"dense_sampler"} | OPTIONS_OF[self.dense_sampler or DEFAULT_DENSE_SAMPLER]
         return options
 
 
@@ -280,4 +280,4 @@ class RunSpec(BaseModel):
     @cached_property
     def spec_id(self) -> str:
         """Hash of the whole spec, 16 hex digits."""
-        return digest_of(self.model_dump(mode="json"))[:16]
+        return json_digest(self.model_dump(mode="json"))[:16]

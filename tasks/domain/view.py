@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tasks.domain.passes import pass_of
+from tasks.domain.passes import choose_pass
 from tasks.domain.segment import WHOLE, Segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tasks.domain.job import Job
-    from tasks.domain.passes import Pass
+    from tasks.domain.passes import FramePass
     from tasks.domain.spec import Sampling
 
 
@@ -25,13 +25,13 @@ class View(NamedTuple):
     """
 
     video_uri: str
-    shown: Pass = "first"
+    shown: FramePass = "first"
     segment: Segment = WHOLE
 
     @classmethod
     def of(cls, job: Job, sampling: Sampling) -> View:
         """Return the view that a job is shown first."""
-        return cls(job.video_uri, pass_of(sampling, job), Segment.of(job.start_s, job.end_s))
+        return cls(job.video_uri, choose_pass(sampling, job), Segment.of(job.start_s, job.end_s))
 
     @property
     def name(self) -> str:
@@ -40,7 +40,7 @@ class View(NamedTuple):
         return f"{self.video_uri}{segment}" if self.shown == "first" else f"{self.video_uri}{segment}\n{self.shown}"
 
 
-def jobs_by_view(jobs: Iterable[Job], sampling: Sampling) -> dict[View, list[Job]]:
+def group_by_view(jobs: Iterable[Job], sampling: Sampling) -> dict[View, list[Job]]:
     """Group jobs by the view that they are shown first, in order of first appearance."""
     groups: dict[View, list[Job]] = {}
     for job in jobs:

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import polars as pl
 
 from tasks.calibration.fit import expected_calibration_error
-from tasks.evaluation.scores import Cost, Evaluation, GroupScore, SpecScore
-from tasks.evaluation.significance import adjust_by_holm, difference_of, share_of
+from tasks.evaluation.scores import CandidateScore, Cost, Evaluation, GroupScore
+from tasks.evaluation.significance import adjust_by_holm, paired_difference, proportion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tasks.evaluation.scores import Difference
 
-_Score = TypeVar("_Score", SpecScore, GroupScore)
+_Score = TypeVar("_Score", CandidateScore, GroupScore)
 _TASK, _SUBTASK = ["task"], ["task", "subtask"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpecResults:
+class CandidateResults:
     """The results of one candidate.
 
     Attributes:
@@ -44,9 +44,9 @@ class SpecResults:
     cost: Cost = field(default_factory=Cost)
 
 
-def compare(
+def compare_candidates(
     jobs: pl.DataFrame,
-    results: Sequence[SpecResults],
+    results: Sequence[CandidateResults],
     *,
     baseline: str,
     manifest_uri: str = "",
@@ -96,9 +96,11 @@ def _base(name: str, baseline: str, against: pl.DataFrame) -> pl.DataFrame | Non
     return None if name == baseline else against
 
 
-def _score(results: SpecResults, known: pl.DataFrame, judged: pl.DataFrame, against: pl.DataFrame | None) -> SpecScore:
+def _score(
+    results: CandidateResults, known: pl.DataFrame, judged: pl.DataFrame, against: pl.DataFrame | None
+) -> CandidateScore:
     is_right, confidences = judged["is_right"].to_numpy(), judged["confidence"].to_numpy()
-    return SpecScore(
+    return CandidateScore(
         name=results.name,
         spec_id=results.spec_id,
         model=results.model,
@@ -107,7 +109,7 @@ def _score(results: SpecResults, known: pl.DataFrame, judged: pl.DataFrame, agai
         labels=len(judged),
         failures=len(known.filter(pl.col("job_id").is_in(list(results.failed)))),
         correct=int(is_right.sum()),
-        accuracy=share_of(int(is_right.sum()), len(judged)) if len(judged) else None,
+        accuracy=proportion(int(is_right.sum()), len(judged)) if len(judged) else None,
         calibration_error=expected_calibration_error(confidences, is_right) if len(judged) else None,
         difference=_difference(judged, against),
         cost=results.cost,
@@ -121,7 +123,7 @@ def _difference(judged: pl.DataFrame, against: pl.DataFrame | None) -> Differenc
     pairs = judged.join(against, on="job_id", suffix="_baseline")
     if pairs.is_empty():
         return None
-    return difference_of(pairs["is_right"].to_numpy(), pairs["is_right_baseline"].to_numpy())
+    return paired_difference(pairs["is_right"].to_numpy(), pairs["is_right_baseline"].to_numpy())
 
 
 def _grouped(judged: dict[str, pl.DataFrame], baseline: str, keys: list[str]) -> tuple[GroupScore, ...]:
@@ -138,7 +140,7 @@ def _groups(judged: dict[str, pl.DataFrame], name: str, baseline: str, keys: lis
             subtask=group[1] if len(group) > 1 else None,
             jobs=len(part),
             correct=int(part["is_right"].sum()),
-            accuracy=share_of(int(part["is_right"].sum()), len(part)),
+            accuracy=proportion(int(part["is_right"].sum()), len(part)),
             difference=_difference(part, _base(name, baseline, judged[baseline])),
         )
         for group, part in parts.items()

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class Proportion:
     """A proportion of jobs with its 95% confidence interval (Wilson score); all from 0 to 1."""
 
     value: float
@@ -73,7 +73,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpecScore:
+class CandidateScore:
     """Scores of one candidate over all jobs.
 
     Attributes:
@@ -99,7 +99,7 @@ class SpecScore:
     labels: int
     failures: int
     correct: int
-    accuracy: Share | None
+    accuracy: Proportion | None
     calibration_error: float | None
     difference: Difference | None = None
     cost: Cost = field(default_factory=Cost)
@@ -134,7 +134,7 @@ class GroupScore:
     subtask: str | None
     jobs: int
     correct: int
-    accuracy: Share
+    accuracy: Proportion
     difference: Difference | None = None
 
     @property
@@ -165,11 +165,11 @@ class Evaluation:
     jobs: int
     known: int
     baseline: str
-    specs: tuple[SpecScore, ...]
+    specs: tuple[CandidateScore, ...]
     tasks: tuple[GroupScore, ...]
     subtasks: tuple[GroupScore, ...]
 
-    def spec(self, name: str) -> SpecScore:
+    def spec(self, name: str) -> CandidateScore:
         """Find a candidate by its name.
 
         Raises:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
-from tasks.evaluation.scores import Difference, Share
+from tasks.evaluation.scores import Difference, Proportion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-def share_of(correct: int, jobs: int) -> Share:
+def proportion(correct: int, jobs: int) -> Proportion:
     """Return a proportion of jobs and its Wilson score interval.
 
     Args:
@@ -24,10 +24,10 @@ def share_of(correct: int, jobs: int) -> Share:
         jobs: All jobs, at least one.
     """
     interval = stats.binomtest(correct, jobs).proportion_ci(0.95, method="wilson")
-    return Share(value=correct / jobs, low=float(interval.low), high=float(interval.high))
+    return Proportion(value=correct / jobs, low=float(interval.low), high=float(interval.high))
 
 
-def difference_of(is_right: npt.NDArray[np.bool_], is_right_in_baseline: npt.NDArray[np.bool_]) -> Difference:
+def paired_difference(is_right: npt.NDArray[np.bool_], is_right_in_baseline: npt.NDArray[np.bool_]) -> Difference:
     """Compare a candidate with the baseline on the same jobs; `p_holm` equals `p_value` until adjusted.
 
     Args:
@@ -66,7 +66,7 @@ def paired_interval(*, both: int, gained: int, lost: int, jobs: int) -> tuple[fl
         jobs: All jobs, at least one.
     """
     neither = jobs - both - gained - lost
-    first, second = share_of(both + gained, jobs), share_of(both + lost, jobs)
+    first, second = proportion(both + gained, jobs), proportion(both + lost, jobs)
     phi = _correlation(both, gained, lost, neither)
     value = first.value - second.value
     below = _combine(first.value - first.low, second.high - second.value, phi)

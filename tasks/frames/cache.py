@@ -12,7 +12,7 @@ from tasks.frames.index_file import decode_index, encode_index
 if TYPE_CHECKING:
     from infra.objects import ObjectStore
     from tasks.frames.file import FrameFile
-    from tasks.video.table import KnownIndex
+    from tasks.video.table import SavedIndex
 
 
 class FrameCache:
@@ -50,7 +50,7 @@ class FrameCache:
             found = self.read(key)
         except (ObjectMissingError, FrameFileError):
             return None
-        if not found.can_be_judged:
+        if not found.has_coverage_facts:
             return None
         self._memory.put(key, found)
         return found
@@ -64,14 +64,14 @@ class FrameCache:
             self._objects.replace(uri, file.data)
         self._memory.put(key, file)
 
-    def find_index(self, key: str) -> KnownIndex:
+    def find_index(self, key: str) -> SavedIndex:
         """Look up an index file; return an empty index if it is missing or damaged."""
         try:
             return decode_index(self._objects.read(self.uri_of(key)))
         except (ObjectMissingError, FrameFileError):
             return ()
 
-    def write_index(self, key: str, index: KnownIndex) -> None:
+    def write_index(self, key: str, index: SavedIndex) -> None:
         """Write an index file, unless there is an intact one."""
         uri, data = self.uri_of(key), encode_index(index)
         if not self._objects.write_new(uri, data) and not self.find_index(key):

@@ -18,7 +18,7 @@ _CACHE_FILE = re.compile(r"/v\d+/[0-9a-f]{2}/[0-9a-f]{32}\.(arrow|index)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class EvictionResult:
     """The result of an eviction.
 
     Attributes:
@@ -39,14 +39,14 @@ def cached_files(objects: ObjectStore, root_uri: str) -> Iterator[ObjectInfo]:
     return (info for info in objects.list(root_uri) if _CACHE_FILE.search(info.uri))
 
 
-def make_room(
+def evict(
     objects: ObjectStore,
     root_uri: str,
     *,
     written_before: datetime | None = None,
     max_bytes: int | None = None,
     dry_run: bool = False,
-) -> Room:
+) -> EvictionResult:
     """Remove files that are too old, then the oldest until the rest fits.
 
     With `max_bytes`, the cache is listed twice: the first pass finds the hour before which everything must go, which
@@ -77,7 +77,7 @@ def make_room(
                 objects.remove(info.uri)
         else:
             kept, kept_bytes = kept + 1, kept_bytes + info.size_bytes
-    return Room(kept=kept, kept_bytes=kept_bytes, removed=removed, removed_bytes=removed_bytes)
+    return EvictionResult(kept=kept, kept_bytes=kept_bytes, removed=removed, removed_bytes=removed_bytes)
 
 
 def _boundary_hour(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infra.errors import DiskUnavailableError
-from infra.uri import show_uri
+from infra.uri import redact_uri
 from tasks.frames.key import index_key
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class LocalCopy:
     """A local copy of a video, which decoding processes can open.
 
     Attributes:
@@ -35,7 +35,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copies:
+class DownloadCache:
     """Stores local copies, in memory or on disk. Safe for concurrent use by threads and processes.
 
     Attributes:
@@ -47,7 +47,7 @@ class Copies:
     folder: Path | None = None
 
     @contextmanager
-    def hold(self, objects: ObjectStore, info: ObjectInfo, *, max_bytes: int) -> Iterator[Copy]:
+    def hold(self, objects: ObjectStore, info: ObjectInfo, *, max_bytes: int) -> Iterator[LocalCopy]:
         """Provide a local copy of one version of a video for the duration of a `with` block.
 
         Copies in the download cache are reused; concurrent requests for the same one download it once.
@@ -66,7 +66,7 @@ class Copies:
             with _disk_errors(info.uri, None, in_memory=is_small):
                 path = stack.enter_context(_unnamed_file(in_memory=is_small))
                 size_bytes = objects.download(info.uri, path, fingerprint=info.fingerprint, max_bytes=max_bytes)
-            yield Copy(path=path, bytes_fetched=size_bytes)
+            yield LocalCopy(path=path, bytes_fetched=size_bytes)
 
 
 @contextmanager
@@ -81,7 +81,8 @@ def _disk_errors(uri: str, folder: Path | None, *, in_memory: bool = False) -> I
         location = folder or ("memory" if in_memory else f"the temporary folder {tempfile.tempdir or ''}".rstrip())
         hint = "" if in_memory else f", or name another folder in {'cache_dir' if folder else 'TMPDIR'}"
         raise DiskUnavailableError(
-            f"Cannot write a copy of {show_uri(uri)} to {location} ({error.strerror or error}); free space there{hint}."
+            f"Cannot write a copy of {redact_uri(uri)} to {location} ({error.strerror or error}); "
+            f"free space there{hint}."
         ) from error
 
 
@@ -95,18 +96,18 @@ def _unnamed_file(*, in_memory: bool) -> Iterator[Path]:
         yield Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
 
 
-def _cached_copy(objects: ObjectStore, info: ObjectInfo, folder: Path, *, max_bytes: int) -> Copy:
+def _cached_copy(objects: ObjectStore, info: ObjectInfo, folder: Path, *, max_bytes: int) -> LocalCopy:
     key = Path(index_key(source_uri=info.uri, fingerprint=info.fingerprint))
     video_folder = folder / key.with_suffix("")
     video_folder.mkdir(parents=True, exist_ok=True)
     path = video_folder / "video"
     with _locked(video_folder):
         if path.is_file() and path.stat().st_size == info.size_bytes:
-            return Copy(path=path, bytes_fetched=0)
+            return LocalCopy(path=path, bytes_fetched=0)
         unfinished = video_folder / f".{secrets.token_hex(8)}.unfinished"
         size_bytes = objects.download(info.uri, unfinished, fingerprint=info.fingerprint, max_bytes=max_bytes)
         unfinished.replace(path)
-        return Copy(path=path, bytes_fetched=size_bytes)
+        return LocalCopy(path=path, bytes_fetched=size_bytes)
 
 
 @contextmanager

@@ -19,13 +19,13 @@ from infra.errors import (
     VideoTooLargeError,
     VideoUnavailableError,
 )
-from infra.uri import INLINE_SCHEME, WEB_SCHEMES, scheme_of, show_uri
+from infra.uri import INLINE_SCHEME, WEB_SCHEMES, redact_uri, scheme_of
 from tasks.domain.segment import WHOLE
-from tasks.frames.copies import Copies
+from tasks.frames.copies import DownloadCache
 from tasks.frames.key import index_key
-from tasks.frames.packets import gather_packets, prove_packets
-from tasks.frames.remote import RemoteVideo, own_refusal
-from tasks.video.misled import MisledError
+from tasks.frames.packets import collect_packets, verify_packets
+from tasks.frames.remote import RemoteVideo, isolate_refusal
+from tasks.video.misled import FastPathUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from tasks.domain import Sampling, Segment
     from tasks.frames.cache import FrameCache
     from tasks.frames.packets import StoredPackets
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
     from tasks.video.limits import Limits
     from tasks.video.pool import DecodePool
 
 # Below this size, one request for the whole file is faster than several small ones in sequence.
-PARTS_FROM_BYTES = 2 * 1024**2
+RANGES_MIN_BYTES = 2 * 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class FetchedFrames:
     """Extracted frames, and what fetching them took.
 
     Attributes:
@@ -54,14 +54,14 @@ class Fetched:
         packets: The keyframes' packets, verified to decode to these pixels; None if not requested or not verified.
     """
 
-    keyframes: Keyframes
+    keyframes: SampledFrames
     fetch_ms: float
     bytes_fetched: int
     packets: StoredPackets | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetcher:
+class FrameFetcher:
     """Fetches and decodes videos. Thread-safe.
 
     Attributes:
@@ -70,7 +70,7 @@ class Fetcher:
         pool: The decoding pool.
         sampling: Which frames to decode, and at what size.
         limits: Limits on one video.
-        parts_from_bytes: Size from which remote videos are read by range requests.
+        ranges_min_bytes: Size from which remote videos are read by range requests.
         native: Leave frames unscaled and unrotated; reads the whole video.
         every: Return all keyframes instead of picks; reads the whole video.
         copies: Where copies of whole videos are stored.
@@ -83,14 +83,14 @@ class Fetcher:
     pool: DecodePool
     sampling: Sampling
     limits: Limits
-    parts_from_bytes: int = PARTS_FROM_BYTES
+    ranges_min_bytes: int = RANGES_MIN_BYTES
     native: bool = False
     every: bool = False
-    copies: Copies = field(default_factory=Copies)
+    copies: DownloadCache = field(default_factory=DownloadCache)
     keep_packets: bool = False
     segment: Segment = WHOLE
 
-    def fetch(self, info: ObjectInfo) -> Fetched:
+    def fetch(self, info: ObjectInfo) -> FetchedFrames:
         """Extract frames of one version of a video.
 
         Raises:
@@ -99,12 +99,12 @@ class Fetcher:
         """
         self._check_size(info)
         local = self.objects.local_path(info.uri)
-        with own_fault(info.uri), _as_video_errors():
+        with isolate_web_outage(info.uri), _as_video_errors():
             wasted_bytes = wasted_frames = 0
             if self._should_use_ranges(info, is_local=local is not None):
                 try:
                     return self._fetch_ranges(info)
-                except MisledError as error:
+                except FastPathUnavailableError as error:
                     wasted_bytes, wasted_frames = error.bytes_fetched, error.frames_decoded
                 except RangesIgnoredError:
                     pass
@@ -117,19 +117,19 @@ class Fetcher:
 
     def _check_size(self, info: ObjectInfo) -> None:
         if info.size_bytes == 0:
-            raise VideoEmptyError(f"{show_uri(info.uri)} is empty; upload it again.")
+            raise VideoEmptyError(f"{redact_uri(info.uri)} is empty; upload it again.")
         if info.size_bytes > self.limits.max_video_bytes:
             raise VideoTooLargeError(
-                f"The {info.size_bytes:,} bytes of {show_uri(info.uri)} exceed extract.max_video_bytes "
+                f"The {info.size_bytes:,} bytes of {redact_uri(info.uri)} exceed extract.max_video_bytes "
                 f"({self.limits.max_video_bytes:,})."
             )
 
     def _should_use_ranges(self, info: ObjectInfo, *, is_local: bool) -> bool:
         if self.native or self.every or scheme_of(info.uri) == INLINE_SCHEME:
             return False
-        return self.keep_packets or (not is_local and info.size_bytes >= self.parts_from_bytes)
+        return self.keep_packets or (not is_local and info.size_bytes >= self.ranges_min_bytes)
 
-    def _fetch_ranges(self, info: ObjectInfo) -> Fetched:
+    def _fetch_ranges(self, info: ObjectInfo) -> FetchedFrames:
         key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
         known = self.cache.find_index(key) if self.cache else ()
         video = RemoteVideo(self.objects, info)
@@ -138,26 +138,26 @@ class Fetcher:
         )
         if self.cache and not known:
             self.cache.write_index(key, index)
-        return Fetched(
+        return FetchedFrames(
             keyframes=keyframes,
             fetch_ms=keyframes.fetch_ms,
             bytes_fetched=keyframes.bytes_fetched,
-            packets=self._verified(keyframes, gather_packets(keyframes, index, video)) if self.keep_packets else None,
+            packets=self._verified(keyframes, collect_packets(keyframes, index, video)) if self.keep_packets else None,
         )
 
-    def _verified(self, keyframes: Keyframes, stored: StoredPackets | None) -> StoredPackets | None:
+    def _verified(self, keyframes: SampledFrames, stored: StoredPackets | None) -> StoredPackets | None:
         if stored is None:
             return None
-        is_exact = prove_packets(stored, keyframes, self.pool, sampling=self.sampling, limits=self.limits)
+        is_exact = verify_packets(stored, keyframes, self.pool, sampling=self.sampling, limits=self.limits)
         return stored if is_exact else None
 
-    def _fetch_whole(self, info: ObjectInfo, wasted_bytes: int) -> Fetched:
+    def _fetch_whole(self, info: ObjectInfo, wasted_bytes: int) -> FetchedFrames:
         started = time.perf_counter()
-        with own_refusal(), self.copies.hold(self.objects, info, max_bytes=self.limits.max_video_bytes) as copy:
+        with isolate_refusal(), self.copies.hold(self.objects, info, max_bytes=self.limits.max_video_bytes) as copy:
             fetch_ms = (time.perf_counter() - started) * 1e3
             return self._decode(copy.path, fetch_ms=fetch_ms, bytes_fetched=wasted_bytes + copy.bytes_fetched)
 
-    def _decode(self, path: Path, *, fetch_ms: float = 0.0, bytes_fetched: int) -> Fetched:
+    def _decode(self, path: Path, *, fetch_ms: float = 0.0, bytes_fetched: int) -> FetchedFrames:
         keyframes = self.pool.extract(
             path,
             sampling=self.sampling,
@@ -166,17 +166,17 @@ class Fetcher:
             every=self.every,
             segment=self.segment,
         )
-        return Fetched(keyframes=keyframes, fetch_ms=fetch_ms, bytes_fetched=bytes_fetched)
+        return FetchedFrames(keyframes=keyframes, fetch_ms=fetch_ms, bytes_fetched=bytes_fetched)
 
 
-def _with_wasted_frames(fetched: Fetched, frames: int) -> Fetched:
+def _with_wasted_frames(fetched: FetchedFrames, frames: int) -> FetchedFrames:
     """Add the frames decoded by a failed attempt."""
     keyframes = fetched.keyframes
     return replace(fetched, keyframes=replace(keyframes, frames_decoded=keyframes.frames_decoded + frames))
 
 
 @contextmanager
-def own_fault(uri: str) -> Iterator[None]:
+def isolate_web_outage(uri: str) -> Iterator[None]:
     """Make an unavailable web server fail its own videos only, not the run, unlike the object store.
 
     Raises:

@@ -20,17 +20,17 @@ import pyarrow as pa
 from infra.errors import FrameFileError
 from tasks.domain.segment import Segment
 from tasks.frames.key import SCHEMA_VERSION, decoder_versions
-from tasks.frames.pixels import Encoding, Lossless, decode_pixels, encode_pixels, write_options
-from tasks.frames.seal import BLANK_SEAL, SEAL_KEY, check_seal, seal
+from tasks.frames.pixels import Encoding, LosslessEncoding, decode_pixels, encode_pixels, write_options
+from tasks.frames.seal import BLANK_CHECKSUM, CHECKSUM_KEY, embed_checksum, verify_checksum
 from tasks.video.keyframes import NO_PTS, UNKNOWN_POSITION
-from tasks.video.verdict import judge
+from tasks.video.verdict import measure_coverage
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.domain import Sampling
-    from tasks.video.keyframes import Keyframes
-    from tasks.video.verdict import Thresholds, Verdict
+    from tasks.video.keyframes import SampledFrames
+    from tasks.video.verdict import CoverageThresholds, KeyframeCoverage
 
 _METADATA_KEY = b"reelabel"
 _LISTED_KEY = "are_keyframes_listed"
@@ -94,13 +94,13 @@ class FrameFile:
         return None if times_ms is None else np.array(times_ms, np.int64)
 
     @property
-    def can_be_judged(self) -> bool:
+    def has_coverage_facts(self) -> bool:
         """Whether the file holds what coverage is computed from; files of earlier versions may not."""
         return self.method != "linear" or _LISTED_KEY in self.facts
 
-    def judged(self, thresholds: Thresholds) -> Verdict:
+    def coverage(self, thresholds: CoverageThresholds) -> KeyframeCoverage:
         """Return how well keyframes cover the source, from what is known of it before decoding."""
-        return judge(
+        return measure_coverage(
             self.keyframe_ms if self.facts.get(_LISTED_KEY, True) else None,
             first_ms=self.facts.get("first_ms"),  # missing in files of earlier versions
             keyframes=self.keyframes_in_file,
@@ -171,13 +171,13 @@ class FrameFile:
         return _write(columns, self.facts | facts | {"encoding": encoding})
 
 
-def make_frame_file(
-    keyframes: Keyframes,
+def encode_frame_file(
+    keyframes: SampledFrames,
     *,
     source_uri: str,
     fingerprint: str,
     sampling: Sampling,
-    lossless: Lossless = "zstd",
+    lossless: LosslessEncoding = "zstd",
     encoding_note: str = "",
 ) -> FrameFile:
     """Create a frame file from extracted frames.
@@ -242,7 +242,7 @@ def decode_frame_file(data: bytes) -> FrameFile:
     Raises:
         FrameFileError: The bytes are damaged, or not a frame file of this version.
     """
-    check_seal(data)
+    verify_checksum(data)
     try:
         schema = pa.ipc.open_file(pa.py_buffer(data)).schema
         metadata: dict[str, Any] = json.loads((schema.metadata or {})[_METADATA_KEY])
@@ -276,9 +276,9 @@ def _frame_file(data: bytes, metadata: dict[str, Any]) -> FrameFile:
 
 def _write(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
     table = pa.table(columns).replace_schema_metadata(
-        {_METADATA_KEY: json.dumps(metadata).encode(), SEAL_KEY: BLANK_SEAL},
+        {_METADATA_KEY: json.dumps(metadata).encode(), CHECKSUM_KEY: BLANK_CHECKSUM},
     )
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema, options=write_options(metadata["encoding"])) as writer:
         writer.write_table(table)
-    return seal(sink.getvalue().to_pybytes())
+    return embed_checksum(sink.getvalue().to_pybytes())

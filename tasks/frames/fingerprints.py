@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from infra.errors import ConfigurationError, VideoError
-from tasks.frames.prepare import look_at_video
+from tasks.frames.prepare import stat_video
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MAX_CONCURRENT_LOOKUPS = 16
 
 
-def fingerprints_of(objects: ObjectStore, uris: Sequence[str]) -> list[str | None]:
+def current_fingerprints(objects: ObjectStore, uris: Sequence[str]) -> list[str | None]:
     """Look up the fingerprints of videos, many per request if their store can list them.
 
     Args:
@@ -33,7 +33,7 @@ def fingerprints_of(objects: ObjectStore, uris: Sequence[str]) -> list[str | Non
 
     def look_up(uri: str) -> str | None:
         try:
-            return (listed.get(uri) or look_at_video(objects, uri)).fingerprint
+            return (listed.get(uri) or stat_video(objects, uri)).fingerprint
         except VideoError:
             return None
 
@@ -43,6 +43,6 @@ def fingerprints_of(objects: ObjectStore, uris: Sequence[str]) -> list[str | Non
 
 def _listed(objects: ObjectStore, uris: Sequence[str]) -> dict[str, ObjectInfo]:
     try:
-        return objects.stat_near(uris)
+        return objects.stat_many_near(uris)
     except ConfigurationError:
         return {}  # caused by a single video, such as one in a missing bucket

@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from infra.errors import FrameFileError
-from tasks.frames.seal import BLANK_SEAL, SEAL_KEY, check_seal, seal
-from tasks.video.codec import CodecFacts
+from tasks.frames.seal import BLANK_CHECKSUM, CHECKSUM_KEY, embed_checksum, verify_checksum
+from tasks.video.codec import CodecParameters
 from tasks.video.orientation import Orientation
-from tasks.video.ranges import Extent
-from tasks.video.stream import StreamFacts
+from tasks.video.ranges import CachedRange
+from tasks.video.stream import StreamProperties
 from tasks.video.table import KeyframeTable
 
 if TYPE_CHECKING:
-    from tasks.video.table import KnownIndex
+    from tasks.video.table import SavedIndex
 
 _STREAM_KEY = b"stream"
 _COLUMNS = ("pts", "pos", "size", "frames_before")
 
 
-def encode_index(index: KnownIndex) -> bytes:
+def encode_index(index: SavedIndex) -> bytes:
     """Encode a keyframe table, or extents, as an index file."""
     if isinstance(index, KeyframeTable):
         columns = {name: pa.array(getattr(index, name)) for name in _COLUMNS}
@@ -42,27 +42,27 @@ def encode_index(index: KnownIndex) -> bytes:
             "data": pa.array([extent.data for extent in index], pa.large_binary()),
         }
         metadata = {}
-    table = pa.table(columns).replace_schema_metadata(metadata | {SEAL_KEY: BLANK_SEAL})
+    table = pa.table(columns).replace_schema_metadata(metadata | {CHECKSUM_KEY: BLANK_CHECKSUM})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(table)
-    return seal(sink.getvalue().to_pybytes())
+    return embed_checksum(sink.getvalue().to_pybytes())
 
 
-def decode_index(data: bytes) -> KnownIndex:
+def decode_index(data: bytes) -> SavedIndex:
     """Decode an index file.
 
     Raises:
         FrameFileError: The bytes are damaged, or not an index file.
     """
-    check_seal(data)
+    verify_checksum(data)
     try:
         table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
         metadata = table.schema.metadata or {}
         if _STREAM_KEY not in metadata:
-            return tuple(map(Extent, table["start"].to_pylist(), table["data"].to_pylist()))
+            return tuple(map(CachedRange, table["start"].to_pylist(), table["data"].to_pylist()))
         columns = {name: table[name].to_numpy() for name in _COLUMNS}
-        return KeyframeTable(**columns, **table_facts(json.loads(metadata[_STREAM_KEY])))
+        return KeyframeTable(**columns, **table_arguments(json.loads(metadata[_STREAM_KEY])))
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
         raise FrameFileError(f"The index file is damaged ({type(error).__name__}).") from None
 
@@ -78,11 +78,11 @@ def describe_table(table: KeyframeTable) -> dict[str, Any]:
     }
 
 
-def table_facts(described: dict[str, Any]) -> dict[str, Any]:
+def table_arguments(described: dict[str, Any]) -> dict[str, Any]:
     """Convert the result of `describe_table` to arguments of `KeyframeTable`."""
     codec, stream = described["codec"], described["stream"]
     return described | {
-        "codec": CodecFacts(**codec | {"extradata": base64.b64decode(codec["extradata"])}),
-        "stream": StreamFacts(**stream | {"time_base": Fraction(stream["time_base"])}),
+        "codec": CodecParameters(**codec | {"extradata": base64.b64decode(codec["extradata"])}),
+        "stream": StreamProperties(**stream | {"time_base": Fraction(stream["time_base"])}),
         "orientation": Orientation(*described["orientation"]),
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import av
 
-from tasks.domain.digest import digest_of
+from tasks.domain.digest import json_digest
 from tasks.domain.segment import WHOLE
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def frame_key(
     Returns:
         A path relative to the cache's root: `v3/ab/abcdef....arrow`.
     """
-    digest = digest_of(
+    digest = json_digest(
         {
             "source_uri": source_uri,
             "fingerprint": fingerprint,
@@ -72,7 +72,7 @@ def index_key(*, source_uri: str, fingerprint: str) -> str:
     Returns:
         A path relative to the cache's root: `v3/ab/abcdef....index`.
     """
-    digest = digest_of(
+    digest = json_digest(
         {"source_uri": source_uri, "fingerprint": fingerprint, "schema": SCHEMA_VERSION, "table": _TABLE_VERSION}
     )
     return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.index"

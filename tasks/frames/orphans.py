@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from infra.errors import ConfigurationError, ObjectError, ObjectMissingError
 from infra.uri import INLINE_SCHEME, WEB_SCHEMES, scheme_of
-from tasks.frames.collect import Room, cached_files
+from tasks.frames.collect import EvictionResult, cached_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ _MAX_CACHED_FINGERPRINTS = 10_000
 _UNKNOWN = ""
 
 
-def remove_orphans(objects: ObjectStore, root_uri: str, *, dry_run: bool = False) -> Room:
+def remove_orphans(objects: ObjectStore, root_uri: str, *, dry_run: bool = False) -> EvictionResult:
     """Remove frame files whose video no longer exists or has another fingerprint.
 
     Reads the schema of each frame file, and queries the store once per video. Kept are frame files of videos that are
@@ -50,7 +50,7 @@ def remove_orphans(objects: ObjectStore, root_uri: str, *, dry_run: bool = False
                 objects.remove(info.uri)
         else:
             kept, kept_bytes = kept + 1, kept_bytes + info.size_bytes
-    return Room(kept=kept, kept_bytes=kept_bytes, removed=removed, removed_bytes=removed_bytes)
+    return EvictionResult(kept=kept, kept_bytes=kept_bytes, removed=removed, removed_bytes=removed_bytes)
 
 
 def _is_orphan(objects: ObjectStore, info: ObjectInfo, fingerprint_of: Callable[[str], str | None]) -> bool:

@@ -14,21 +14,21 @@ import pyarrow as pa
 
 from infra.errors import FrameFileError, VideoError
 from tasks.domain import Sampling
-from tasks.frames.index_file import describe_table, table_facts
+from tasks.frames.index_file import describe_table, table_arguments
 from tasks.frames.pixels import encode_pixels
-from tasks.video.misled import MisledError
-from tasks.video.ranges import Span, SparseFile
+from tasks.video.misled import FastPathUnavailableError
+from tasks.video.ranges import ByteRange, SparseFile
 from tasks.video.table import KeyframeTable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.frames.file import FrameFile
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
     from tasks.video.limits import Limits
     from tasks.video.pool import DecodePool
     from tasks.video.ranges import ByteSource
-    from tasks.video.table import KnownIndex
+    from tasks.video.table import SavedIndex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,7 +56,7 @@ class StoredPackets:
         return b"".join(packet for pos, packet in stored if start <= pos < start + size)
 
 
-def gather_packets(keyframes: Keyframes, index: KnownIndex, source: ByteSource) -> StoredPackets | None:
+def collect_packets(keyframes: SampledFrames, index: SavedIndex, source: ByteSource) -> StoredPackets | None:
     """Collect the packets of extracted keyframes; None if no keyframe table lists them.
 
     Args:
@@ -71,7 +71,7 @@ def gather_packets(keyframes: Keyframes, index: KnownIndex, source: ByteSource) 
     rows = np.searchsorted(index.pts, keyframes.pts)
     columns = {name: getattr(index, name)[rows] for name in ("pts", "pos", "size", "frames_before")}
     table = replace(index, **columns)
-    spans = list(map(Span, table.pos.tolist(), table.size.tolist()))
+    spans = list(map(ByteRange, table.pos.tolist(), table.size.tolist()))
     file = SparseFile(source, keyframes.parts)
     file.prefetch(spans)
     return StoredPackets(size_bytes=source.size_bytes, table=table, packets=tuple(map(file.read_span, spans)))
@@ -95,13 +95,13 @@ def decode_packets(
     return keyframes.images
 
 
-def prove_packets(
-    stored: StoredPackets, keyframes: Keyframes, pool: DecodePool, *, sampling: Sampling, limits: Limits
+def verify_packets(
+    stored: StoredPackets, keyframes: SampledFrames, pool: DecodePool, *, sampling: Sampling, limits: Limits
 ) -> bool:
     """Return whether stored packets decode to exactly the extracted pixels."""
     try:
         images = decode_packets(stored, pool, sampling=sampling, limits=limits)
-    except (MisledError, VideoError):
+    except (FastPathUnavailableError, VideoError):
         return False
     return np.array_equal(images, keyframes.images)
 
@@ -129,7 +129,7 @@ def with_pixels(file: FrameFile, pool: DecodePool, limits: Limits) -> bytes:
     try:
         sampling = Sampling.model_validate(file.facts["sampling"])
         images = decode_packets(_stored_packets(file), pool, sampling=sampling, limits=limits)
-    except (MisledError, KeyError, TypeError, ValueError) as error:
+    except (FastPathUnavailableError, KeyError, TypeError, ValueError) as error:
         raise FrameFileError(f"The frame file's packets cannot be decoded ({error}).") from None
     return file.replace_pixels(encode_pixels(images, "raw"), encoding="raw", packets=None)
 
@@ -143,6 +143,6 @@ def _stored_packets(file: FrameFile) -> StoredPackets:
         pos=np.array(facts.pop("pos"), np.int64),
         size=np.array(list(map(len, packets)), np.int64),
         frames_before=np.array(facts.pop("frames_before"), np.int64),
-        **table_facts(facts),
+        **table_arguments(facts),
     )
     return StoredPackets(size_bytes=size_bytes, table=table, packets=packets)

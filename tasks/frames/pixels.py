@@ -20,8 +20,8 @@ from infra.errors import VideoTooLargeError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-Lossless = Literal["raw", "lz4", "zstd"]
-Exact = Literal["raw", "lz4", "zstd", "packets"]
+LosslessEncoding = Literal["raw", "lz4", "zstd"]
+ExactEncoding = Literal["raw", "lz4", "zstd", "packets"]
 Encoding = Literal["raw", "lz4", "zstd", "packets", "jpeg"]
 
 # The higher levels take up to ten times as long for a tenth fewer bytes: `python -m benchmarks store`.
@@ -64,7 +64,7 @@ def decode_pixels(column: pa.Array, encoding: Encoding, shape: tuple[int, int, i
         ValueError: The column does not hold images of that shape.
         OSError: A JPEG cannot be decoded.
     """
-    if encoding not in {*get_args(Lossless), "jpeg"}:
+    if encoding not in {*get_args(LosslessEncoding), "jpeg"}:
         raise ValueError(f"encoding {encoding} holds no pixels")
     if encoding == "jpeg":
         images = np.stack([from_jpeg(data) for data in column.to_pylist()])
@@ -78,7 +78,7 @@ def decode_pixels(column: pa.Array, encoding: Encoding, shape: tuple[int, int, i
     return images
 
 
-def as_jpeg_shows(images: npt.NDArray[np.uint8], *, quality: int) -> npt.NDArray[np.uint8]:
+def jpeg_round_trip(images: npt.NDArray[np.uint8], *, quality: int) -> npt.NDArray[np.uint8]:
     """Encode images as JPEG and decode them again; shape (N, H, W, 3).
 
     Raises:

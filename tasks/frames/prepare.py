@@ -17,16 +17,16 @@ from infra.errors import (
     VideoRefusedError,
     VideoTooLargeError,
 )
-from infra.roots import require_within
-from infra.uri import show_uri
-from tasks.domain.passes import lossless_pass, routed, taken
-from tasks.domain.passes import shown as sampling_of
+from infra.roots import require_allowed_path
+from infra.uri import redact_uri
+from tasks.domain.passes import dense_pass, resolve_auto, with_sampler
+from tasks.domain.passes import sampling_of_pass as sampling_of
 from tasks.domain.segment import WHOLE
-from tasks.frames.fetch import PARTS_FROM_BYTES, Fetcher, own_fault
-from tasks.frames.file import decode_frame_file, make_frame_file
+from tasks.frames.fetch import RANGES_MIN_BYTES, FrameFetcher, isolate_web_outage
+from tasks.frames.file import decode_frame_file, encode_frame_file
 from tasks.frames.key import frame_key
 from tasks.frames.packets import with_packets
-from tasks.video.verdict import USUAL
+from tasks.video.verdict import DEFAULT_THRESHOLDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
     from infra.objects import ObjectInfo, ObjectStore
     from tasks.domain import Sampling, Segment
-    from tasks.domain.passes import Pass
+    from tasks.domain.passes import FramePass
     from tasks.frames.cache import FrameCache
-    from tasks.frames.fetch import Fetched
+    from tasks.frames.fetch import FetchedFrames
     from tasks.frames.file import FrameFile
-    from tasks.frames.pixels import Exact
+    from tasks.frames.pixels import ExactEncoding
     from tasks.video.limits import Limits
     from tasks.video.pool import DecodePool
-    from tasks.video.verdict import Thresholds, Verdict
+    from tasks.video.verdict import CoverageThresholds, KeyframeCoverage
 
 _NO_PACKETS = (
     "packets were requested, but no keyframe table lists them, or they do not decode to these pixels by themselves"
@@ -49,7 +49,7 @@ _NO_PACKETS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedVideo:
+class ExtractedVideo:
     """A video whose frame file is in the cache. Times but `lookup_ms` are 0 for a cache hit.
 
     Attributes:
@@ -97,7 +97,7 @@ class PreparedVideo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preparer:
+class FrameExtractor:
     """Extracts frame files into the cache. Thread-safe.
 
     Attributes:
@@ -106,9 +106,9 @@ class Preparer:
         pool: The decoding pool.
         sampling: Which frames to extract, and at what size.
         limits: Limits on one video.
-        stored_as: Pixel encoding of frame files, unless the sampling has a `jpeg_quality`.
+        pixel_encoding: Pixel encoding of frame files, unless the sampling has a `jpeg_quality`.
         allow_roots: Folders that local videos must lie in; empty allows every folder.
-        parts_from_bytes: Size from which remote videos are read by range requests.
+        ranges_min_bytes: Size from which remote videos are read by range requests.
         thresholds: The limits of sufficient keyframe coverage.
     """
 
@@ -117,12 +117,12 @@ class Preparer:
     pool: DecodePool
     sampling: Sampling
     limits: Limits
-    stored_as: Exact = "zstd"
+    pixel_encoding: ExactEncoding = "zstd"
     allow_roots: tuple[Path, ...] = ()
-    parts_from_bytes: int = PARTS_FROM_BYTES
-    thresholds: Thresholds = USUAL
+    ranges_min_bytes: int = RANGES_MIN_BYTES
+    thresholds: CoverageThresholds = DEFAULT_THRESHOLDS
 
-    def look_around(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
+    def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
         """Look up sizes and fingerprints of many videos in few requests, where possible; for use with `prepare`.
 
         Returns:
@@ -132,11 +132,11 @@ class Preparer:
             TransientError: The store is unavailable.
         """
         try:
-            return self.objects.stat_near(uris)
+            return self.objects.stat_many_near(uris)
         except ConfigurationError:
             return {}  # caused by a single video, for which `prepare` will raise
 
-    def reach_stores(self, uris: Iterable[str]) -> None:
+    def check_stores(self, uris: Iterable[str]) -> None:
         """Check that S3 is available, if videos or frame files are stored there; see `ObjectStore.reach`.
 
         Raises:
@@ -145,8 +145,8 @@ class Preparer:
         self.objects.reach([*uris, self.cache.uri_of("any")])
 
     def prepare(
-        self, uri: str, info: ObjectInfo | None = None, *, shown: Pass = "first", segment: Segment = WHOLE
-    ) -> PreparedVideo:
+        self, uri: str, info: ObjectInfo | None = None, *, shown: FramePass = "first", segment: Segment = WHOLE
+    ) -> ExtractedVideo:
         """Extract a video's frame file into the cache, unless it is there already.
 
         Args:
@@ -160,7 +160,7 @@ class Preparer:
             TransientError: The store is unavailable.
         """
         started = time.perf_counter()
-        info = info or look_at_video(self.objects, uri, allow_roots=self.allow_roots)
+        info = info or stat_video(self.objects, uri, allow_roots=self.allow_roots)
         sampling, found = self._find(info, sampling_of(self.sampling, shown), segment)
         lookup_ms = (time.perf_counter() - started) * 1e3
         if found is None:
@@ -169,7 +169,7 @@ class Preparer:
             except VideoError as error:
                 error.fingerprint = info.fingerprint
                 raise
-        return PreparedVideo(
+        return ExtractedVideo(
             uri=uri,
             fingerprint=info.fingerprint,
             key=_key(info, sampling, segment),
@@ -182,38 +182,38 @@ class Preparer:
             decode_note=found.reason,
             sampler=found.sampler,
             frames_decoded=found.frames_decoded,
-            **_coverage_columns(found.judged(self.thresholds)),
+            **_coverage_columns(found.coverage(self.thresholds)),
         )
 
     def _find(self, info: ObjectInfo, sampling: Sampling, segment: Segment) -> tuple[Sampling, FrameFile | None]:
         """Look up a frame file; for `auto`, resolve the sampler from any cached frame file of the video."""
         if sampling.sampler != "auto":
             return sampling, self.cache.find(_key(info, sampling, segment))
-        for each in (taken(sampling, "keyframes"), lossless_pass(sampling)):
+        for each in (with_sampler(sampling, "keyframes"), dense_pass(sampling)):
             if found := self.cache.find(_key(info, each, segment)):
-                wanted = routed(sampling, is_good=found.judged(self.thresholds).is_good)
+                wanted = resolve_auto(sampling, is_good=found.coverage(self.thresholds).is_good)
                 return wanted, found if wanted == each else self.cache.find(_key(info, wanted, segment))
         return sampling, None
 
-    def _extract(self, info: ObjectInfo, sampling: Sampling, lookup_ms: float, segment: Segment) -> PreparedVideo:
-        fetcher = Fetcher(
+    def _extract(self, info: ObjectInfo, sampling: Sampling, lookup_ms: float, segment: Segment) -> ExtractedVideo:
+        fetcher = FrameFetcher(
             objects=self.objects,
             cache=self.cache,
             pool=self.pool,
             sampling=sampling,
             limits=self.limits,
-            parts_from_bytes=self.parts_from_bytes,
-            keep_packets=self.stored_as == "packets" and not self.sampling.jpeg_quality,
+            ranges_min_bytes=self.ranges_min_bytes,
+            keep_packets=self.pixel_encoding == "packets" and not self.sampling.jpeg_quality,
             segment=segment,
         )
         fetched = fetcher.fetch(info)
         keyframes = fetched.keyframes
         started = time.perf_counter()
         if sampling.sampler == "auto":
-            sampling = routed(sampling, is_good=keyframes.sampler == "keyframes")
+            sampling = resolve_auto(sampling, is_good=keyframes.sampler == "keyframes")
         key = _key(info, sampling, segment)
         self.cache.write(key, self._encode(fetched, info, sampling))
-        return PreparedVideo(
+        return ExtractedVideo(
             uri=info.uri,
             fingerprint=info.fingerprint,
             key=key,
@@ -230,29 +230,29 @@ class Preparer:
             decode_note=keyframes.reason,
             sampler=keyframes.sampler,
             frames_decoded=keyframes.frames_decoded,
-            **_coverage_columns(keyframes.judged(self.thresholds)),
+            **_coverage_columns(keyframes.coverage(self.thresholds)),
         )
 
-    def _encode(self, fetched: Fetched, info: ObjectInfo, sampling: Sampling) -> FrameFile:
+    def _encode(self, fetched: FetchedFrames, info: ObjectInfo, sampling: Sampling) -> FrameFile:
         encode = partial(
-            make_frame_file,
+            encode_frame_file,
             fetched.keyframes,
-            source_uri=show_uri(info.uri),  # frame files must not contain an embedded video or a signed query
+            source_uri=redact_uri(info.uri),  # frame files must not contain an embedded video or a signed query
             fingerprint=info.fingerprint,
             sampling=sampling,
         )
         if fetched.packets:
             return decode_frame_file(with_packets(encode(lossless="raw"), fetched.packets))
-        if self.stored_as == "packets":
+        if self.pixel_encoding == "packets":
             return encode(encoding_note=_NO_PACKETS)
-        return encode(lossless=self.stored_as)
+        return encode(lossless=self.pixel_encoding)
 
 
 def _key(info: ObjectInfo, sampling: Sampling, segment: Segment) -> str:
     return frame_key(source_uri=info.uri, fingerprint=info.fingerprint, sampling=sampling, segment=segment)
 
 
-def _coverage_columns(coverage: Verdict) -> dict[str, Any]:
+def _coverage_columns(coverage: KeyframeCoverage) -> dict[str, Any]:
     return {
         "longest_gap_s": coverage.longest_gap_s,
         "keyframe_cover": coverage.cover,
@@ -260,7 +260,7 @@ def _coverage_columns(coverage: Verdict) -> dict[str, Any]:
     }
 
 
-def look_at_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:
+def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:
     """Look up a video's size and fingerprint.
 
     Args:
@@ -277,15 +277,15 @@ def look_at_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ..
     try:
         path = objects.local_path(uri)
         if path is not None:
-            require_within(allow_roots, path)
+            require_allowed_path(allow_roots, path)
             if os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir, does not raise if the name is too long
                 raise VideoMissingError(f"{uri} is a folder, not a video; name a file in it.")
-        with own_fault(uri):
+        with isolate_web_outage(uri):
             return objects.stat(uri)
     except ObjectMissingError:
-        raise VideoMissingError(f"There is no video at {show_uri(uri)}; check the path or URI.") from None
+        raise VideoMissingError(f"There is no video at {redact_uri(uri)}; check the path or URI.") from None
     except ObjectTooLargeError as error:
         raise VideoTooLargeError(f"{error.message} Its server sends no length, so it was read to measure it.") from None
     except (ConfigurationError, ValueError) as error:
         # Caused by this video alone: access to the frame cache was checked before the run.
-        raise VideoRefusedError(f"{show_uri(uri)} cannot be read: {error}") from None
+        raise VideoRefusedError(f"{redact_uri(uri)} cannot be read: {error}") from None

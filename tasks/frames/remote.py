@@ -39,12 +39,12 @@ class RemoteVideo:
             StoreUnavailableError: The store is unavailable.
             VideoRefusedError: Access to the object is denied.
         """
-        with own_refusal():
+        with isolate_refusal():
             return self.objects.read_range(self.info.uri, start=start, size=size, fingerprint=self.info.fingerprint)
 
 
 @contextmanager
-def own_refusal() -> Iterator[None]:
+def isolate_refusal() -> Iterator[None]:
     """Make denied access to one video fail that video only, as the store may serve others.
 
     Raises:

@@ -11,21 +11,21 @@ import zlib
 
 from infra.errors import FrameFileError
 
-SEAL_KEY = b"seal"
-BLANK_SEAL = b"\x00crc32\x00--------"
+CHECKSUM_KEY = b"seal"
+BLANK_CHECKSUM = b"\x00crc32\x00--------"
 
 # Contains zero bytes, which cannot occur in JSON, and so not in a URI within it.
 _PREFIX = b"\x00crc32\x00"
 
 
-def seal(data: bytes) -> bytes:
+def embed_checksum(data: bytes) -> bytes:
     """Fill in the two blank checksums of an Arrow file."""
     first, last = _checksum_offsets(data)
-    filled, view, length = _checksum(data, first, last), memoryview(data), len(BLANK_SEAL)
+    filled, view, length = _checksum(data, first, last), memoryview(data), len(BLANK_CHECKSUM)
     return b"".join((view[:first], filled, view[first + length : last], filled, view[last + length :]))
 
 
-def check_seal(data: bytes) -> None:
+def verify_checksum(data: bytes) -> None:
     """Verify the checksums of an Arrow file.
 
     Raises:
@@ -46,8 +46,8 @@ def _checksum_offsets(data: bytes) -> tuple[int, int]:
 
 
 def _checksum(data: bytes, first: int, last: int) -> bytes:
-    view, length = memoryview(data), len(BLANK_SEAL)
+    view, length = memoryview(data), len(BLANK_CHECKSUM)
     checksum = 0
-    for piece in (view[:first], BLANK_SEAL, view[first + length : last], BLANK_SEAL, view[last + length :]):
+    for piece in (view[:first], BLANK_CHECKSUM, view[first + length : last], BLANK_CHECKSUM, view[last + length :]):
         checksum = zlib.crc32(piece, checksum)
     return _PREFIX + f"{checksum:08x}".encode()

@@ -8,24 +8,24 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from tasks.video.keyframes import NO_PTS, UNKNOWN_POSITION
-from tasks.video.verdict import USUAL
+from tasks.video.verdict import DEFAULT_THRESHOLDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy.typing as npt
 
-    from tasks.video.keyframes import Keyframes
-    from tasks.video.verdict import Thresholds
+    from tasks.video.keyframes import SampledFrames
+    from tasks.video.verdict import CoverageThresholds
 
 _CAPTION_PX = 16
 _MAX_COLUMNS = 4
 
 
-def describe(keyframes: Keyframes, thresholds: Thresholds = USUAL) -> dict[str, Any]:
+def frames_as_json(keyframes: SampledFrames, thresholds: CoverageThresholds = DEFAULT_THRESHOLDS) -> dict[str, Any]:
     """Describe the picks, in the order shown, and their video as JSON values."""
     height, width = keyframes.images.shape[1:3]
-    coverage = keyframes.judged(thresholds)
+    coverage = keyframes.coverage(thresholds)
     picks = [_describe_pick(keyframes, row) for row in keyframes.picks.tolist()]
     if keyframes.deviation_s is not None:
         deviations_s = keyframes.deviation_s.round(6).tolist()
@@ -55,14 +55,14 @@ def describe(keyframes: Keyframes, thresholds: Thresholds = USUAL) -> dict[str, 
     }
 
 
-def save_npz(keyframes: Keyframes, path: Path) -> None:
+def save_npz(keyframes: SampledFrames, path: Path) -> None:
     """Save the unique frames as `frames`, shape (N, H, W, 3), uint8, and their PTS as `pts`, shape (N,), int64."""
     # Passing an open file keeps NumPy from appending a suffix to the name.
     with path.open("wb") as file:
         np.savez(file, frames=keyframes.images, pts=keyframes.pts)
 
 
-def contact_sheet(keyframes: Keyframes, path: Path) -> None:
+def save_contact_sheet(keyframes: SampledFrames, path: Path) -> None:
     """Save the unique frames as a grid, each captioned with its time in seconds; the suffix selects the format."""
     count, height, width, _ = keyframes.images.shape
     columns = min(count, _MAX_COLUMNS)
@@ -88,7 +88,7 @@ def _draw_frame(
     draw.text((left + 2, top + len(image) + 2), caption, fill="black")
 
 
-def _describe_pick(keyframes: Keyframes, row: int) -> dict[str, Any]:
+def _describe_pick(keyframes: SampledFrames, row: int) -> dict[str, Any]:
     return {
         "frame": row,
         "pts": _or_none(keyframes.pts[row], NO_PTS),

@@ -12,28 +12,28 @@ from pydantic import ValidationError
 
 from infra.errors import ConfigurationError, FrameFileError
 from tasks.domain import Sampling
-from tasks.domain.passes import of_videos_alone
+from tasks.domain.passes import require_no_job_options
 from tasks.frames.file import decode_frame_file
 from tasks.frames.packets import with_pixels
-from tasks.loaders.decoders import Decoders
+from tasks.loaders.decoders import DecodePoolProcess
 from tasks.video.extract import extract_keyframes
 from tasks.video.limits import Limits
-from tasks.video.unreadable import decoding_errors
+from tasks.video.unreadable import as_video_errors
 
 if TYPE_CHECKING:
     from tasks.frames.file import FrameFile
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
     from tasks.video.pool import DecodePool
 
-PROCESSES = "REELABEL_LOADER_PROCESSES"
+PROCESSES_VARIABLE = "REELABEL_LOADER_PROCESSES"
 
 # By default, frames are left for the model's processor to scale; options can set its size here instead.
 _UNSCALED = {"max_pixels": 16_777_216, "size_multiple_px": 1}
 _start_lock = threading.Lock()
-_started: list[Decoders] = []
+_started: list[DecodePoolProcess] = []
 
 
-def decode_video(data: bytes, **options: Any) -> Keyframes:  # noqa: ANN401
+def decode_video(data: bytes, **options: Any) -> SampledFrames:  # noqa: ANN401
     """Decode sampled frames of a video.
 
     Args:
@@ -51,7 +51,7 @@ def decode_video(data: bytes, **options: Any) -> Keyframes:  # noqa: ANN401
         file.flush()
         if pool is not None:
             return pool.extract(Path(file.name), sampling=sampling, limits=Limits())
-        with decoding_errors():
+        with as_video_errors():
             return extract_keyframes(Path(file.name), sampling=sampling, limits=Limits())
 
 
@@ -72,13 +72,13 @@ def read_frame_file(data: bytes) -> FrameFile:
         return file
     pool = _decode_pool()
     if pool is None:
-        raise FrameFileError(f"The frame file holds packets; set {PROCESSES} to at least 1 to decode them.")
+        raise FrameFileError(f"The frame file holds packets; set {PROCESSES_VARIABLE} to at least 1 to decode them.")
     return decode_frame_file(with_pixels(file, pool, Limits()))
 
 
 def _sampling(options: dict[str, Any]) -> Sampling:
     try:
-        return of_videos_alone(Sampling(**_UNSCALED | options))
+        return require_no_job_options(Sampling(**_UNSCALED | options))
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(map(str, fault["loc"])) or "combination of options"
@@ -90,12 +90,14 @@ def _sampling(options: dict[str, Any]) -> Sampling:
 
 def _decode_pool() -> DecodePool | None:
     """Return the decoding pool, if processes are configured. vLLM calls from many threads; the first starts it."""
-    processes = os.environ.get(PROCESSES) or "0"
+    processes = os.environ.get(PROCESSES_VARIABLE) or "0"
     if not processes.isdecimal():
-        raise ConfigurationError(f"{PROCESSES} is {processes!r}; it must be a number of processes, or 0 for none.")
+        raise ConfigurationError(
+            f"{PROCESSES_VARIABLE} is {processes!r}; it must be a number of processes, or 0 for none."
+        )
     if int(processes) == 0:
         return None
     with _start_lock:
         if not (_started and _started[-1].are_running):
-            _started.append(Decoders(int(processes)))
+            _started.append(DecodePoolProcess(int(processes)))
         return _started[-1].pool

@@ -21,7 +21,7 @@ _TIMEOUT_S = 60
 _MEMORY_MIB = 4096
 
 
-class Decoders:
+class DecodePoolProcess:
     """A decoding pool in a process of its own, which ends with this one.
 
     Attributes:

@@ -9,7 +9,7 @@ from vllm.multimodal.video import VIDEO_LOADER_REGISTRY, VideoLoader
 
 from infra.errors import ConfigurationError, JobError
 from tasks.loaders.decode import decode_video, is_frame_file, read_frame_file
-from tasks.model.families import each_once
+from tasks.model.families import drop_repeated_frames
 from tasks.model.video_input import video_input
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class KeyframeLoader(VideoLoader):  # type: ignore[misc]
             raise VLLMValidationError(error.message) from None
         except JobError as error:
             raise VLLMUnprocessableEntityError(error.message) from None
-        return video if repeat_frames else each_once(video)
+        return video if repeat_frames else drop_repeated_frames(video)
 
 
 class FrameFileLoader(VideoLoader):  # type: ignore[misc]
@@ -71,7 +71,7 @@ class FrameFileLoader(VideoLoader):  # type: ignore[misc]
             video = video_input(read_frame_file(data))
         except JobError as error:
             raise VLLMUnprocessableEntityError(error.message) from None
-        return video if repeat_frames else each_once(video)
+        return video if repeat_frames else drop_repeated_frames(video)
 
 
 def register() -> None:

@@ -8,15 +8,15 @@ import polars as pl
 
 from infra.template import check_template
 from infra.uri import INLINE_SCHEME, WEB_SCHEMES
-from tasks.manifest.fault import Fault, fault_of_rows
-from tasks.manifest.messages import messages_as_json, resolve_messages
+from tasks.manifest.fault import Fault, row_fault
+from tasks.manifest.messages import fill_from_messages, messages_as_json
 from tasks.manifest.schema import COLUMNS, LONGEST_ID_BYTES, REPLACED_BY_MESSAGES, REQUIRED, ROW, SCHEMES, STORED_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def conform(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
+def conform_columns(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
     """Convert a frame to the schema's columns and types; unknown columns are dropped, messages become JSON.
 
     Returns:
@@ -58,14 +58,14 @@ def _casts(found: pl.DataType, wanted: pl.DataType) -> bool:
 
 def check_manifest(frame: pl.DataFrame) -> list[Fault]:
     """Check a manifest's columns and rows; an empty list means that it is valid."""
-    conformed, faults = conform(frame)
+    conformed, faults = conform_columns(frame)
     if faults:
         return faults
     if frame.is_empty():
         return [Fault(rule="The manifest has no rows.")]
     numbered = conformed.with_row_index(ROW)
     _, faults = check_rows(numbered)
-    return [*faults, *repeated_ids(numbered)]
+    return [*faults, *find_duplicate_ids(numbered)]
 
 
 def check_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
@@ -77,16 +77,14 @@ def check_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
     Returns:
         The rows with their messages resolved, and their faults.
     """
-    resolved, faults = resolve_messages(frame)
+    resolved, faults = fill_from_messages(frame)
     return resolved, [*faults, *_row_faults(resolved), *_template_faults(resolved)]
 
 
-def repeated_ids(frame: pl.DataFrame) -> list[Fault]:
+def find_duplicate_ids(frame: pl.DataFrame) -> list[Fault]:
     """Find ids shared by several rows; `frame` needs only `ROW` and `job_id`."""
     rows = frame.filter(pl.col("job_id").is_duplicated() & pl.col("job_id").is_not_null())
-    return (
-        [] if rows.is_empty() else [fault_of_rows("job_id is not unique.", "job_id", rows.select(ROW, "job_id").rows())]
-    )
+    return [] if rows.is_empty() else [row_fault("job_id is not unique.", "job_id", rows.select(ROW, "job_id").rows())]
 
 
 def _row_faults(frame: pl.DataFrame) -> Iterator[Fault]:
@@ -95,7 +93,7 @@ def _row_faults(frame: pl.DataFrame) -> Iterator[Fault]:
     any_broken = frame.select(broken.any().alias(rule) for rule, _, broken in rules).row(0)
     for (rule, shown, broken), is_broken in zip(rules, any_broken, strict=True):
         if is_broken:
-            yield fault_of_rows(rule, shown, frame.filter(broken.fill_null(value=False)).select(ROW, shown).rows())
+            yield row_fault(rule, shown, frame.filter(broken.fill_null(value=False)).select(ROW, shown).rows())
 
 
 def _template_faults(frame: pl.DataFrame) -> Iterator[Fault]:
@@ -105,7 +103,7 @@ def _template_faults(frame: pl.DataFrame) -> Iterator[Fault]:
             check_template(template)
         except ValueError as error:
             rows = templates.filter(pl.col("template") == template).select(ROW, "job_id")
-            yield fault_of_rows(f"template: {error}.", "job_id", rows.rows())
+            yield row_fault(f"template: {error}.", "job_id", rows.rows())
 
 
 def _rules() -> Iterator[tuple[str, str, pl.Expr]]:

@@ -15,7 +15,7 @@ _PLACEHOLDER = re.compile(r"\{scheduled_(date|time)(?::([^{}]+))?\}")
 _LOOKS_LIKE_DATE = re.compile(r"\{[^{}/]*(date|time)[^{}/]*\}", re.IGNORECASE)
 
 
-def render_dates(text: str, scheduled: datetime) -> str:
+def fill_date_placeholders(text: str, scheduled: datetime) -> str:
     """Replace date placeholders by the time for which a run was scheduled.
 
     Args:
@@ -27,12 +27,12 @@ def render_dates(text: str, scheduled: datetime) -> str:
     return _PLACEHOLDER.sub(lambda found: _formatted(values[found[1]], found[2]), text)
 
 
-def has_dates(text: str) -> bool:
+def has_date_placeholders(text: str) -> bool:
     """Check whether a text contains date placeholders."""
     return _PLACEHOLDER.search(text) is not None
 
 
-def check_dates(text: str) -> str:
+def check_date_placeholders(text: str) -> str:
     """Reject misspelt placeholders: a URI that never matches anything would go unnoticed.
 
     Raises:

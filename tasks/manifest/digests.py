@@ -40,12 +40,12 @@ def job_digests(frame: pl.DataFrame) -> pl.Series:
     texts = frame.select(_TEXT.cast(pl.Binary)).to_series().to_list()
     digests: list[str | None] = [sha256(text).hexdigest()[:DIGEST_LENGTH] for text in texts]
     is_rare = frame.select(pl.any_horizontal(pl.col(name).is_not_null() for name in _RARE)).to_series()
-    for place, job in zip(is_rare.arg_true(), jobs_of(frame.filter(is_rare)), strict=True):
+    for place, job in zip(is_rare.arg_true(), rows_to_jobs(frame.filter(is_rare)), strict=True):
         digests[place] = _digest(job)
     return pl.Series("job_digest", digests, dtype=pl.String)
 
 
-def jobs_of(frame: pl.DataFrame) -> list[Job]:
+def rows_to_jobs(frame: pl.DataFrame) -> list[Job]:
     """Convert a manifest's rows to jobs."""
     rows = frame.select(*COLUMNS).iter_rows(named=True)
     return [Job(**row | {"choices": tuple(row["choices"] or ())}) for row in rows]
@@ -58,7 +58,7 @@ def _digest(job: Job) -> str | None:
         return None
 
 
-def columns_of(jobs: Sequence[Job]) -> pl.DataFrame:
+def jobs_to_rows(jobs: Sequence[Job]) -> pl.DataFrame:
     """Convert jobs to rows, with `row` and `job_digest`."""
     columns = {name: [getattr(job, name) for job in jobs] for name in COLUMNS}
     digests = {"job_digest": [job.digest for job in jobs]}

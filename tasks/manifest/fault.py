@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from infra.uri import show_uri
+from infra.uri import redact_uri
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,11 +39,11 @@ class Fault:
         return f"{self.rule} {self.count:,} row{'s' * (self.count > 1)}, first {', '.join(self.first_rows)}."
 
 
-def fault_of_rows(rule: str, column: str, rows: Sequence[tuple[int, object]]) -> Fault:
+def row_fault(rule: str, column: str, rows: Sequence[tuple[int, object]]) -> Fault:
     """Build the fault of rows, given their numbers and their values in a column."""
     first = tuple(f"row {row} ({column} {_shown(value)!r})" for row, value in rows[:_SHOWN_ROWS])
     return Fault(rule=rule, count=len(rows), first_rows=first)
 
 
 def _shown(value: object) -> object:
-    return show_uri(value) if isinstance(value, str) else value
+    return redact_uri(value) if isinstance(value, str) else value

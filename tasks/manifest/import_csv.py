@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from infra.errors import ManifestError
-from tasks.manifest.messages import is_text
+from tasks.manifest.messages import is_valid_unicode
 from tasks.manifest.schema import COLUMNS, REPLACED_BY_MESSAGES, REQUIRED
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _any_field_size() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def foreign_columns(path: Path) -> list[str]:
+def unknown_columns(path: Path) -> list[str]:
     """List the columns of a CSV file that are not manifest columns, and that `import_csv` drops."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         return [name for name in next(csv.reader(file), []) if name not in COLUMNS]
@@ -107,6 +107,6 @@ def _choices(text: str) -> list[str]:
         raise ValueError(f"choices {text!r} is not a JSON list") from None
     if not all(isinstance(value, str) for value in values):
         raise ValueError(f"choices {text!r} contains a value that is not a string")
-    if not all(map(is_text, values)):
+    if not all(map(is_valid_unicode, values)):
         raise ValueError(f"choices {text!r} contains an unpaired surrogate, which is not a valid character")
     return list(values)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from infra.errors import ManifestError
-from tasks.manifest.messages import is_text, read_messages
+from tasks.manifest.messages import is_valid_unicode, parse_messages
 from tasks.manifest.schema import COLUMNS
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ def _line(line: str, *, where: str) -> dict[str, Any]:
 
 def _row(request: dict[str, Any]) -> dict[str, Any]:
     body = request["body"]
-    question = read_messages(body["messages"])
+    question = parse_messages(body["messages"])
     raw_choices = (body.get("metadata") or {}).get("choices")
     prompt, choices = (question.prompt, _parse_choices(raw_choices)) if raw_choices else _split(question.prompt)
     if not choices:
         raise ValueError("no choices; write them as lines 'A. text', or in metadata.choices")
     job_id = str(request["custom_id"])
-    if not all(map(is_text, [job_id, *choices])):
+    if not all(map(is_valid_unicode, [job_id, *choices])):
         raise ValueError("custom_id or a choice contains an unpaired surrogate, which is not a valid character")
     return {
         "job_id": job_id,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infra.errors import ManifestMissingError, ObjectMissingError
-from tasks.domain.digest import digest_of
+from tasks.domain.digest import json_digest
 
 if TYPE_CHECKING:
     from infra.objects import ObjectInfo, ObjectStore
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _GLOB_CHARACTERS = "*?["
 
 
-def matching_files(uri: str, objects: ObjectStore) -> list[str]:
+def resolve_manifest_files(uri: str, objects: ObjectStore) -> list[str]:
     """List the URIs of a manifest's files, sorted.
 
     Args:
@@ -36,19 +36,19 @@ def matching_files(uri: str, objects: ObjectStore) -> list[str]:
     return found
 
 
-def find_manifests(uri: str, objects: ObjectStore) -> list[ObjectInfo]:
+def stat_manifest_files(uri: str, objects: ObjectStore) -> list[ObjectInfo]:
     """Stat a manifest's file, or the files that its glob matches; empty if there are none."""
     if _is_glob(uri) and objects.local_path(uri) is None:
         return _matching_objects(uri, objects)
     try:
-        return [objects.stat(part) for part in matching_files(uri, objects)]
+        return [objects.stat(part) for part in resolve_manifest_files(uri, objects)]
     except (ManifestMissingError, ObjectMissingError):
         return []
 
 
 def manifest_fingerprint(uri: str, objects: ObjectStore) -> str:
     """Identify a version of a manifest: a digest of its files' names and fingerprints."""
-    return digest_of([[info.uri, info.fingerprint] for info in find_manifests(uri, objects)])
+    return json_digest([[info.uri, info.fingerprint] for info in stat_manifest_files(uri, objects)])
 
 
 def _matching_files(pattern: Path) -> list[str]:

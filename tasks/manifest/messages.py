@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tasks.manifest.fault import Fault, fault_of_rows
+from tasks.manifest.fault import Fault, row_fault
 from tasks.manifest.schema import ROW
 
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 _ROLES = {"system": "system", "developer": "system", "user": "user"}
 _KINDS = {"text": "text", "video": "video", "video_url": "video"}
-# The columns that messages replace, in the order of `ChatQuestion`'s attributes.
+# The columns that messages replace, in the order of `MessageContent`'s attributes.
 _REPLACED = ("video_uri", "prompt", "system_prompt")
 _QUESTION = pl.Struct(dict.fromkeys(_REPLACED, pl.String))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatQuestion:
+class MessageContent:
     """The content of messages.
 
     Attributes:
@@ -38,7 +38,7 @@ class ChatQuestion:
     system_prompt: str | None
 
 
-def read_messages(messages: object) -> ChatQuestion:
+def parse_messages(messages: object) -> MessageContent:
     """Parse messages from decoded JSON.
 
     A video is a part `{"type": "video_url", "video_url": {"url": ...}}` or `{"type": "video",
@@ -49,12 +49,12 @@ def read_messages(messages: object) -> ChatQuestion:
             without a full stop.
     """
     parts = [*_parts(messages)]
-    if not all(is_text(value) for _, _, value in parts):
+    if not all(is_valid_unicode(value) for _, _, value in parts):
         raise ValueError("a part contains an unpaired surrogate, which is not a valid character")
     videos = [value for _, kind, value in parts if kind == "video"]
     if len(videos) != 1:
         raise ValueError(f"expected one video, found {len(videos)}")
-    return ChatQuestion(
+    return MessageContent(
         video_uri=videos[0],
         prompt="\n".join(value for role, kind, value in parts if kind == "text" and role == "user"),
         system_prompt="\n".join(value for role, kind, value in parts if kind == "text" and role == "system") or None,
@@ -80,7 +80,7 @@ def without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value, or what 
     return [without_nulls(inner) for inner in value] if isinstance(value, list | np.ndarray) else value
 
 
-def resolve_messages(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
+def fill_from_messages(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
     """Fill `video_uri`, `prompt` and `system_prompt` of rows that have messages.
 
     Args:
@@ -99,7 +99,7 @@ def resolve_messages(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
             questions[row["place"]] = _question(row)
         except ValueError as error:
             broken[f"messages: {error}."].append((row[ROW], row["job_id"]))
-    faults = [fault_of_rows(rule, "job_id", found) for rule, found in broken.items()]
+    faults = [row_fault(rule, "job_id", found) for rule, found in broken.items()]
     asked = pl.Series("asked", questions, dtype=_QUESTION)
     given = [pl.coalesce(asked.struct.field(name), pl.col(name)).alias(name) for name in _REPLACED]
     return frame.with_columns(given), faults
@@ -110,7 +110,7 @@ def _question(row: dict[str, Any]) -> dict[str, str | None]:
         messages = json.loads(row["messages"])
     except (ValueError, RecursionError):  # the latter if nested too deeply
         raise ValueError("not JSON") from None
-    question = read_messages(messages)
+    question = parse_messages(messages)
     found = {name: getattr(question, name) for name in _REPLACED}
     twice = [name for name in _REPLACED if found[name] is not None and row[name] is not None]
     if twice:
@@ -155,7 +155,7 @@ def _part(part: dict[str, Any]) -> tuple[str, str]:
     return kind, value
 
 
-def is_text(value: str) -> bool:
+def is_valid_unicode(value: str) -> bool:
     """Whether a string can be written: JSON may hold one half of a surrogate pair, which is no character."""
     try:
         value.encode()

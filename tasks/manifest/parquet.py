@@ -10,10 +10,10 @@ import polars as pl
 import pyarrow as pa
 from pyarrow import parquet
 
-from infra.ahead import one_ahead
+from infra.ahead import prefetch
 from infra.errors import ManifestError, ManifestMissingError, ObjectMissingError
 from infra.temporary import temporary_folder
-from tasks.manifest.match import matching_files
+from tasks.manifest.match import resolve_manifest_files
 from tasks.manifest.schema import COLUMNS, REQUIRED
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ManifestFiles:
         gathered, start = [self.empty], 0
         for uri, path in self.paths.items():
             with _opened(uri, path) as file, _reading(uri):
-                for batch in one_ahead(file.iter_batches(_BATCH_ROWS, columns=_columns(file))):
+                for batch in prefetch(file.iter_batches(_BATCH_ROWS, columns=_columns(file))):
                     # Filter before converting; gather the wanted rows of several batches.
                     wanted = batch if only is None else batch.filter(pa.array(only[start : start + len(batch)]))
                     start += len(batch)
@@ -74,7 +74,7 @@ class ManifestFiles:
         """
         for uri, path in self.paths.items():
             with _opened(uri, path) as file, _reading(uri):
-                for batch in one_ahead(file.iter_batches(_IDS_AT_ONCE, columns=["job_id"])):
+                for batch in prefetch(file.iter_batches(_IDS_AT_ONCE, columns=["job_id"])):
                     nulls = pl.repeat(None, len(batch), dtype=pl.String, eager=True)
                     yield _frame(batch) if batch.num_columns else nulls.to_frame("job_id")
 
@@ -94,7 +94,7 @@ def open_manifest(uri: str, objects: ObjectStore) -> Iterator[ManifestFiles]:
     with temporary_folder("manifest") as folder:
         paths: dict[str, Path] = {}
         rows, columns = 0, []
-        for number, part in enumerate(matching_files(uri, objects)):
+        for number, part in enumerate(resolve_manifest_files(uri, objects)):
             paths[part] = _local(part, objects, folder / f"{number}.parquet")
             with _opened(part, paths[part]) as file:
                 rows += file.metadata.num_rows

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tasks.manifest.digests import jobs_of
+from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.schema import ROW
 from tasks.manifest.table import open_jobs
 
@@ -22,7 +22,7 @@ def read_jobs(uri: str, objects: ObjectStore) -> list[Job]:
         ManifestError: The manifest is invalid; the message lists every fault, with counts and first rows.
     """
     with open_jobs(uri, objects) as table:
-        return jobs_of(pl.concat(table.parts()).sort(ROW))
+        return rows_to_jobs(pl.concat(table.parts()).sort(ROW))
 
 
 def dataset_name(uri: str) -> str:

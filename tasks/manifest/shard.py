@@ -17,7 +17,7 @@ _LARGEST_JOBS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WholeShards:
+class ShardBatch:
     """Consecutive shards.
 
     Attributes:
@@ -29,7 +29,7 @@ class WholeShards:
     sizes: Sequence[int]
 
 
-def cut_shards(parts: Iterable[pl.DataFrame], *, target_jobs: int) -> Iterator[WholeShards]:
+def split_into_shards(parts: Iterable[pl.DataFrame], *, target_jobs: int) -> Iterator[ShardBatch]:
     """Split jobs into shards of about `target_jobs`, keeping all jobs on a video together.
 
     The same jobs yield the same shards, whatever their order in the manifest. Videos with neighbouring names share a
@@ -55,10 +55,10 @@ def cut_shards(parts: Iterable[pl.DataFrame], *, target_jobs: int) -> Iterator[W
             shards.sort(key=lambda shard: sha256(uris[shard[0].start].encode()).digest())
             sizes = [sum(map(len, shard)) for shard in shards]
             # One gather for all shards: one per shard would take several times as long as everything else.
-            yield WholeShards(rows=_take(jobs, [video for shard in shards for video in shard]), sizes=sizes)
+            yield ShardBatch(rows=_take(jobs, [video for shard in shards for video in shard]), sizes=sizes)
         remainder = _take(jobs, open_shard)
     if len(remainder):
-        yield WholeShards(rows=remainder, sizes=[len(remainder)])
+        yield ShardBatch(rows=remainder, sizes=[len(remainder)])
 
 
 def _cut(videos: Sequence[int], *, begun: int, target_jobs: int) -> tuple[list[list[range]], list[range]]:

@@ -14,10 +14,10 @@ import polars as pl
 from infra.errors import ManifestError
 from infra.spill import Spill
 from infra.temporary import temporary_folder
-from tasks.manifest.check import check_rows, conform, repeated_ids
-from tasks.manifest.digests import columns_of, job_digests
+from tasks.manifest.check import check_rows, conform_columns, find_duplicate_ids
+from tasks.manifest.digests import job_digests, jobs_to_rows
 from tasks.manifest.fault import Fault
-from tasks.manifest.messages import resolve_messages
+from tasks.manifest.messages import fill_from_messages
 from tasks.manifest.parquet import open_manifest
 from tasks.manifest.schema import ROW
 
@@ -104,20 +104,20 @@ def open_jobs(uri: str, objects: ObjectStore, *, only: pl.Series | None = None) 
             chosen = None if only is None else _rows_with_ids(files, only)
             most = files.rows if chosen is None else int(chosen.sum())
             spill = Spill(folder, parts=1 + most // _ROWS_PER_PART)
-            jobs, faults = _check_into(spill, numbered_batches(files, only=chosen))
-            _raise_faults(uri, [*faults, *_repeated_ids(numbered_batches(files, only=chosen), jobs["hash"])])
+            jobs, faults = _check_into(spill, read_numbered_batches(files, only=chosen))
+            _raise_faults(uri, [*faults, *_repeated_ids(read_numbered_batches(files, only=chosen), jobs["hash"])])
         here = np.zeros(files.rows, np.bool_)
         here[jobs[ROW].to_numpy()] = True
         yield JobTable(here=here, _parts=tuple(partial(spill.read, part) for part in range(spill.parts)))
 
 
-def table_of(jobs: Sequence[Job]) -> JobTable:
+def job_table(jobs: Sequence[Job]) -> JobTable:
     """Build a table of a few jobs in memory."""
-    frame = _with_neighbourhood(columns_of(jobs))
+    frame = _with_neighbourhood(jobs_to_rows(jobs))
     return JobTable(here=np.ones(len(jobs), np.bool_), _parts=(lambda: frame,))
 
 
-def numbered_batches(files: ManifestFiles, *, only: npt.NDArray[np.bool_] | None = None) -> Iterator[pl.DataFrame]:
+def read_numbered_batches(files: ManifestFiles, *, only: npt.NDArray[np.bool_] | None = None) -> Iterator[pl.DataFrame]:
     """Yield a manifest's rows in order, with only the manifest's columns and `row`.
 
     Args:
@@ -127,7 +127,7 @@ def numbered_batches(files: ManifestFiles, *, only: npt.NDArray[np.bool_] | None
     Raises:
         ManifestError: A column is missing or has the wrong type, there are no rows, or a file is damaged.
     """
-    _, faults = conform(files.empty)
+    _, faults = conform_columns(files.empty)
     if not (faults or files.rows):
         faults = [Fault(rule="The manifest has no rows.")]
     _raise_faults(files.uri, faults)
@@ -136,18 +136,18 @@ def numbered_batches(files: ManifestFiles, *, only: npt.NDArray[np.bool_] | None
     for batch in files.batches(only=only):
         stop = start + len(batch)
         rows = np.arange(start, stop) if chosen is None else chosen[start:stop]
-        yield conform(batch)[0].insert_column(0, pl.Series(ROW, rows, dtype=pl.UInt32))
+        yield conform_columns(batch)[0].insert_column(0, pl.Series(ROW, rows, dtype=pl.UInt32))
         start = stop
 
 
-def asked_batches(files: ManifestFiles) -> Iterator[pl.DataFrame]:
+def read_unchecked_batches(files: ManifestFiles) -> Iterator[pl.DataFrame]:
     """Yield a manifest's rows without validating them, with their messages resolved, `row` and `job_digest`.
 
     Raises:
-        ManifestError: As for `numbered_batches`.
+        ManifestError: As for `read_numbered_batches`.
     """
-    for batch in numbered_batches(files):
-        resolved, _ = resolve_messages(batch)
+    for batch in read_numbered_batches(files):
+        resolved, _ = fill_from_messages(batch)
         yield resolved.with_columns(job_digests(resolved))
 
 
@@ -159,7 +159,7 @@ def _raise_faults(uri: str, faults: Collection[Fault]) -> None:
 def _rows_with_ids(files: ManifestFiles, ids: pl.Series) -> npt.NDArray[np.bool_]:
     """Return whether each row's id is one of `ids`."""
     wanted = ids.unique().implode()
-    found = (conform(batch)[0]["job_id"].is_in(wanted).fill_null(value=False) for batch in files.ids())
+    found = (conform_columns(batch)[0]["job_id"].is_in(wanted).fill_null(value=False) for batch in files.ids())
     return np.concatenate([np.zeros(0, np.bool_), *(each.to_numpy() for each in found)])
 
 
@@ -191,7 +191,7 @@ def _repeated_ids(batches: Iterable[pl.DataFrame], hashes: pl.Series) -> list[Fa
     for batch in batches:
         found.append(batch.select(ROW, "job_id").filter(is_repeated.slice(place, len(batch))))
         place += len(batch)
-    return repeated_ids(pl.concat(found))
+    return find_duplicate_ids(pl.concat(found))
 
 
 def _with_neighbourhood(frame: pl.DataFrame) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from infra.errors import ChoicesAmbiguousError
-from infra.wording import counted
+from infra.wording import pluralize
 from tasks.model.choices import choice_tokens
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ class AmbiguousJobs:
         """Summarise in one sentence."""
         verb = "has" if self.count == 1 else "have"
         shown = ", ".join(self.job_ids)
-        jobs = counted(self.jobs, "job")
+        jobs = pluralize(self.jobs, "job")
         return (
             f"{self.count:,} of {jobs} {verb} choices that a single token cannot tell apart (for example {shown}): "
             f"{self.reason}"
         )
 
 
-def find_ambiguous(
+def find_ambiguous_jobs(
     parts: Iterable[pl.DataFrame],
     *,
     scoring: Literal["letter", "text"],
@@ -96,7 +96,7 @@ def _summarise(found: pl.DataFrame, jobs: int) -> AmbiguousJobs | None:
     return AmbiguousJobs(jobs=jobs, count=len(found), reason=reason, job_ids=tuple(first))
 
 
-def read_encoder(card: ModelCard) -> Callable[[str], list[int]] | None:
+def load_tokenizer(card: ModelCard) -> Callable[[str], list[int]] | None:
     """Load a model's tokenizer without the engine, in a fraction of a second.
 
     Returns:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tasks.model.shape import tune
+from tasks.model.shape import tune_engine
 
 if TYPE_CHECKING:
     from tasks.model.questions import EngineConfig
 
 
-def llm_arguments(config: EngineConfig) -> dict[str, Any]:
+def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
     """Build the arguments of `vllm.LLM`.
 
     Raises:
@@ -28,4 +28,4 @@ def llm_arguments(config: EngineConfig) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "mm_processor_cache_gb": 0,  # a video's questions are rendered together, outside the engine
         "seed": 0,
-    } | tune(config).arguments
+    } | tune_engine(config).arguments

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tasks.model.questions import Batch, EngineInfo, EngineTimes, Reply
 
 
-class Asker(Protocol):
+class InferenceBackend(Protocol):
     """Answers batches of questions: an engine process, several of them, or a server; a context manager."""
 
     def __enter__(self) -> Self:

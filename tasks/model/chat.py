@@ -15,14 +15,14 @@ from tasks.model.prompt import chat_messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chat:
+class RenderedChat:
     """A question and the placeholder of its video, as text and as tokens."""
 
     text: str
     token_ids: tuple[int, ...]
 
 
-def lay_out(renderer: Any, text: str, system_prompt: str | None) -> Chat:  # noqa: ANN401
+def apply_chat_template(renderer: Any, text: str, system_prompt: str | None) -> RenderedChat:  # noqa: ANN401
     """Apply the model's chat template as `LLM.chat` does.
 
     The template writes special tokens itself, so the tokenizer adds none.
@@ -45,7 +45,7 @@ def lay_out(renderer: Any, text: str, system_prompt: str | None) -> Chat:  # noq
         raise InferenceError("The model has no chat template; add a chat_template.jinja to its folder.") from None
     except VLLMValidationError as error:
         raise InferenceError(f"The model's chat template rejects the question: {error}") from None
-    return Chat(text=chat, token_ids=tuple(tokenizer.encode(chat, add_special_tokens=False)))
+    return RenderedChat(text=chat, token_ids=tuple(tokenizer.encode(chat, add_special_tokens=False)))
 
 
 def _placeholder(renderer: Any) -> str | None:  # noqa: ANN401

@@ -37,7 +37,8 @@ class Implementation(NamedTuple):
     Attributes:
         load: Loads the engine; takes its configuration, and as `started` when the process began.
         start_renderer: Prepares a worker process for `render`.
-        render: Renders the questions on several videos; gives, for each, a pickled list of `EngineReady` or `Refusal`.
+        render: Renders the questions on several videos; returns, for each, a pickled list of `EngineRequest` or
+            `QuestionFailure`.
     """
 
     load: Callable[..., Engine]
@@ -48,10 +49,10 @@ class Implementation(NamedTuple):
 def import_vllm(config: EngineConfig) -> Implementation:
     """Import vLLM and the model's class before the workers are forked; takes seconds, and may fail."""
     from tasks.model.engine import Engine, import_model  # noqa: PLC0415
-    from tasks.model.inputs import render_videos, start_worker  # noqa: PLC0415
+    from tasks.model.inputs import initialize_worker, render_videos  # noqa: PLC0415
 
     import_model(config)
-    return Implementation(load=Engine, start_renderer=start_worker, render=render_videos)
+    return Implementation(load=Engine, start_renderer=initialize_worker, render=render_videos)
 
 
 def main(import_implementation: Callable[[EngineConfig], Implementation] = import_vllm) -> None:

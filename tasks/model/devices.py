@@ -8,7 +8,7 @@ import subprocess
 from typing import Literal
 
 from infra.errors import ConfigurationError
-from infra.wording import counted
+from infra.wording import pluralize
 
 _TIMEOUT_S = 60
 
@@ -45,7 +45,7 @@ def _query_driver(*fields: str) -> list[list[str]]:
     return [[value.strip() for value in row.split(",")] for row in rows]
 
 
-def share_gpus(
+def assign_gpus(
     gpus: list[str],
     *,
     engines: int | Literal["auto"],
@@ -67,7 +67,7 @@ def share_gpus(
     count = max(1, len(gpus) // tensor_parallel_size) if engines == "auto" else engines
     if gpus and count * tensor_parallel_size > len(gpus):
         raise ConfigurationError(
-            f"{counted(count, 'engine')} with {counted(tensor_parallel_size, 'GPU')} each need "
+            f"{pluralize(count, 'engine')} with {pluralize(tensor_parallel_size, 'GPU')} each need "
             f"{count * tensor_parallel_size}, but only {len(gpus)} can be seen; lower model.engines or "
             "model.tensor_parallel_size, or list more in CUDA_VISIBLE_DEVICES.",
         )

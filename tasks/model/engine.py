@@ -16,15 +16,15 @@ from vllm.platforms import current_platform
 
 from infra.errors import InferenceError
 from tasks.domain import Answer
-from tasks.model.arguments import llm_arguments
+from tasks.model.arguments import vllm_arguments
 from tasks.model.choices import choice_probabilities
-from tasks.model.inputs import explain_refusal
-from tasks.model.questions import EngineInfo, Refusal
-from tasks.model.shape import tune
+from tasks.model.inputs import translate_vllm_error
+from tasks.model.questions import EngineInfo, QuestionFailure
+from tasks.model.shape import tune_engine
 
 if TYPE_CHECKING:
-    from tasks.model.inputs import EngineReady
-    from tasks.model.questions import EngineConfig, Reply, Ticket
+    from tasks.model.inputs import EngineRequest
+    from tasks.model.questions import EngineConfig, QuestionRef, Reply
 
 
 def import_model(config: EngineConfig) -> None:
@@ -45,8 +45,8 @@ def import_model(config: EngineConfig) -> None:
 class _InFlight:
     """A question that the engine is working on."""
 
-    ticket: Ticket
-    ready: EngineReady
+    ticket: QuestionRef
+    ready: EngineRequest
 
 
 class Engine:
@@ -59,9 +59,9 @@ class Engine:
             config: What to load.
             started: `time.perf_counter` at process start.
         """
-        llm = LLM(**llm_arguments(config))
+        llm = LLM(**vllm_arguments(config))
         self._engine = llm.llm_engine
-        self._tuning = tune(config).values
+        self._tuning = tune_engine(config).values
         self._max_model_len = int(llm.model_config.max_model_len)
         self._in_flight: dict[str, _InFlight] = {}
         self._added = 0
@@ -89,7 +89,7 @@ class Engine:
             tuning=self._tuning,
         )
 
-    def feed(self, ticket: Ticket, ready: EngineReady) -> None:
+    def feed(self, ticket: QuestionRef, ready: EngineRequest) -> None:
         """Queue a question; `step` answers it.
 
         Raises:
@@ -101,10 +101,10 @@ class Engine:
         try:
             self._engine.add_request(str(self._added), ready.prompt, parameters)
         except (ValueError, VLLMValidationError) as error:
-            raise explain_refusal(error, self._max_model_len) from None
+            raise translate_vllm_error(error, self._max_model_len) from None
         self._in_flight[str(self._added)] = _InFlight(ticket=ticket, ready=ready)
 
-    def step(self) -> list[tuple[Ticket, Reply]]:
+    def step(self) -> list[tuple[QuestionRef, Reply]]:
         """Run one engine step; return the questions that it finished."""
         started = time.perf_counter()
         outputs = [output for output in self._engine.step() if output.finished]
@@ -116,12 +116,12 @@ class Engine:
         return [(question.ticket, _answer(output, question.ready, share_ms)) for question, output in finished]
 
 
-def _answer(output: Any, ready: EngineReady, inference_ms: float) -> Reply:  # noqa: ANN401 - vLLM's RequestOutput
+def _answer(output: Any, ready: EngineRequest, inference_ms: float) -> Reply:  # noqa: ANN401 - vLLM's RequestOutput
     logprobs = {token: entry.logprob for token, entry in output.outputs[0].logprobs[0].items()}
     try:
         probabilities = choice_probabilities(ready.tokens, logprobs)
     except InferenceError as error:
-        return Refusal.of(error)
+        return QuestionFailure.of(error)
     return Answer(
         choice_index=max(range(len(probabilities)), key=probabilities.__getitem__),
         probabilities=probabilities,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     Video = tuple[npt.NDArray[np.uint8], dict[str, Any]]
 
 
-def fit_video(video: Video, config: Any) -> Video:  # noqa: ANN401 - of transformers
+def adapt_video(video: Video, config: Any) -> Video:  # noqa: ANN401 - of transformers
     """Adapt a video to what the model's processor expects.
 
     Args:
@@ -25,13 +25,13 @@ def fit_video(video: Video, config: Any) -> Video:  # noqa: ANN401 - of transfor
         because some of their processors reject a single one.
     """
     if str(config.model_type).startswith("glm"):
-        video = each_once(video)
+        video = drop_repeated_frames(video)
     if int(getattr(getattr(config, "vision_config", None), "temporal_patch_size", 1)) > 1 and len(video[0]) == 1:
         video = _select(video, [0, 0])
     return video
 
 
-def each_once(video: Video) -> Video:
+def drop_repeated_frames(video: Video) -> Video:
     """Drop repeated frames."""
     _, first = np.unique(video[1]["frames_indices"], return_index=True)
     return video if len(first) == len(video[0]) else _select(video, sorted(first.tolist()))

@@ -13,7 +13,7 @@ from tasks.model.questions import EngineTimes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tasks.model.asker import Asker
+    from tasks.model.asker import InferenceBackend
     from tasks.model.questions import Batch, EngineInfo, Reply
 
 
@@ -26,7 +26,7 @@ class _Member:
         fault: Why it is no longer used.
     """
 
-    engine: Asker
+    engine: InferenceBackend
     batches: int = 0
     fault: ModelError | None = None
 
@@ -38,7 +38,7 @@ class EngineFleet(Lifetime):
     that fails to reload is no longer used.
     """
 
-    def __init__(self, engines: Sequence[Asker]) -> None:
+    def __init__(self, engines: Sequence[InferenceBackend]) -> None:
         """Store the engines; none is started yet."""
         self._members = [_Member(engine) for engine in engines]
         self._lock = threading.Lock()

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from tasks.domain import Sampling
-from tasks.frames.file import make_frame_file
-from tasks.video.keyframes import Keyframes
+from tasks.frames.file import encode_frame_file
+from tasks.video.keyframes import SampledFrames
 from tasks.video.orientation import Orientation
 
 _SIDE_PX = 56  # a multiple of all common patch sizes
 
 
-def grey_video() -> bytes:
+def probe_video() -> bytes:
     """Make the frame file of a video with two small grey frames."""
     count = 2
-    keyframes = Keyframes(
+    keyframes = SampledFrames(
         images=np.full((count, _SIDE_PX, _SIDE_PX, 3), 128, np.uint8),
         pts=np.arange(count),
         time_s=np.arange(count, dtype=np.float64),
@@ -33,4 +33,4 @@ def grey_video() -> bytes:
         reason="",
         decode_ms=0.0,
     )
-    return make_frame_file(keyframes, source_uri="", fingerprint="", sampling=Sampling()).data
+    return encode_frame_file(keyframes, source_uri="", fingerprint="", sampling=Sampling()).data

@@ -57,7 +57,7 @@ class ModelCard:
         max_pixels: The model's limit per frame; None without one.
         max_video_pixels: The model's limit for all frames of a video together; None without one.
         faithful_sampler: The native sampler: the one that the model was trained with.
-        faithful_frames: Number of frames it was trained with; None if the sampler or the settings decide.
+        native_frames: Number of frames it was trained with; None if the sampler or the settings decide.
     """
 
     identity: ModelIdentity
@@ -67,9 +67,9 @@ class ModelCard:
     max_video_pixels: int | None = None
     revision: str | None = None
     faithful_sampler: SamplerName = "uniform"
-    faithful_frames: int | None = None
+    native_frames: int | None = None
 
-    def most_pixels(self, num_frames: int) -> int | None:
+    def pixels_per_frame(self, num_frames: int) -> int | None:
         """Return the model's limit per frame for a given number of frames; None without one."""
         # Frames are processed in pairs; the last of an odd number is repeated.
         share = self.max_video_pixels and self.max_video_pixels // (num_frames + num_frames % 2)
@@ -222,6 +222,6 @@ def _native(config: dict[str, Any], processors: list[dict[str, Any]]) -> dict[st
     videos = [processor.get("video_processor") or processor for processor in processors]
     frames = next((int(video["num_frames"]) for video in videos if video.get("num_frames")), None)
     if frames:
-        return {"faithful_sampler": "uniform", "faithful_frames": frames}
+        return {"faithful_sampler": "uniform", "native_frames": frames}
     names = [*(video.get("video_processor_type") for video in videos), config.get("model_type")]
     return {"faithful_sampler": next((_NATIVE_SAMPLERS[name] for name in names if name in _NATIVE_SAMPLERS), "uniform")}

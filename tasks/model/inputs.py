@@ -22,12 +22,12 @@ from vllm.renderers import renderer_from_config
 
 from infra.errors import InferenceError, JobError, PromptTooLongError
 from tasks.frames.file import decode_frame_file
-from tasks.model.arguments import llm_arguments
-from tasks.model.chat import lay_out
+from tasks.model.arguments import vllm_arguments
+from tasks.model.chat import apply_chat_template
 from tasks.model.choices import ChoiceTokens, choice_tokens
-from tasks.model.families import fit_video
-from tasks.model.questions import Refusal
-from tasks.model.shortcut import Shortcut
+from tasks.model.families import adapt_video
+from tasks.model.questions import QuestionFailure
+from tasks.model.shortcut import QwenFastPath
 from tasks.model.video_input import video_input
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _renderers: list[InputRenderer] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineReady:
+class EngineRequest:
     """A question as the engine takes it.
 
     Attributes:
@@ -70,14 +70,14 @@ class InputRenderer:
         Args:
             config: The engine's configuration.
         """
-        arguments = llm_arguments(config) | {"mm_processor_cache_gb": _PROCESSOR_CACHE_GB}
+        arguments = vllm_arguments(config) | {"mm_processor_cache_gb": _PROCESSOR_CACHE_GB}
         vllm_config = EngineArgs(**arguments).create_engine_config()
         self._renderer = renderer_from_config(vllm_config)
         self.tokenizer = self._renderer.get_tokenizer()
         self._tokens = lru_cache(_CACHED_TEXTS)(choice_tokens)
-        self._lay_out = lru_cache(_CACHED_TEXTS)(partial(lay_out, self._renderer))
+        self._lay_out = lru_cache(_CACHED_TEXTS)(partial(apply_chat_template, self._renderer))
         self.max_model_len = int(vllm_config.model_config.max_model_len)
-        self._shortcut = Shortcut(self._renderer, self._render_with_vllm, max_model_len=self.max_model_len)
+        self._shortcut = QwenFastPath(self._renderer, self._render_with_vllm, max_model_len=self.max_model_len)
 
     def tokens(self, question: Question) -> ChoiceTokens:
         """Find the tokens that represent each choice.
@@ -109,7 +109,7 @@ class InputRenderer:
         return {
             "prompt": chat.text,
             "prompt_token_ids": list(chat.token_ids),
-            "multi_modal_data": {"video": [fit_video(video, self._renderer.model_config.hf_config)]},
+            "multi_modal_data": {"video": [adapt_video(video, self._renderer.model_config.hf_config)]},
             "multi_modal_uuids": {"video": [video_hash]},
         }
 
@@ -130,11 +130,11 @@ class InputRenderer:
         try:
             [rendered] = self._renderer.render_cmpl([prompt], skip_mm_cache=True)
         except (ValueError, VLLMValidationError) as error:
-            raise explain_refusal(error, self.max_model_len) from None
+            raise translate_vllm_error(error, self.max_model_len) from None
         return rendered
 
 
-def start_worker(config: EngineConfig) -> None:
+def initialize_worker(config: EngineConfig) -> None:
     """Initialise this process as a worker that runs `render_videos`."""
     torch.set_num_threads(1)
     _renderers.append(InputRenderer(config))
@@ -148,26 +148,26 @@ def render_video(frame_file: bytes, questions: Sequence[Question]) -> bytes:
         questions: At least one.
 
     Returns:
-        A pickled list with an `EngineReady` or a `Refusal` per question.
+        A pickled list with an `EngineRequest` or a `QuestionFailure` per question.
     """
     [renderer] = _renderers
     started = time.perf_counter()
     try:
         video = video_input(decode_frame_file(frame_file))
     except JobError as error:
-        return pickle.dumps([Refusal.of(error)] * len(questions))
+        return pickle.dumps([QuestionFailure.of(error)] * len(questions))
     # The file contains pixels, times and sampling, so its hash covers all of them.
     video_hash = blake2b(frame_file, digest_size=16).hexdigest()
-    ready: list[EngineReady | Refusal] = []
+    ready: list[EngineRequest | QuestionFailure] = []
     for question in questions:
         try:
             tokens = renderer.tokens(question)
             prompt = renderer.render(renderer.prompt(question, video, video_hash=video_hash))
         except JobError as error:
-            ready.append(Refusal.of(error))
+            ready.append(QuestionFailure.of(error))
             continue
         ended = time.perf_counter()
-        ready.append(EngineReady(prompt=prompt, tokens=tokens, preprocess_ms=(ended - started) * 1e3))
+        ready.append(EngineRequest(prompt=prompt, tokens=tokens, preprocess_ms=(ended - started) * 1e3))
         started = ended
     file = io.BytesIO()
     _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(ready)
@@ -192,7 +192,7 @@ def _make_tensor(data: npt.NDArray[np.uint8], dtype: torch.dtype, shape: torch.S
     return torch.from_numpy(data).view(dtype).reshape(shape)
 
 
-def explain_refusal(error: Exception, max_model_len: int) -> JobError:
+def translate_vllm_error(error: Exception, max_model_len: int) -> JobError:
     """Translate vLLM's rejection of a prompt."""
     if "max_model_len" not in str(error) and "context length" not in str(error):
         return InferenceError(f"The model's processor rejects the question: {_first_line(error)}.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tasks.domain import Answer, OrderBias
-from tasks.model.questions import Refusal
+from tasks.model.questions import QuestionFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tasks.model.questions import Batch, Question, Reply
 
 
-def rotations(choices: Sequence[str], permutations: int) -> list[tuple[str, ...]]:
+def rotate_choices(choices: Sequence[str], permutations: int) -> list[tuple[str, ...]]:
     """Rotate choices to evenly spaced starting points.
 
     With as many rotations as choices, each choice appears once in each position, so that a position bias
@@ -35,7 +35,7 @@ def rotations(choices: Sequence[str], permutations: int) -> list[tuple[str, ...]
     return [(*choices[start:], *choices[:start]) for start in starts]
 
 
-def ask_in_every_order(ask: Callable[[Batch], list[Reply]], batch: Batch) -> list[Reply]:
+def answer_permuted(ask: Callable[[Batch], list[Reply]], batch: Batch) -> list[Reply]:
     """Ask each question of a batch in all its orders, and average the answers.
 
     The orders of a question are adjacent, so that they share the video's prefill.
@@ -52,7 +52,7 @@ def _merge(orders: Sequence[Question], replies: Sequence[Reply]) -> Reply:
     """Merge the replies to a question's orders: their average, or the first refusal."""
     answers: list[Answer] = []
     for reply in replies:
-        if isinstance(reply, Refusal):
+        if isinstance(reply, QuestionFailure):
             return reply
         answers.append(reply)
     return answers[0] if len(answers) == 1 else _average(orders, answers)

@@ -25,7 +25,7 @@ from tasks.model.questions import EngineFailure, EngineInfo, EngineTimes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tasks.model.questions import Batch, EngineConfig, Replies, Reply
+    from tasks.model.questions import Batch, EngineConfig, Reply, StepReplies
 
 VLLM_COMMAND = (sys.executable, "-P", "-m", "tasks.model.child")
 _CPU_SITE = Path(__file__).parent / "cpu_site"
@@ -260,7 +260,7 @@ class _Incarnation:
                 self._handle(message)
         self._fail(reason)
 
-    def _handle(self, message: EngineInfo | Replies) -> None:
+    def _handle(self, message: EngineInfo | StepReplies) -> None:
         self.last_reply_s = time.monotonic()
         if isinstance(message, EngineInfo):
             restart_ms = 0.0 if self._is_first else (self.last_reply_s - self._began_s) * 1e3

@@ -6,7 +6,7 @@ from dataclasses import replace
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
-from tasks.model.orders import rotations
+from tasks.model.orders import rotate_choices
 from tasks.model.questions import Question
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def render_choices(choices: Sequence[str]) -> str:
     return "\n".join(f"{letter}. {text}" if letter else text for letter, text in zip(letters, choices, strict=False))
 
 
-def question_text(template: str, *, prompt: str, choices: Sequence[str], examples: str | None = None) -> str:
+def render_question(template: str, *, prompt: str, choices: Sequence[str], examples: str | None = None) -> str:
     """Render a question, preceded by its solved examples if any.
 
     Args:
@@ -34,7 +34,7 @@ def question_text(template: str, *, prompt: str, choices: Sequence[str], example
     return f"{examples}\n\n{question}" if examples else question
 
 
-def question_of(job: Job, spec: RunSpec, *, video_id: str | None = None) -> Question:
+def build_question(job: Job, spec: RunSpec, *, video_id: str | None = None) -> Question:
     """Build a job's question in all its orders; the job's own template and prompts override the spec's.
 
     Args:
@@ -45,7 +45,7 @@ def question_of(job: Job, spec: RunSpec, *, video_id: str | None = None) -> Ques
     question, *others = (
         Question(
             video_id=video_id or job.video_uri,
-            text=question_text(
+            text=render_question(
                 job.template or spec.template,
                 prompt=job.prompt,
                 choices=choices,
@@ -55,7 +55,7 @@ def question_of(job: Job, spec: RunSpec, *, video_id: str | None = None) -> Ques
             choices=choices,
             scoring=spec.choice_scoring,
         )
-        for choices in rotations(job.choices, spec.permutations)
+        for choices in rotate_choices(job.choices, spec.permutations)
     )
     return replace(question, others=tuple(others))
 

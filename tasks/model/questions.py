@@ -79,19 +79,19 @@ class EngineTimes:
 
     Attributes:
         busy_ms: Computing answers.
-        waited_ms: Idle while inputs were being rendered.
+        starved_ms: Idle while inputs were being rendered.
         restart_ms: Restarting.
     """
 
     busy_ms: float = 0.0
-    waited_ms: float = 0.0
+    starved_ms: float = 0.0
     restart_ms: float = 0.0
 
     def __add__(self, other: EngineTimes) -> EngineTimes:
         """Sum both."""
         return EngineTimes(
             busy_ms=self.busy_ms + other.busy_ms,
-            waited_ms=self.waited_ms + other.waited_ms,
+            starved_ms=self.starved_ms + other.starved_ms,
             restart_ms=self.restart_ms + other.restart_ms,
         )
 
@@ -137,7 +137,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class QuestionFailure:
     """Why a question has no answer; `code` and `stage` are those of an error in `infra.errors`."""
 
     code: str
@@ -145,7 +145,7 @@ class Refusal:
     message: str
 
     @classmethod
-    def of(cls, error: JobError) -> Refusal:
+    def of(cls, error: JobError) -> QuestionFailure:
         """Convert an error."""
         return cls(code=error.code, stage=error.stage, message=error.message)
 
@@ -157,10 +157,10 @@ class EngineFailure:
     message: str
 
 
-Reply = Answer | Refusal
+Reply = Answer | QuestionFailure
 
 
-class Ticket(NamedTuple):
+class QuestionRef(NamedTuple):
     """Identifies a question: the number of its batch, and its index there."""
 
     batch: int
@@ -168,7 +168,7 @@ class Ticket(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replies:
+class StepReplies:
     """What the engine's process sends after each step.
 
     Attributes:
@@ -176,5 +176,5 @@ class Replies:
         times: Time spent on the step, and waiting before it.
     """
 
-    replies: list[tuple[Ticket, Reply]]
+    replies: list[tuple[QuestionRef, Reply]]
     times: EngineTimes

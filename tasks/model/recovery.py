@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from infra.errors import EngineLostError, InferenceError
 from tasks.domain import Answer
-from tasks.model.grey import grey_video
+from tasks.model.grey import probe_video
 from tasks.model.lifetime import Lifetime
-from tasks.model.questions import Batch, Question, Refusal
+from tasks.model.questions import Batch, Question, QuestionFailure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -180,7 +180,7 @@ class _Bisection:
         return place in self._replies
 
     def _fail(self, place: int, message: str) -> None:
-        self._replies[place] = Refusal.of(InferenceError(message))
+        self._replies[place] = QuestionFailure.of(InferenceError(message))
 
     def _check_engine(self, lost: EngineLostError) -> None:
         """Ask something that the engine must be able to answer; if it cannot, the question is not the cause."""
@@ -189,7 +189,7 @@ class _Bisection:
             self._probes += 1
             if self._probes > _MAX_PROBES:
                 raise lost
-        known = self._known_good or Batch(frame_files={_PROBE.video_id: grey_video()}, questions=(_PROBE,))
+        known = self._known_good or Batch(frame_files={_PROBE.video_id: probe_video()}, questions=(_PROBE,))
         while True:
             try:
                 self._try(known)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import JobError
 from tasks.model.inputs import InputRenderer
-from tasks.model.questions import Refusal
-from tasks.model.rendered import PromptRun, RenderedPrompt
+from tasks.model.questions import QuestionFailure
+from tasks.model.rendered import PromptSpan, RenderedPrompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tasks.model.rendered import PromptRequest
+    from tasks.model.rendered import PreviewRequest
 
 _FEWEST_REPEATS = 4
 
@@ -35,19 +35,19 @@ def main() -> None:
         pickle.dump(rendered, answer)
 
 
-def render(request: PromptRequest) -> RenderedPrompt:
+def render(request: PreviewRequest) -> RenderedPrompt:
     """Render a question as the engine would, as far as that succeeds."""
     renderer = InputRenderer(request.config)
     tokenizer = renderer.tokenizer
-    refusals: list[Refusal] = []
+    refusals: list[QuestionFailure] = []
     try:
         found = renderer.tokens(request.question)
         choices = tuple({token: tokenizer.decode([token]) for token in sorted(tokens)} for tokens in found)
     except JobError as error:
         choices = ()
-        refusals.append(Refusal.of(error))
+        refusals.append(QuestionFailure.of(error))
     prompt = renderer.prompt(request.question, request.video, video_hash="prompt-preview")
-    runs: tuple[PromptRun, ...] = (PromptRun(text=prompt["prompt"]),)
+    runs: tuple[PromptSpan, ...] = (PromptSpan(text=prompt["prompt"]),)
     tokens = video_tokens = None
     try:
         rendered = renderer.render(prompt)
@@ -56,7 +56,7 @@ def render(request: PromptRequest) -> RenderedPrompt:
         video_tokens = sum(place.get_num_embeds() for place in rendered["mm_placeholders"]["video"])
         runs = tuple(_runs(ids, tokenizer))
     except JobError as error:
-        refusals.append(Refusal.of(error))
+        refusals.append(QuestionFailure.of(error))
     return RenderedPrompt(
         runs=runs,
         tokens=tokens,
@@ -67,7 +67,7 @@ def render(request: PromptRequest) -> RenderedPrompt:
     )
 
 
-def _runs(ids: list[int], tokenizer: Any) -> Iterator[PromptRun]:  # noqa: ANN401 - transformers' tokenizer
+def _runs(ids: list[int], tokenizer: Any) -> Iterator[PromptSpan]:  # noqa: ANN401 - transformers' tokenizer
     """Decode a prompt; a token that repeats many times becomes a run of its own."""
     plain: list[int] = []
     for token, group in groupby(ids):
@@ -76,11 +76,11 @@ def _runs(ids: list[int], tokenizer: Any) -> Iterator[PromptRun]:  # noqa: ANN40
             plain += [token] * repeats
             continue
         if plain:
-            yield PromptRun(text=tokenizer.decode(plain))
+            yield PromptSpan(text=tokenizer.decode(plain))
             plain = []
-        yield PromptRun(text=tokenizer.decode([token]), repeats=repeats)
+        yield PromptSpan(text=tokenizer.decode([token]), repeats=repeats)
     if plain:
-        yield PromptRun(text=tokenizer.decode(plain))
+        yield PromptSpan(text=tokenizer.decode(plain))
 
 
 if __name__ == "__main__":

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tasks.model.questions import EngineConfig, Question, Refusal
+    from tasks.model.questions import EngineConfig, Question, QuestionFailure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptRequest:
+class PreviewRequest:
     """A question and its video, as returned by `tasks.model.video_input`."""
 
     config: EngineConfig
@@ -28,7 +28,7 @@ class PromptRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptRun:
+class PromptSpan:
     """A run of the prompt.
 
     Attributes:
@@ -53,12 +53,12 @@ class RenderedPrompt:
         refusals: Why the engine would not answer.
     """
 
-    runs: tuple[PromptRun, ...]
+    runs: tuple[PromptSpan, ...]
     tokens: int | None
     video_tokens: int | None
     max_model_len: int
     choices: tuple[dict[int, str], ...]
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[QuestionFailure, ...]
 
     @property
     def text(self) -> str:
@@ -66,7 +66,7 @@ class RenderedPrompt:
         return "".join(run.text * run.repeats for run in self.runs)
 
 
-def render_prompt(request: PromptRequest, *, timeout_s: float) -> RenderedPrompt:
+def preview_prompt(request: PreviewRequest, *, timeout_s: float) -> RenderedPrompt:
     """Render a question with the engine's own tokenizer and processor, without the engine.
 
     Args:

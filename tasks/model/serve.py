@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from infra.errors import JobError
-from tasks.model.questions import EngineTimes, Refusal, Replies, Ticket
+from tasks.model.questions import EngineTimes, QuestionFailure, QuestionRef, StepReplies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from tasks.model.engine import Engine
-    from tasks.model.inputs import EngineReady
+    from tasks.model.inputs import EngineRequest
     from tasks.model.questions import Batch, Question, Reply
 
     VideoQuestions = tuple[bytes, list[Question]]  # a frame file, and what is asked about it
     _Render = Callable[[list[VideoQuestions]], Future[list[bytes]]]
-    _Rendered = tuple[list[Ticket], list[EngineReady | Refusal]]
+    _Rendered = tuple[list[QuestionRef], list[EngineRequest | QuestionFailure]]
 
 # A round trip to a worker takes about as long as rendering a small video, so small videos share one.
 _GROUP_BYTES = 512 * 1024
@@ -33,7 +33,7 @@ _GROUP_BYTES = 512 * 1024
 class _Video(NamedTuple):
     """A frame file and the questions about it."""
 
-    tickets: list[Ticket]
+    tickets: list[QuestionRef]
     frame_file: bytes
     questions: list[Question]
 
@@ -53,9 +53,9 @@ def serve(connection: Connection, engine: Engine, render: _Render) -> None:
     receiver.start()  # before reporting readiness: if the thread cannot start, the parent must not wait for it
     connection.send(engine.describe())
     while True:
-        waited_ms = 0.0
+        starved_ms = 0.0
         if engine.is_idle:
-            waited_ms = receiver.wait()
+            starved_ms = receiver.wait()
         started = time.perf_counter()
         try:
             replies = [reply for rendered in receiver.take() for reply in _feed(engine, *rendered)]
@@ -64,7 +64,7 @@ def serve(connection: Connection, engine: Engine, render: _Render) -> None:
         if not engine.is_idle:
             replies += engine.step()
         busy_ms = (time.perf_counter() - started) * 1e3
-        connection.send(Replies(replies=replies, times=EngineTimes(busy_ms=busy_ms, waited_ms=waited_ms)))
+        connection.send(StepReplies(replies=replies, times=EngineTimes(busy_ms=busy_ms, starved_ms=starved_ms)))
 
 
 class _Receiver(threading.Thread):
@@ -129,7 +129,7 @@ def _split(number: int, batch: Batch) -> Iterator[_Video]:
     """Split a batch by video."""
     for video_id, group in groupby(enumerate(batch.questions), key=lambda each: each[1].video_id):
         places, questions = zip(*group, strict=True)
-        tickets = [Ticket(batch=number, place=place) for place in places]
+        tickets = [QuestionRef(batch=number, place=place) for place in places]
         yield _Video(tickets, batch.frame_files[video_id], list(questions))
 
 
@@ -149,17 +149,17 @@ def _group(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
 
 def _feed(
     engine: Engine,
-    tickets: list[Ticket],
-    questions: list[EngineReady | Refusal],
-) -> list[tuple[Ticket, Reply]]:
+    tickets: list[QuestionRef],
+    questions: list[EngineRequest | QuestionFailure],
+) -> list[tuple[QuestionRef, Reply]]:
     """Feed a video's questions to the engine; return those that it rejects."""
-    refused: list[tuple[Ticket, Reply]] = []
+    refused: list[tuple[QuestionRef, Reply]] = []
     for ticket, question in zip(tickets, questions, strict=True):
-        if isinstance(question, Refusal):
+        if isinstance(question, QuestionFailure):
             refused.append((ticket, question))
             continue
         try:
             engine.feed(ticket, question)
         except JobError as error:
-            refused.append((ticket, Refusal.of(error)))
+            refused.append((ticket, QuestionFailure.of(error)))
     return refused

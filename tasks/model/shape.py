@@ -26,7 +26,7 @@ _WIDE_BYTES, _NARROW_BYTES = 4, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelShape:
+class ModelProfile:
     """A model's dimensions.
 
     Attributes:
@@ -60,16 +60,16 @@ class Machine:
 
 
 @cache
-def tune(config: EngineConfig) -> Tuning:
+def tune_engine(config: EngineConfig) -> Tuning:
     """Choose settings for a configuration's model on this machine.
 
     Raises:
         ConfigurationError: Settings contradict each other, or do not fit into memory.
     """
-    return choose_tuning(config, read_shape(config), look_at_machine())
+    return choose_tuning(config, read_model_profile(config), read_machine())
 
 
-def read_shape(config: EngineConfig) -> ModelShape:
+def read_model_profile(config: EngineConfig) -> ModelProfile:
     """Read a model's dimensions from its configuration."""
     from transformers import AutoConfig  # noqa: PLC0415 - takes seconds, and is the engine's
 
@@ -86,7 +86,7 @@ def read_shape(config: EngineConfig) -> ModelShape:
         2 * getattr(text, "intermediate_size", 0),
         patches * 2 * getattr(vision, "intermediate_size", 0),
     )
-    return ModelShape(
+    return ModelProfile(
         kv_bytes=2 * text.num_hidden_layers * -(-kv_heads // config.tensor_parallel_size) * head * size,
         widest_bytes=max(widths) * size,
         max_tokens=config.max_model_len or text.max_position_embeddings,
@@ -106,7 +106,7 @@ def _frame_tokens(whole: Any, vision: Any) -> int | None:  # noqa: ANN401 - conf
     return int(side_px // patch_px) ** 2  # some pool their patches afterwards, which leaves fewer
 
 
-def look_at_machine() -> Machine:
+def read_machine() -> Machine:
     """Read the memory of the GPUs that torch sees, or the main memory."""
     import torch  # noqa: PLC0415 - takes seconds, and is the engine's
 
@@ -124,7 +124,7 @@ def main() -> None:
     os.dup2(2, 1)  # libraries may print to standard output; keep that out of the answer
     config = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
     try:
-        chosen: Tuning | ReelabelError = tune(config)
+        chosen: Tuning | ReelabelError = tune_engine(config)
     except ReelabelError as error:
         chosen = error
     with answer:

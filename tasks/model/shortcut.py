@@ -34,7 +34,7 @@ _LONGER = 7  # frames; any number that changes the seconds between sampled frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patches:
+class PatchGeometry:
     """How a model splits a video into patches.
 
     Attributes:
@@ -84,7 +84,7 @@ class _Layout:
         tokens: Number of placeholder tokens in the processed prompt.
     """
 
-    patches: Patches
+    patches: PatchGeometry
     kinds: dict[str, Any] = field(repr=False)
     grid: torch.Tensor
     numbers: torch.dtype
@@ -92,7 +92,7 @@ class _Layout:
     tokens: int
 
     @classmethod
-    def of(cls, patches: Patches, ids: list[int], rendered: Any) -> _Layout | None:  # noqa: ANN401 - vLLM's
+    def of(cls, patches: PatchGeometry, ids: list[int], rendered: Any) -> _Layout | None:  # noqa: ANN401 - vLLM's
         """Derive a layout from a video that the library has processed; None if its outputs differ in kind."""
         [item] = rendered["mm_kwargs"]["video"]
         [place] = rendered["mm_placeholders"]["video"]
@@ -137,7 +137,7 @@ class _Layout:
         return rendered
 
 
-class Shortcut:
+class QwenFastPath:
     """Renders prompts about videos of proven sizes, exactly as vLLM's renderer would."""
 
     def __init__(self, renderer: Any, by_library: Callable[[dict[str, Any]], Any], *, max_model_len: int) -> None:  # noqa: ANN401
@@ -150,7 +150,9 @@ class Shortcut:
         """
         processor: Any = getattr(renderer.get_mm_processor().info.get_hf_processor(), "video_processor", None)
         self._patches = (
-            Patches(frames=processor.temporal_patch_size, side_px=processor.patch_size, merged=processor.merge_size)
+            PatchGeometry(
+                frames=processor.temporal_patch_size, side_px=processor.patch_size, merged=processor.merge_size
+            )
             if type(processor) is Qwen2VLVideoProcessor
             else None
         )

@@ -13,7 +13,7 @@ from infra.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tasks.model.questions import EngineConfig
-    from tasks.model.shape import Machine, ModelShape
+    from tasks.model.shape import Machine, ModelProfile
 
 _MIB, _GIB = 1024**2, 1024**3
 _QUESTION_TOKENS = 256
@@ -46,7 +46,7 @@ class Tuning:
     reason: str
 
 
-def choose_tuning(config: EngineConfig, shape: ModelShape, machine: Machine) -> Tuning:
+def choose_tuning(config: EngineConfig, shape: ModelProfile, machine: Machine) -> Tuning:
     """Choose the settings that the configuration leaves open.
 
     Args:
@@ -67,7 +67,7 @@ def choose_tuning(config: EngineConfig, shape: ModelShape, machine: Machine) -> 
     return tuning
 
 
-def _for_cpu(config: EngineConfig, shape: ModelShape, machine: Machine) -> Tuning:
+def _for_cpu(config: EngineConfig, shape: ModelProfile, machine: Machine) -> Tuning:
     """Size steps so that activations stay in the CPU's cache, and the KV cache for a few steps' prompts."""
     prompt_tokens = shape.video_tokens(config) + _QUESTION_TOKENS
     in_cache = _CPU_STEP_BYTES // shape.widest_bytes
@@ -94,7 +94,7 @@ def _for_cpu(config: EngineConfig, shape: ModelShape, machine: Machine) -> Tunin
     )
 
 
-def _cpu_kv_bytes(config: EngineConfig, shape: ModelShape, machine: Machine, *, kept_tokens: int) -> int:
+def _cpu_kv_bytes(config: EngineConfig, shape: ModelProfile, machine: Machine, *, kept_tokens: int) -> int:
     if config.cpu_kv_cache_gib is None:
         wanted = shape.kv_bytes * max(kept_tokens, config.max_model_len or shape.max_tokens)
         return int(max(_CPU_KV_BYTES, min(wanted, machine.free_bytes * _CPU_KV_SHARE)))
@@ -107,7 +107,7 @@ def _cpu_kv_bytes(config: EngineConfig, shape: ModelShape, machine: Machine, *, 
     return kv_bytes
 
 
-def _longest_prompt(config: EngineConfig, shape: ModelShape, *, prompt_tokens: int, kv_bytes: int) -> int:
+def _longest_prompt(config: EngineConfig, shape: ModelProfile, *, prompt_tokens: int, kv_bytes: int) -> int:
     """Return the longest prompt that the KV cache holds, up to the model's limit."""
     held = kv_bytes // (shape.kv_bytes * _CPU_BLOCK_TOKENS) * _CPU_BLOCK_TOKENS
     wanted = config.max_model_len or min(shape.max_tokens, prompt_tokens)
@@ -119,7 +119,7 @@ def _longest_prompt(config: EngineConfig, shape: ModelShape, *, prompt_tokens: i
     return config.max_model_len or min(shape.max_tokens, held)
 
 
-def _for_cuda(config: EngineConfig, shape: ModelShape, machine: Machine) -> Tuning:
+def _for_cuda(config: EngineConfig, shape: ModelProfile, machine: Machine) -> Tuning:
     """Choose steps that hold whole videos; skip the CUDA graphs for decoding, which never happens."""
     prompt_tokens = shape.video_tokens(config) + _QUESTION_TOKENS
     usual = next(tokens for least_bytes, tokens in _CUDA_STEP_TOKENS.items() if machine.total_bytes >= least_bytes)

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.frames.file import FrameFile
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
 
 # In frames. Containers round times, many to milliseconds: at 60 fps that is 0.03 of a frame.
 _TOLERANCE_FRAMES = 0.1
 _MILLISECONDS = 1000.0
 
 
-def video_input(frames: FrameFile | Keyframes) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+def video_input(frames: FrameFile | SampledFrames) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
     """Convert frames and their true times to one item of `multi_modal_data["video"]`.
 
     Models use `frames_indices` / `fps` as a frame's time, and `total_num_frames` / `fps` as the length that
@@ -40,7 +40,7 @@ def video_input(frames: FrameFile | Keyframes) -> tuple[npt.NDArray[np.uint8], d
     }
 
 
-def _timeline(frames: FrameFile | Keyframes) -> tuple[float, list[int]]:
+def _timeline(frames: FrameFile | SampledFrames) -> tuple[float, list[int]]:
     """Find a rate at which the time of every pick is a whole number; return it, and these in the order shown."""
     fps = frames.fps
     if fps > 0:
@@ -50,18 +50,18 @@ def _timeline(frames: FrameFile | Keyframes) -> tuple[float, list[int]]:
     return _MILLISECONDS, (_since_s(frames) * _MILLISECONDS).round().astype(int).tolist()
 
 
-def _before(frames: FrameFile | Keyframes) -> int:
+def _before(frames: FrameFile | SampledFrames) -> int:
     """Count the video's frames before the first one here; 0 if unknown, and in a segment."""
     return max(0, int(frames.frame_index[0])) if frames.starts_s is None else 0
 
 
-def _since_s(frames: FrameFile | Keyframes) -> npt.NDArray[np.float64]:
+def _since_s(frames: FrameFile | SampledFrames) -> npt.NDArray[np.float64]:
     """Return seconds since the segment's start, or since the first frame here; a frame from before it is at 0."""
     starts_s = float(frames.time_s[0]) if frames.starts_s is None else frames.starts_s
     return np.maximum(frames.time_s[frames.picks] - starts_s, 0.0)
 
 
-def _length(frames: FrameFile | Keyframes, fps: float) -> int:
+def _length(frames: FrameFile | SampledFrames, fps: float) -> int:
     """Return the length in frames or milliseconds; 0 if unknown."""
     start_s, end_s = frames.segment
     length_s = min(frames.duration_s, frames.duration_s if end_s is None else end_s) - (start_s or 0.0)

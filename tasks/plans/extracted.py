@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import ObjectMissingError, PlanLostError, VideoError
-from tasks.domain import Part, Segment, Shard, View
-from tasks.frames.prepare import PreparedVideo
+from tasks.domain import RunPhase, Segment, Shard, View
+from tasks.frames.prepare import ExtractedVideo
 
 if TYPE_CHECKING:
     from infra.objects import ObjectStore
-    from tasks.domain.passes import Pass
+    from tasks.domain.passes import FramePass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +27,9 @@ class ExtractedShard:
     """
 
     shard: Shard
-    prepared: dict[View, PreparedVideo] = field(repr=False)
+    prepared: dict[View, ExtractedVideo] = field(repr=False)
     faults: dict[View, VideoError] = field(repr=False)
-    spent_ms: dict[Part, float]
+    spent_ms: dict[RunPhase, float]
     between_s: tuple[float, float]
 
 
@@ -66,21 +66,21 @@ def read_extracted(objects: ObjectStore, plan_uri: str, shard: Shard) -> Extract
     return ExtractedShard(
         shard=shard,
         prepared={
-            view: PreparedVideo(uri=view.video_uri, **packed)
+            view: ExtractedVideo(uri=view.video_uri, **packed)
             for view, packed in outcomes.items()
             if "code" not in packed
         },
         faults={view: _fault(**packed) for view, packed in outcomes.items() if "code" in packed},
-        spent_ms={Part(name): ms for name, ms in found["spent_ms"].items()},
+        spent_ms={RunPhase(name): ms for name, ms in found["spent_ms"].items()},
         between_s=(found["between_s"][0], found["between_s"][1]),
     )
 
 
-def _view(video_uri: str, shown: Pass, segment: list[float | None]) -> View:
+def _view(video_uri: str, shown: FramePass, segment: list[float | None]) -> View:
     return View(video_uri, shown, Segment(*segment))
 
 
-def _packed(outcome: PreparedVideo | VideoError) -> dict[str, Any]:
+def _packed(outcome: ExtractedVideo | VideoError) -> dict[str, Any]:
     if isinstance(outcome, VideoError):
         return {"code": outcome.code, "message": outcome.message, "fingerprint": outcome.fingerprint}
     return {name: value for name, value in asdict(outcome).items() if name != "uri"}

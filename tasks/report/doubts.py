@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select
 
-from infra.wording import counted
+from infra.wording import pluralize
 from tasks.results.tables import RESULT
-from tasks.video.verdict_words import verdict_lines
+from tasks.video.verdict_words import coverage_warnings
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, RowMapping
@@ -23,12 +23,12 @@ def find_doubts(connection: Connection, key: Key, run: RowMapping) -> tuple[str,
         func.count().filter(RESULT.c.same_position).label("by_position"),
     ).where(key.of(RESULT))
     counts = connection.execute(query).mappings().one()
-    said = [f"{line}." for line in verdict_lines(run["verdicts"])]
+    said = [f"{line}." for line in coverage_warnings(run["verdicts"])]
     if counts["cut_short"]:
-        said.append(f"{counted(counts['cut_short'], 'label')} rest on what is left of a video that is cut short.")
+        said.append(f"{pluralize(counts['cut_short'], 'label')} rest on what is left of a video that is cut short.")
     if counts["by_position"]:
         said.append(
-            f"In {counted(counts['by_position'], 'job')} every order of the choices chose the same position, "
+            f"In {pluralize(counts['by_position'], 'job')} every order of the choices chose the same position, "
             "whatever stood there."
         )
     if run["state"] != "running" and run["message"] and not run["message"].startswith("Reconciled"):

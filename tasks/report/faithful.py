@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from tasks.domain import SamplerName
 
 # Those that a page can replay.
-FAITHFUL_SAMPLERS: tuple[SamplerName, ...] = (
+NATIVE_SAMPLERS: tuple[SamplerName, ...] = (
     "qwen2_vl",
     "qwen3_vl",
     "glm46v",
@@ -29,7 +29,7 @@ _BY_NAME: dict[str, SamplerName] = {
 }
 
 
-def faithful_sampler(model_name: str) -> SamplerName:
+def native_sampler(model_name: str) -> SamplerName:
     """Name a model's own sampler by its hub name or folder; two frames a second for those that do not tell."""
     known = model_name.lower()
     return next((sampler for part, sampler in _BY_NAME.items() if part in known), "fps")

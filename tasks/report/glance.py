@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from infra.uri import show_uri
+from infra.uri import redact_uri
 from tasks.domain import RunCost
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def look(run: RowMapping, *, model: str = "") -> Glance:
     return Glance(
         **{name: run[name] for name in names},
         model=model,
-        manifest_uri=show_uri(run["manifest_uri"]),
+        manifest_uri=redact_uri(run["manifest_uri"]),
         spent_s=(run["ended_at"] - run["started_at"]).total_seconds() if run["ended_at"] else None,
         jobs=run["jobs_total"],
         asked=asked,

@@ -11,13 +11,13 @@ import polars as pl
 from sqlalchemy import select
 
 from infra.errors import FrameFileError, ManifestError, ObjectError
-from infra.uri import show_uri
-from tasks.domain.passes import taken
+from infra.uri import redact_uri
+from tasks.domain.passes import with_sampler
 from tasks.domain.segment import Segment
 from tasks.frames.key import frame_key
-from tasks.manifest.digests import jobs_of
+from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs
-from tasks.model.prompt import question_of
+from tasks.model.prompt import build_question
 from tasks.report.strip import make_strip
 from tasks.results.tables import FAILURE, RESULT
 
@@ -148,7 +148,7 @@ def _asked(sources: Sources, rows: Mapping[str, RowMapping]) -> tuple[dict[str, 
     try:
         only = pl.Series("job_id", list(rows), dtype=pl.String)
         with open_jobs(sources.manifest_uri, sources.objects, only=only) as table:
-            jobs = [job for part in table.parts() for job in jobs_of(part)]
+            jobs = [job for part in table.parts() for job in rows_to_jobs(part)]
     except (ManifestError, ObjectError) as error:
         return {}, f"Questions and frames are missing here: {error.message}"
     return {job.job_id: job for job in jobs if job.digest == rows[job.job_id]["job_digest"]}, ""
@@ -168,7 +168,7 @@ def _shown(
         "longest_gap_s",
         "keyframe_cover",
     )
-    question = question_of(job, spec) if job and spec else None
+    question = build_question(job, spec) if job and spec else None
     probabilities = row.get("probabilities")
     choices = zip(job.choices, probabilities, strict=False) if job and probabilities else None
     return ShownJob(
@@ -179,7 +179,7 @@ def _shown(
         before=before,
         question=question.text if question else job.prompt if job else None,
         system_prompt=question.system_prompt if question else None,
-        video=show_uri(job.video_uri) if job else None,
+        video=redact_uri(job.video_uri) if job else None,
         start_s=job.start_s if job else None,
         end_s=job.end_s if job else None,
         strip=None,
@@ -215,7 +215,7 @@ def _place(job: Job | None, row: RowMapping, spec: RunSpec | None) -> str | None
     """Name a job's frame file; None where it has none, or no one knows."""
     if not job or not spec or row["source_fingerprint"] is None:
         return None
-    sampling = taken(spec.sampling, row.get("sampler") or spec.sampling.sampler)
+    sampling = with_sampler(spec.sampling, row.get("sampler") or spec.sampling.sampler)
     segment = Segment.of(job.start_s, job.end_s)
     return frame_key(
         source_uri=job.video_uri, fingerprint=row["source_fingerprint"], sampling=sampling, segment=segment

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from infra.wording import counted
-from tasks.report.faithful import FAITHFUL_SAMPLERS
+from infra.wording import pluralize
+from tasks.report.faithful import NATIVE_SAMPLERS
 from tasks.report.jobs import drop_strips
 from tasks.report.texts import LENGTHS, share_texts, shorten_texts
-from tasks.video.verdict_words import READ_MORE
+from tasks.video.verdict_words import DOCS_PAGE
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from tasks.evaluation.scores import Share
+    from tasks.evaluation.scores import Proportion
     from tasks.report.report import Report
     from tasks.report.trade import Trade
 
@@ -93,8 +93,8 @@ def _render(report: Report) -> str:
             short_id=str(glance.run_id)[:8],
             shown_note=_shown_note(report),
             job_link=_job_link({job.job_id for job in report.shown.jobs}),
-            read_more=READ_MORE,
-            faithful_samplers=FAITHFUL_SAMPLERS,
+            read_more=DOCS_PAGE,
+            faithful_samplers=NATIVE_SAMPLERS,
             version=version("reelabel"),
         )
     )
@@ -104,10 +104,10 @@ def _shown_note(report: Report) -> str:
     jobs, shown = report.labels + report.failures, len(report.shown.jobs)
     with_frames = sum(job.strip is not None for job in report.shown.jobs)
     if shown == jobs:
-        return f"All {counted(jobs, 'job')} are in this page, {with_frames:,} with their frames."
+        return f"All {pluralize(jobs, 'job')} are in this page, {with_frames:,} with their frames."
     return (
-        f"{shown:,} of {counted(jobs, 'job')} are in this page, {with_frames:,} with their frames: those that failed, "
-        "changed, are wrong, unsure or slow come first, then a sample drawn with a seed."
+        f"{shown:,} of {pluralize(jobs, 'job')} are in this page, {with_frames:,} with their frames: those that "
+        "failed, changed, are wrong, unsure or slow come first, then a sample drawn with a seed."
     )
 
 
@@ -170,7 +170,7 @@ def _environment() -> Environment:
     environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": _fields, "ensure_ascii": False}
     environment.filters |= {
         "count": lambda number: f"{number:,}",
-        "counted": counted,
+        "counted": pluralize,
         "percent": lambda share: f"{share:.1%}",
         "duration": _duration,
         "ms": lambda ms: f"{ms:,.1f}",
@@ -211,7 +211,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / _HOUR_S:.1f} h"
 
 
-def _interval(share: Share) -> str:
+def _interval(share: Proportion) -> str:
     return f"{share.low:.1%} to {share.high:.1%}"
 
 

@@ -10,8 +10,8 @@ from sqlalchemy import func, select
 
 from infra.database import database_errors
 from infra.errors import ConfigurationError
-from infra.uri import show_uri
-from infra.wording import counted
+from infra.uri import redact_uri
+from infra.wording import pluralize
 from tasks.frames.cache import FrameCache
 from tasks.report.choose import MOST_JOBS, choose_jobs
 from tasks.report.counts import (
@@ -24,7 +24,7 @@ from tasks.report.counts import (
 from tasks.report.doubts import find_doubts
 from tasks.report.earlier import earlier_runs, find_changes
 from tasks.report.failures import group_failures
-from tasks.report.faithful import faithful_sampler
+from tasks.report.faithful import native_sampler
 from tasks.report.glance import look
 from tasks.report.jobs import Sources, read_shown
 from tasks.report.key import Key
@@ -143,7 +143,7 @@ def gather(
             labels=_count(connection, select(func.count()).select_from(RESULT).where(key.of(RESULT))),
             failures=_count(connection, select(func.count()).select_from(FAILURE).where(key.of(FAILURE))),
             sampling=spec.sampling.model_dump(exclude_none=True) if spec else {},
-            faithful=faithful_sampler(spec.model.name if spec else ""),
+            faithful=native_sampler(spec.model.name if spec else ""),
             label_counts=count_labels(connection, key),
             margins=count_margins(connection, key),
             reliability=measure_reliability(connection, key),
@@ -175,6 +175,6 @@ def _require(job_ids: Sequence[str], shown: ShownJobs, key: Key) -> None:
     missing = sorted(set(job_ids) - {job.job_id for job in shown.jobs})
     if missing:
         raise ConfigurationError(
-            f"{counted(len(missing), 'job')} without a label or failure in dataset {key.dataset}, such as "
-            f"{show_uri(missing[0])}; `reelabel audit --list FILE` lists those that have none."
+            f"{pluralize(len(missing), 'job')} without a label or failure in dataset {key.dataset}, such as "
+            f"{redact_uri(missing[0])}; `reelabel audit --list FILE` lists those that have none."
         )

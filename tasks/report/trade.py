@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tasks.evaluation.scores import Evaluation, GroupScore, SpecScore
+    from tasks.evaluation.scores import CandidateScore, Evaluation, GroupScore
 
 _EACH_END = 6
 
@@ -23,7 +23,7 @@ class Trade:
     """
 
     evaluation: Evaluation
-    way: SpecScore | None
+    way: CandidateScore | None
     worst: tuple[GroupScore, ...]
     best: tuple[GroupScore, ...]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from sqlalchemy import text
 
-from infra.wording import counted
+from infra.wording import pluralize
 from sql.queries import read_query
 from tasks.results.listing import write_listing
 from tasks.results.stage import KEYS, frames_of, staged_jobs
@@ -68,8 +68,8 @@ class AuditReport:
 
     def __str__(self) -> str:
         """Say it in one sentence."""
-        endings = f"{counted(self.labels, 'label')} + {counted(self.failures, 'failure')}"
-        counts = f"{counted(self.jobs, 'job')} = {endings}"
+        endings = f"{pluralize(self.labels, 'label')} + {pluralize(self.failures, 'failure')}"
+        counts = f"{pluralize(self.jobs, 'job')} = {endings}"
         if self.is_reconciled:
             return f"Reconciled: {counts}."
         faults = f"{self.missing:,} missing, {self.doubled:,} doubled, {self.stale:,} stale"

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from infra.database import database_errors
 from infra.errors import ManifestError
-from infra.wording import counted
+from infra.wording import pluralize
 from tasks.calibration.fit import BINS, Calibration
 from tasks.calibration.known import KnownAnswers
 from tasks.results.stage import ASKED, staged_jobs
@@ -47,8 +47,8 @@ def known_answers(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[
     videos = len({job.video_uri for job, _ in labelled})
     if len(labelled) < _FEWEST_JOBS or videos == 1:
         raise ManifestError(
-            f"{counted(len(jobs), 'job')} of the manifest, {len(known):,} with a known answer, {len(labelled):,} of "
-            f"those with a label, on {counted(videos, 'video')}; a temperature needs {_FEWEST_JOBS} on two videos or "
+            f"{pluralize(len(jobs), 'job')} of the manifest, {len(known):,} with a known answer, {len(labelled):,} of "
+            f"those with a label, on {pluralize(videos, 'video')}; a temperature needs {_FEWEST_JOBS} on two videos or "
             "more: fill in the column answer, and run `reelabel classify` on the manifest.",
         )
     return KnownAnswers.of([(row, _truth(job), job.video_uri) for job, row in labelled])

@@ -12,7 +12,7 @@ import psycopg
 import pyarrow as pa
 from sqlalchemy import Column, Integer, MetaData, Table, Text, func, select, text
 
-from infra.copy_out import copy_out
+from infra.copy_out import copy_query
 from infra.errors import ConfigurationError, DatabaseUnavailableError
 from sql.queries import read_query
 from tasks.manifest.schema import ROW
@@ -115,7 +115,7 @@ def choose_jobs(
         connection.execute(text("SELECT set_config('statement_timeout', :ms, true)"), {"ms": str(int(timeout_s * 1e3))})
         _fill_chosen(connection, selection, scope, takes_all=not (named or selection.names_states))
         rows = np.zeros(jobs.rows, np.bool_)
-        for frame in copy_out(connection, select(_CHOSEN.c.row), {ROW: pa.uint32()}):
+        for frame in copy_query(connection, select(_CHOSEN.c.row), {ROW: pa.uint32()}):
             rows[frame[ROW].to_numpy()] = True
         return ChosenJobs(jobs=jobs.chosen(rows), reasons=_reasons(connection), unknown=unknown)
 

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from tasks.domain import RunSpec
-    from tasks.evaluation.compare import SpecResults
+    from tasks.evaluation.compare import CandidateResults
 
 _VIEW = ["video_uri", "start_s", "end_s"]
 _PAID = ("frames_decoded", "bytes_fetched", "fetch_ms", "decode_ms")
 
 
-def read_answers(engine: Engine, spec: RunSpec, *, name: str, dataset: str, jobs: pl.DataFrame) -> SpecResults:
+def read_answers(engine: Engine, spec: RunSpec, *, name: str, dataset: str, jobs: pl.DataFrame) -> CandidateResults:
     """Read how a manifest's jobs ended under a spec, and what that took.
 
     Args:
@@ -42,13 +42,13 @@ def read_answers(engine: Engine, spec: RunSpec, *, name: str, dataset: str, jobs
         DatabaseUnavailableError: Postgres did not answer.
     """
     # Who only looks at an evaluation does without SciPy, which takes long to import.
-    from tasks.evaluation.compare import SpecResults  # noqa: PLC0415
+    from tasks.evaluation.compare import CandidateResults  # noqa: PLC0415
 
     key: dict[str, Any] = {"dataset": dataset, "spec_id": spec.spec_id}
     asked = jobs.select("job_id", "job_digest", *_VIEW)
     labels = read_results(engine, **key).join(asked, on=["job_id", "job_digest"], maintain_order="left")
     failures = read_failures(engine, **key).join(asked, on=["job_id", "job_digest"], maintain_order="left")
-    return SpecResults(
+    return CandidateResults(
         name=name,
         spec_id=spec.spec_id,
         model=spec.model.name,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import BigInteger, Double, cast, func, select
 
 from infra.database import database_errors
-from tasks.domain import Part
+from tasks.domain import RunPhase
 from tasks.results.tables import RESULT, RUN
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def past_pace(engine: Engine, *, dataset: str, spec_id: str, host: str | None) -
 def _runs(connection: Connection, dataset: str, spec_id: str, host: str | None) -> tuple[int, float, float]:
     """Sum jobs and seconds of past runs, and average their engine's start in milliseconds."""
     asked = RUN.c.jobs_labelled + RUN.c.jobs_failed
-    start_ms = cast(RUN.c.wall_ms[Part.LOAD.value].astext, Double)
+    start_ms = cast(RUN.c.wall_ms[RunPhase.LOAD.value].astext, Double)
     query = select(
         cast(func.coalesce(func.sum(asked), 0), BigInteger),
         func.coalesce(func.sum(asked / RUN.c.jobs_per_s), 0.0),

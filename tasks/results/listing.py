@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 from sqlalchemy import Text, column, select, table
 
-from infra.copy_out import copy_out
+from infra.copy_out import copy_query
 from infra.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ def write_listing(connection: Connection, path: Path) -> None:
     """
     if path.suffix == ".txt":
         with path.open("w", encoding="utf-8") as file:
-            for frame in copy_out(connection, _IDS, {"job_id": pa.string()}):
+            for frame in copy_query(connection, _IDS, {"job_id": pa.string()}):
                 file.writelines(f"{job_id}\n" for job_id in frame["job_id"].to_list())
         return
     writer = parquet.ParquetWriter if path.suffix == ".parquet" else csv.CSVWriter
     with writer(path, _SCHEMA) as file:
-        for frame in copy_out(connection, _ROWS, _COLUMNS):
+        for frame in copy_query(connection, _ROWS, _COLUMNS):
             file.write_table(frame.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(_SCHEMA))

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 from sqlalchemy import and_, func, or_, select, true
 
-from infra.copy_out import copy_out
+from infra.copy_out import copy_query
 from infra.database import database_errors
 from infra.errors import VideoUnavailableError
 from tasks.domain import Stage
@@ -69,9 +69,9 @@ def pending_jobs(
     with staged_jobs(engine, jobs.parts(), columns=KEYS) as connection:
         ended = _Endings.of(jobs.rows)
         if not retry_failures:
-            for rows in copy_out(connection, _failed(dataset, spec_id, run_id), _ENDED):
+            for rows in copy_query(connection, _failed(dataset, spec_id, run_id), _ENDED):
                 ended.note(rows, _FAILED)
-        for rows in copy_out(connection, _same_job(RESULT, dataset, spec_id), _ENDED):
+        for rows in copy_query(connection, _same_job(RESULT, dataset, spec_id), _ENDED):
             ended.note(rows, _LABELLED)
     return jobs.chosen(ended.still_open(jobs.parts(), fingerprints_of))
 

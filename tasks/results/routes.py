@@ -10,12 +10,12 @@ from sqlalchemy.dialects.postgresql import insert
 
 from infra.database import database_errors
 from infra.errors import ConfigurationError
-from tasks.domain.digest import hash_of
+from tasks.domain.digest import hash64
 from tasks.domain.segment import Segment
 from tasks.domain.spec import FITTED
 from tasks.results.stage import ASKED, staged_jobs
 from tasks.results.tables import RESULT, ROUTE, SPEC
-from tasks.routing.sample import AskedTwice
+from tasks.routing.sample import PairedAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,9 @@ def ask_again_below(engine: Engine, spec: RunSpec) -> float | None:
     return below
 
 
-def asked_twice(engine: Engine, *, dataset: str, first: RunSpec, lossless: RunSpec, jobs: Sequence[Job]) -> AskedTwice:
+def asked_twice(
+    engine: Engine, *, dataset: str, first: RunSpec, lossless: RunSpec, jobs: Sequence[Job]
+) -> PairedAnswers:
     """Read how those of a manifest's jobs whose answer it knows were answered both ways.
 
     Raises:
@@ -113,11 +115,11 @@ def save_route(
         connection.execute(statement.on_conflict_do_update(index_elements=["spec_id"], set_=row))
 
 
-def _columns(rows: Sequence[tuple[Job, Row[Any], Row[Any]]]) -> AskedTwice:
+def _columns(rows: Sequence[tuple[Job, Row[Any], Row[Any]]]) -> PairedAnswers:
     firsts, seconds = [first for _, first, _ in rows], [second for _, _, second in rows]
-    return AskedTwice(
+    return PairedAnswers(
         # A video may be given as a data: URI of any length.
-        videos=np.array([hash_of(job.video_uri) for job, _, _ in rows], np.uint64),
+        videos=np.array([hash64(job.video_uri) for job, _, _ in rows], np.uint64),
         tasks=np.array([job.task or "" for job, _, _ in rows], np.str_),
         subtasks=np.array([job.subtask or "" for job, _, _ in rows], np.str_),
         margins=np.array([row.margin if row.sampler == "keyframes" else np.inf for row in firsts], np.float64),
@@ -134,7 +136,7 @@ def _columns(rows: Sequence[tuple[Job, Row[Any], Row[Any]]]) -> AskedTwice:
 
 def _view(job: Job, row: Row[Any]) -> int:
     """Name the frames that a job was shown; jobs on one video may be shown it by several samplers."""
-    return hash_of(f"{job.video_uri}\n{Segment.of(job.start_s, job.end_s)!r}\n{row.sampler}")
+    return hash64(f"{job.video_uri}\n{Segment.of(job.start_s, job.end_s)!r}\n{row.sampler}")
 
 
 def _seconds(row: Row[Any]) -> float:

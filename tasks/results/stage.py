@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, Integer, MetaData, Table, Text, or_, select, text
 
-from infra.ahead import one_ahead
+from infra.ahead import prefetch
 from infra.database import database_errors
 from tasks.domain import Job
-from tasks.manifest.digests import columns_of
+from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.schema import ROW
 from tasks.results.tables import FAILURE, RESULT
 
@@ -74,7 +74,7 @@ def copy_in(
         cursor.copy(f"COPY {table.name} ({', '.join(names)}) FROM STDIN (FORMAT csv)") as copy,
     ):
         # Written whole by Polars: Python sees no row of it. Null is empty, an empty text is quoted.
-        for rows in one_ahead(frame.select(names).write_csv(include_header=False) for frame in frames):
+        for rows in prefetch(frame.select(names).write_csv(include_header=False) for frame in frames):
             copy.write(rows)
     # Nothing else gathers statistics of a temporary table, and the planner would guess a small one.
     connection.execute(text(f"ANALYZE {table.name}"))
@@ -89,4 +89,4 @@ def frames_of(jobs: Sequence[Job] | Iterable[pl.DataFrame]) -> Iterator[pl.DataF
         else:
             yield each
     if few:
-        yield columns_of(few)
+        yield jobs_to_rows(few)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import and_, func, select, text
 
-from infra.wording import counted
+from infra.wording import pluralize
 from sql.queries import read_query
 from tasks.results.stage import ASKED, staged_jobs
 from tasks.results.tables import RESULT
@@ -63,7 +63,7 @@ class OrderScore:
         """Say it in one sentence."""
         rest = self.jobs - self.content - self.position
         return (
-            f"of {counted(self.jobs, 'job')}, content decided {self.content / self.jobs:.1%}, "
+            f"of {pluralize(self.jobs, 'job')}, content decided {self.content / self.jobs:.1%}, "
             f"position {self.position / self.jobs:.1%}, neither alone {rest / self.jobs:.1%}; "
             f"another order moved a probability by up to {self.spread:.3f}, on average over the jobs"
         )

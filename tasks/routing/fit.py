@@ -16,7 +16,7 @@ from infra.errors import ManifestError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tasks.routing.sample import AskedTwice
+    from tasks.routing.sample import PairedAnswers
 
 FEWEST_JOBS = 100
 FEWEST_VIDEOS = 10
@@ -36,13 +36,13 @@ class Target:
     within: float = 0.01
     accuracy: float | None = None
 
-    def of(self, sample: AskedTwice) -> float:
+    def of(self, sample: PairedAnswers) -> float:
         """Return the accuracy to reach on a sample."""
         return float(sample.second_right.mean()) - self.within if self.accuracy is None else self.accuracy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class RoutingPoint:
     """Cost and accuracy at one margin.
 
     Attributes:
@@ -78,13 +78,13 @@ class RouteFit:
     below: float
     half_below: tuple[float, float]
     target: float
-    held_out: Point
-    first: Point
-    lossless: Point
-    curve: tuple[Point, ...] = field(repr=False)
+    held_out: RoutingPoint
+    first: RoutingPoint
+    lossless: RoutingPoint
+    curve: tuple[RoutingPoint, ...] = field(repr=False)
 
 
-def fit_route(sample: AskedTwice, target: Target) -> RouteFit:
+def fit_route(sample: PairedAnswers, target: Target) -> RouteFit:
     """Find the smallest margin that reaches the target.
 
     Raises:
@@ -92,29 +92,29 @@ def fit_route(sample: AskedTwice, target: Target) -> RouteFit:
     """
     _require_enough(sample, target)
     halves = sample.halves()
-    half_below = fit_below(halves[0], target), fit_below(halves[1], target)
+    half_below = fit_margin(halves[0], target), fit_margin(halves[1], target)
     # Each half at the margin of the other.
     crossed = np.where(sample.is_first_half(), half_below[1], half_below[0])
-    below = fit_below(sample, target)
+    below = fit_margin(sample, target)
     return RouteFit(
         jobs=len(sample.margins),
         below=below,
         half_below=half_below,
         target=target.of(sample),
-        held_out=point(sample, crossed, below=None),
-        first=point(sample, np.array(0.0), below=0.0),
-        lossless=Point(
+        held_out=evaluate_margin(sample, crossed, below=None),
+        first=evaluate_margin(sample, np.array(0.0), below=0.0),
+        lossless=RoutingPoint(
             below=None,
             asked_again=0.0,
             accuracy=float(sample.second_right.mean()),
             frames_decoded=sample.count_second_frames(np.ones(len(sample.margins), np.bool_)),
             seconds=float(sample.second_s.sum()),
         ),
-        curve=curve_of(sample),
+        curve=accuracy_curve(sample),
     )
 
 
-def fit_below(sample: AskedTwice, target: Target) -> float:
+def fit_margin(sample: PairedAnswers, target: Target) -> float:
     """Find the smallest margin such that it and all larger ones reach the target; if none does, ask all again."""
     can_be_asked = np.isfinite(sample.margins)
     # Jobs with equal margins are asked again together.
@@ -127,12 +127,12 @@ def fit_below(sample: AskedTwice, target: Target) -> float:
     return float(below[stays_enough.argmax()] if stays_enough.any() else below[-1])
 
 
-def curve_of(sample: AskedTwice) -> tuple[Point, ...]:
+def accuracy_curve(sample: PairedAnswers) -> tuple[RoutingPoint, ...]:
     """Evaluate margins from no job to all jobs asked again, in steps of about equally many jobs."""
-    return tuple(point(sample, np.array(each), below=each) for each in _steps(sample))
+    return tuple(evaluate_margin(sample, np.array(each), below=each) for each in _steps(sample))
 
 
-def point(sample: AskedTwice, thresholds: npt.NDArray[np.float64], *, below: float | None) -> Point:
+def evaluate_margin(sample: PairedAnswers, thresholds: npt.NDArray[np.float64], *, below: float | None) -> RoutingPoint:
     """Evaluate margins on a sample.
 
     Args:
@@ -141,7 +141,7 @@ def point(sample: AskedTwice, thresholds: npt.NDArray[np.float64], *, below: flo
         below: Margin to report.
     """
     again = sample.margins < thresholds
-    return Point(
+    return RoutingPoint(
         below=below,
         asked_again=float(again.mean()),
         accuracy=float(np.where(again, sample.second_right, sample.first_right).mean()),
@@ -150,14 +150,14 @@ def point(sample: AskedTwice, thresholds: npt.NDArray[np.float64], *, below: flo
     )
 
 
-def _steps(sample: AskedTwice) -> list[float]:
+def _steps(sample: PairedAnswers) -> list[float]:
     margins = sample.margins[np.isfinite(sample.margins)]
     shares = np.linspace(0, 1, _CURVE_POINTS + 1)[1:]
     steps = np.quantile(margins, shares, method="higher") if margins.size else margins
     return [0.0, *np.unique(np.nextafter(steps, 2)).tolist()]
 
 
-def _require_enough(sample: AskedTwice, target: Target) -> None:
+def _require_enough(sample: PairedAnswers, target: Target) -> None:
     jobs, videos = len(sample.margins), len(np.unique(sample.videos))
     if jobs < FEWEST_JOBS or videos < FEWEST_VIDEOS:
         raise ManifestError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.evaluation.significance import difference_of
+from tasks.evaluation.significance import paired_difference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.evaluation.scores import Difference
-    from tasks.routing.sample import AskedTwice
+    from tasks.routing.sample import PairedAnswers
 
-SURELY_WITHIN = 0.05
+NON_INFERIORITY_BOUND = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class TaskMotionNeed:
     """What the jobs of one task or subtask lose on keyframes.
 
     Attributes:
@@ -54,19 +54,19 @@ class StillFit:
             leaves on keyframes; None if there are none.
     """
 
-    needs: tuple[Need, ...] = field(repr=False)
+    needs: tuple[TaskMotionNeed, ...] = field(repr=False)
     tasks: tuple[str, ...]
     held_out: Difference | None
 
 
-def fit_still(sample: AskedTwice) -> StillFit:
+def fit_still_tasks(sample: PairedAnswers) -> StillFit:
     """Find the tasks and subtasks that any frame answers; jobs that were not asked on keyframes are ignored."""
     sample = sample.take(np.isfinite(sample.margins))
     needs = _needs(sample)
     return StillFit(needs=needs, tasks=_still_tasks(sample, needs), held_out=_held_out(sample))
 
 
-def _held_out(sample: AskedTwice) -> Difference | None:
+def _held_out(sample: PairedAnswers) -> Difference | None:
     """Evaluate the choice fitted on each half of the videos on the jobs of the other half."""
     first, second = sample.halves()
     still = [
@@ -74,10 +74,10 @@ def _held_out(sample: AskedTwice) -> Difference | None:
         for fitted, held_out in ((first, second), (second, first))
     ]
     is_right = [np.concatenate([getattr(half, name) for half in still]) for name in ("first_right", "second_right")]
-    return difference_of(*is_right) if is_right[0].size else None
+    return paired_difference(*is_right) if is_right[0].size else None
 
 
-def _needs(sample: AskedTwice) -> tuple[Need, ...]:
+def _needs(sample: PairedAnswers) -> tuple[TaskMotionNeed, ...]:
     return tuple(
         _need(sample.take(tags == name), name=name, among=others)
         for tags, others in ((sample.tasks, "subtasks"), (sample.subtasks, "tasks"))
@@ -85,24 +85,24 @@ def _needs(sample: AskedTwice) -> tuple[Need, ...]:
     )
 
 
-def _need(jobs: AskedTwice, *, name: str, among: str) -> Need:
-    difference = difference_of(jobs.first_right, jobs.second_right)
+def _need(jobs: PairedAnswers, *, name: str, among: str) -> TaskMotionNeed:
+    difference = paired_difference(jobs.first_right, jobs.second_right)
     groups: npt.NDArray[np.str_] = getattr(jobs, among)
     # A large task must not hide a small subtask that loses.
     loses = any(
-        difference_of(jobs.first_right[groups == each], jobs.second_right[groups == each]).high < 0
+        paired_difference(jobs.first_right[groups == each], jobs.second_right[groups == each]).high < 0
         for each in np.unique(groups)
     )
-    return Need(
+    return TaskMotionNeed(
         name=name,
         first=float(jobs.first_right.mean()),
         lossless=float(jobs.second_right.mean()),
         difference=difference,
-        is_still=difference.low > -SURELY_WITHIN and not loses,
+        is_still=difference.low > -NON_INFERIORITY_BOUND and not loses,
     )
 
 
-def _still_tasks(sample: AskedTwice, needs: tuple[Need, ...]) -> tuple[str, ...]:
+def _still_tasks(sample: PairedAnswers, needs: tuple[TaskMotionNeed, ...]) -> tuple[str, ...]:
     names: list[str] = []
     for need in needs:
         rest = (sample.tasks == need.name) | (sample.subtasks == need.name)
@@ -111,6 +111,6 @@ def _still_tasks(sample: AskedTwice, needs: tuple[Need, ...]) -> tuple[str, ...]
     return tuple(names)
 
 
-def _has(sample: AskedTwice, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+def _has(sample: PairedAnswers, names: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Return which jobs belong to one of these tasks or subtasks; shape (J,)."""
     return np.isin(sample.tasks, names) | np.isin(sample.subtasks, names)

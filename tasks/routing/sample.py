@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AskedTwice:
+class PairedAnswers:
     """Columns of J jobs, each of shape (J,).
 
     Attributes:

@@ -6,7 +6,7 @@ import io
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from tasks.video.ranges import Span
+from tasks.video.ranges import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ class Box(NamedTuple):
     """One box: its four-character type, and its span in the file, header included."""
 
     kind: bytes
-    span: Span
+    span: ByteRange
 
 
 def walk_boxes(file: BinaryIO | SparseFile, size_bytes: int) -> Iterator[Box]:
@@ -40,7 +40,7 @@ def walk_boxes(file: BinaryIO | SparseFile, size_bytes: int) -> Iterator[Box]:
             size = size_bytes - start
         if size < _HEADER_BYTES:
             return
-        yield Box(kind, Span(start, size))
+        yield Box(kind, ByteRange(start, size))
         start += size
 
 

@@ -15,13 +15,13 @@ import av.error
 
 from tasks.video.boxes import read_up_to
 from tasks.video.keyframes import UNKNOWN_POSITION
-from tasks.video.misled import MisledError
-from tasks.video.proof import decode_alone, prime
-from tasks.video.ranges import Span, SparseFile
-from tasks.video.riff import HEAD_BYTES, Chunk, prefetch_index, read_head, walk_chunks
-from tasks.video.shots import Census, Sight, shoot
-from tasks.video.source import check_count, open_video, read_packets
-from tasks.video.stream import StreamFacts
+from tasks.video.misled import FastPathUnavailableError
+from tasks.video.proof import decode_single_packet, prime_mpeg4_decoder
+from tasks.video.ranges import ByteRange, SparseFile
+from tasks.video.riff import HEADER_BYTES, Chunk, prefetch_index, read_chunk_header, walk_chunks
+from tasks.video.shots import FrameInfo, IndexSummary, assemble_frames
+from tasks.video.source import check_frame_count, open_video, read_packets
+from tasks.video.stream import StreamProperties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from tasks.video.keyframes import Keyframes
-    from tasks.video.shots import Request
+    from tasks.video.keyframes import SampledFrames
+    from tasks.video.shots import ExtractionRequest
 
 _MAX_GAPS = 64  # in a remote file, where each costs a request
 
 
-class Picture(NamedTuple):
+class AviKeyframe(NamedTuple):
     """A keyframe, as listed in the index.
 
     Attributes:
@@ -52,7 +52,7 @@ class Picture(NamedTuple):
     size_bytes: int
 
 
-def extract_by_avi_index(request: Request, file: BinaryIO | SparseFile, size_bytes: int) -> Keyframes:
+def extract_by_avi_index(request: ExtractionRequest, file: BinaryIO | SparseFile, size_bytes: int) -> SampledFrames:
     """Extract the picked keyframes, reading only the header, the index and their chunks.
 
     Args:
@@ -69,31 +69,31 @@ def extract_by_avi_index(request: Request, file: BinaryIO | SparseFile, size_byt
         file.seek(0)
     # Probed as for a linear decode: FFmpeg learns from the first frames whether they are reordered.
     with open_video(request.source, request.limits, strictly=True) as (container, stream):
-        check_count(len(stream.index_entries), request.limits)
+        check_frame_count(len(stream.index_entries), request.limits)
         first = _first_packet(container, stream)
         keyframes = _checked_keyframes(container, stream, file, size_bytes, first=first)
         if keyframes[0].pos != stream.index_entries[0].pos and not request.segment.is_whole:
-            raise MisledError("frames precede the first keyframe in the index")
+            raise FastPathUnavailableError("frames precede the first keyframe in the index")
         times = [picture.timestamp for picture in keyframes]
         chosen = request.choose(times, stream.time_base)
         picked = [keyframes[number] for number in dict.fromkeys(chosen)]
         if isinstance(file, SparseFile):
             file.index = file.extents
-            file.prefetch(Span(picture.pos, HEAD_BYTES + picture.size_bytes) for picture in picked)
-        prime(stream.codec_context, first)
-        return shoot(
+            file.prefetch(ByteRange(picture.pos, HEADER_BYTES + picture.size_bytes) for picture in picked)
+        prime_mpeg4_decoder(stream.codec_context, first)
+        return assemble_frames(
             request,
-            partial(StreamFacts.of, container, stream),
+            partial(StreamProperties.of, container, stream),
             chosen=chosen,
             frames=request.tally.each(_decode_keyframes(file, stream, picked)),
-            census=Census(keyframes=len(keyframes), frames=None, keyframe_pts=times, first_pts=first.pts),
+            census=IndexSummary(keyframes=len(keyframes), frames=None, keyframe_pts=times, first_pts=first.pts),
             method="index",
         )
 
 
-def list_pictures(
+def list_avi_keyframes(
     container: InputContainer, stream: VideoStream, file: BinaryIO | SparseFile, size_bytes: int
-) -> list[Picture]:
+) -> list[AviKeyframe]:
     """List the keyframes of a newly opened AVI.
 
     Raises:
@@ -109,7 +109,7 @@ def _checked_keyframes(
     size_bytes: int,
     *,
     first: Packet[VideoStream],
-) -> list[Picture]:
+) -> list[AviKeyframe]:
     _require_index_times(stream, first)
     _require_all_listed(container, stream, file, size_bytes)
     return _indexed_keyframes(stream)
@@ -119,7 +119,7 @@ def _first_packet(container: InputContainer, stream: VideoStream) -> Packet[Vide
     try:
         return next(read_packets(container, stream))
     except (av.error.FFmpegError, StopIteration):
-        raise MisledError("the first packet cannot be read") from None
+        raise FastPathUnavailableError("the first packet cannot be read") from None
 
 
 def _require_index_times(stream: VideoStream, first: Packet[VideoStream]) -> None:
@@ -127,11 +127,11 @@ def _require_index_times(stream: VideoStream, first: Packet[VideoStream]) -> Non
     codec, entries = stream.codec_context, stream.index_entries
     # MPEG-4 signals whether it reorders frames; for other codecs that can, only decoding would show it.
     if codec.codec.reorder and codec.name != "mpeg4":
-        raise MisledError(f"{codec.name} in AVI may reorder frames")
-    if not entries or first.pos != entries[0].pos + HEAD_BYTES:
-        raise MisledError("the index does not start at the first packet")
+        raise FastPathUnavailableError(f"{codec.name} in AVI may reorder frames")
+    if not entries or first.pos != entries[0].pos + HEADER_BYTES:
+        raise FastPathUnavailableError("the index does not start at the first packet")
     if not first.pts == first.dts == entries[0].timestamp:
-        raise MisledError("presentation order differs from decode order")
+        raise FastPathUnavailableError("presentation order differs from decode order")
 
 
 def _require_all_listed(
@@ -151,52 +151,52 @@ def _require_all_listed(
     stream_digits, frames, gaps, found = b"%02d" % stream.index, 0, 0, 0
     for position, chunk in walk_chunks(file, size_bytes, known=listed if is_remote else {}):
         is_listed = position in listed
-        if not (_is_same_chunk(chunk, listed[position]) if is_listed else chunk.is_filling):
-            raise MisledError("the index does not match the chunks")
+        if not (_is_same_chunk(chunk, listed[position]) if is_listed else chunk.is_non_media):
+            raise FastPathUnavailableError("the index does not match the chunks")
         if chunk.stream == stream_digits:
             if times.get(position, frames) != frames:
-                raise MisledError("the index miscounts the frames")
+                raise FastPathUnavailableError("the index miscounts the frames")
             frames += 1
         found += is_listed
         gaps += not is_listed
         if is_remote and gaps > _MAX_GAPS:
-            raise MisledError("the index has too many gaps")
+            raise FastPathUnavailableError("the index has too many gaps")
     if found < len(listed):
-        raise MisledError("the index lists chunks that do not exist")
+        raise FastPathUnavailableError("the index lists chunks that do not exist")
 
 
 def _is_same_chunk(chunk: Chunk, listed: Chunk) -> bool:
     return (chunk.stream, chunk.size_bytes) == (listed.stream, listed.size_bytes)
 
 
-def _indexed_keyframes(stream: VideoStream) -> list[Picture]:
+def _indexed_keyframes(stream: VideoStream) -> list[AviKeyframe]:
     entries = stream.index_entries
-    keyframes = [Picture(entry.timestamp, entry.pos, entry.size) for entry in entries if entry.is_keyframe]
+    keyframes = [AviKeyframe(entry.timestamp, entry.pos, entry.size) for entry in entries if entry.is_keyframe]
     if not keyframes:
-        raise MisledError("the index lists no keyframe")
+        raise FastPathUnavailableError("the index lists no keyframe")
     if len(keyframes) == len(entries) > 1 and not stream.codec_context.codec.intra_only:
-        raise MisledError("every packet is flagged as a keyframe")
+        raise FastPathUnavailableError("every packet is flagged as a keyframe")
     return keyframes
 
 
 def _decode_keyframes(
     file: BinaryIO | SparseFile,
     stream: VideoStream,
-    pictures: Sequence[Picture],
-) -> Iterator[tuple[Sight, VideoFrame]]:
+    pictures: Sequence[AviKeyframe],
+) -> Iterator[tuple[FrameInfo, VideoFrame]]:
     """Decode each keyframe from its own packet."""
     for picture in pictures:
-        frame = decode_alone(stream.codec_context, _read_packet(file, stream, picture))
+        frame = decode_single_packet(stream.codec_context, _read_packet(file, stream, picture))
         if stream.codec_context.has_b_frames:
-            raise MisledError("presentation order differs from decode order")
-        yield Sight(picture.timestamp, UNKNOWN_POSITION, is_keyframe=True), frame
+            raise FastPathUnavailableError("presentation order differs from decode order")
+        yield FrameInfo(picture.timestamp, UNKNOWN_POSITION, is_keyframe=True), frame
 
 
-def _read_packet(file: BinaryIO | SparseFile, stream: VideoStream, picture: Picture) -> Packet[VideoStream]:
+def _read_packet(file: BinaryIO | SparseFile, stream: VideoStream, picture: AviKeyframe) -> Packet[VideoStream]:
     """Read a keyframe's packet, after checking its chunk header against the index."""
-    if not _is_same_chunk(read_head(file, picture.pos), Chunk(b"%02d" % stream.index, picture.size_bytes)):
-        raise MisledError("the index does not match the chunks")
-    file.seek(picture.pos + HEAD_BYTES)
+    if not _is_same_chunk(read_chunk_header(file, picture.pos), Chunk(b"%02d" % stream.index, picture.size_bytes)):
+        raise FastPathUnavailableError("the index does not match the chunks")
+    file.seek(picture.pos + HEADER_BYTES)
     packet: Packet[VideoStream] = av.Packet(read_up_to(file, picture.size_bytes))  # type: ignore[assignment]
     packet.pts = packet.dts = picture.timestamp
     packet.stream, packet.is_keyframe = stream, True

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tasks.video.shots import Census, Sight, shoot
+from tasks.video.shots import FrameInfo, IndexSummary, assemble_frames
 from tasks.video.source import decode_all, open_video
-from tasks.video.stream import StreamFacts
+from tasks.video.stream import StreamProperties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
     from tasks.video.limits import Limits
-    from tasks.video.shots import Request
+    from tasks.video.shots import ExtractionRequest
 
 
-def extract_by_decoding(request: Request) -> Keyframes:
+def extract_by_linear_decode(request: ExtractionRequest) -> SampledFrames:
     """Decode the whole video twice.
 
     Raises:
         VideoError: As `extract_keyframes` does.
     """
     with open_video(request.source, request.limits) as (container, stream):
-        sights, time_base = look_at_all(container, stream, request.limits), stream.time_base
+        sights, time_base = scan_frames(container, stream, request.limits), stream.time_base
     request.tally.frames += 2 * len(sights)
     keyframes = [sight for sight in sights if sight.is_keyframe]
     candidates = keyframes or sights
@@ -36,31 +36,31 @@ def extract_by_decoding(request: Request) -> Keyframes:
     chosen = request.choose([sight.pts for sight in candidates], time_base, first_pts=first_pts)
     wanted = {candidates[number].position: candidates[number] for number in chosen}
     pts = [sight.pts for sight in keyframes]
-    census = Census(keyframes=len(keyframes), frames=len(sights), keyframe_pts=pts, first_pts=first_pts)
+    census = IndexSummary(keyframes=len(keyframes), frames=len(sights), keyframe_pts=pts, first_pts=first_pts)
     with open_video(request.source, request.limits) as opened:
-        frames = take(*opened, wanted, request.limits)
-        return shoot(
-            request, partial(StreamFacts.of, *opened), chosen=chosen, frames=frames, census=census, method="linear"
+        frames = decode_at(*opened, wanted, request.limits)
+        return assemble_frames(
+            request, partial(StreamProperties.of, *opened), chosen=chosen, frames=frames, census=census, method="linear"
         )
 
 
-def look_at_all(container: InputContainer, stream: VideoStream, limits: Limits) -> list[Sight]:
+def scan_frames(container: InputContainer, stream: VideoStream, limits: Limits) -> list[FrameInfo]:
     """Decode all frames and return their PTS, positions and keyframe flags, without pixels."""
     seen = [(frame.pts, frame.key_frame, is_flagged) for frame, is_flagged in decode_all(container, stream, limits)]
     # Some decoders never flag keyframes. They output one frame per packet, so the packets' flags are used instead.
     are_marked = any(is_marked for _, is_marked, _ in seen)
     return [
-        Sight(pts, position, bool(is_marked if are_marked else is_flagged))
+        FrameInfo(pts, position, bool(is_marked if are_marked else is_flagged))
         for position, (pts, is_marked, is_flagged) in enumerate(seen)
     ]
 
 
-def take(
+def decode_at(
     container: InputContainer,
     stream: VideoStream,
-    wanted: dict[int, Sight],
+    wanted: dict[int, FrameInfo],
     limits: Limits,
-) -> Iterator[tuple[Sight, VideoFrame]]:
+) -> Iterator[tuple[FrameInfo, VideoFrame]]:
     """Decode all frames and yield those at the wanted positions."""
     for position, (frame, _) in enumerate(decode_all(container, stream, limits)):
         if position in wanted:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import av.error
 
-from tasks.video.by_seeking import arrange, list_packets
-from tasks.video.by_timeline import choose
-from tasks.video.misled import MisledError
+from tasks.video.by_seeking import list_packets, presentation_order
+from tasks.video.by_timeline import choose_positions
+from tasks.video.misled import FastPathUnavailableError
 from tasks.video.proof import require_keyframe
 from tasks.video.ranges import SparseFile
-from tasks.video.shots import Census, Sight, shoot
+from tasks.video.shots import FrameInfo, IndexSummary, assemble_frames
 from tasks.video.source import open_video, read_packets
 from tasks.video.spans import spans_to_decode
-from tasks.video.stream import StreamFacts
-from tasks.video.timetable import read_timetable
+from tasks.video.stream import StreamProperties
+from tasks.video.timetable import read_frame_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from tasks.video.keyframes import Keyframes
-    from tasks.video.shots import Request, Tally
+    from tasks.video.keyframes import SampledFrames
+    from tasks.video.shots import DecodeStats, ExtractionRequest
 
 _MAX_PREROLL_GOPS = 3
 
 
-def extract_by_gops(request: Request) -> Keyframes:
+def extract_by_gops(request: ExtractionRequest) -> SampledFrames:
     """Decode the GOPs that contain a chosen frame, each once.
 
     Raises:
@@ -42,41 +42,41 @@ def extract_by_gops(request: Request) -> Keyframes:
     """
     table = _header_timetable(request)
     with open_video(request.source, request.limits) as (container, stream):
-        times, keyframes = table or arrange(list_packets(container, stream, request.limits))
-        choice = choose(request, times, stream)
+        times, keyframes = table or presentation_order(list_packets(container, stream, request.limits))
+        choice = choose_positions(request, times, stream)
     if choice.positions[0] < keyframes[0]:  # an edit list hides the keyframe they depend on
-        raise MisledError("frames precede the first presented keyframe")
+        raise FastPathUnavailableError("frames precede the first presented keyframe")
     are_key = set(keyframes)
     unique = dict.fromkeys(choice.positions)
-    sights = [Sight(times[position], position, is_keyframe=position in are_key) for position in unique]
+    sights = [FrameInfo(times[position], position, is_keyframe=position in are_key) for position in unique]
     pts = [times[position] for position in keyframes]
-    census = Census(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0])
+    census = IndexSummary(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0])
     with open_video(request.source, request.limits, strictly=True) as opened:
         frames, describe = (
             _decode_chosen(*opened, sights, times, keyframes, request.tally),
-            partial(StreamFacts.of, *opened),
+            partial(StreamProperties.of, *opened),
         )
-        got = shoot(request, describe, chosen=choice.positions, frames=frames, census=census, method="seek")
+        got = assemble_frames(request, describe, chosen=choice.positions, frames=frames, census=census, method="seek")
     return choice.measured(got)
 
 
-def _header_timetable(request: Request) -> tuple[list[int], list[int]] | None:
+def _header_timetable(request: ExtractionRequest) -> tuple[list[int], list[int]] | None:
     if isinstance(request.source, SparseFile):
         return None
     try:
-        return read_timetable(request.source, request.limits)
-    except MisledError:
+        return read_frame_times(request.source, request.limits)
+    except FastPathUnavailableError:
         return None
 
 
 def _decode_chosen(
     container: InputContainer,
     stream: VideoStream,
-    sights: list[Sight],
+    sights: list[FrameInfo],
     times: list[int],
     keyframes: list[int],
-    tally: Tally,
-) -> Iterator[tuple[Sight, VideoFrame]]:
+    tally: DecodeStats,
+) -> Iterator[tuple[FrameInfo, VideoFrame]]:
     """Decode from a keyframe to each chosen frame, reading on into the next GOP or seeking past unneeded ones."""
     for run in _split_into_runs(sights, keyframes):
         number = bisect_right(keyframes, run[0].position) - 1
@@ -86,12 +86,12 @@ def _decode_chosen(
             while (frame := _frame_at(gop, sight.position)) is None:
                 # A frame of an open GOP may depend on frames that only the previous GOP contains.
                 if (start := next(earlier, None)) is None:
-                    raise MisledError("a GOP does not decode to the frames its packets announce")
+                    raise FastPathUnavailableError("a GOP does not decode to the frames its packets announce")
                 gop = _decode_from(container, stream, start, times, wanted=run[place:], tally=tally)
             yield sight, frame
 
 
-def _split_into_runs(sights: list[Sight], keyframes: list[int]) -> list[list[Sight]]:
+def _split_into_runs(sights: list[FrameInfo], keyframes: list[int]) -> list[list[FrameInfo]]:
     """Split the chosen frames into runs between which the decoder can seek to a keyframe."""
     spans = spans_to_decode((sight.position for sight in sights), keyframes)
     return [[sight for sight in sights if first <= sight.position <= last] for first, last in spans]
@@ -99,7 +99,7 @@ def _split_into_runs(sights: list[Sight], keyframes: list[int]) -> list[list[Sig
 
 def _frame_at(gop: Iterator[tuple[int, VideoFrame]], wanted: int) -> VideoFrame | None:
     """Return the frame at a position, or None if decoding does not reach it."""
-    with suppress(MisledError):
+    with suppress(FastPathUnavailableError):
         for position, frame in gop:
             if position >= wanted:
                 return frame if position == wanted else None
@@ -112,8 +112,8 @@ def _decode_from(
     start: int,
     times: list[int],
     *,
-    wanted: list[Sight],
-    tally: Tally,
+    wanted: list[FrameInfo],
+    tally: DecodeStats,
 ) -> Iterator[tuple[int, VideoFrame]]:
     """Yield positions and frames from a keyframe on, dropping leading frames, which are incomplete."""
     container.seek(times[start], stream=stream, backward=True)
@@ -124,9 +124,9 @@ def _decode_from(
             if not begun and position < start:
                 continue  # a leading frame, which belongs to the previous GOP
             if position == len(times) or times[position] != frame.pts or frame.is_corrupt:
-                raise MisledError("a frame is damaged, or its PTS matches no packet")
+                raise FastPathUnavailableError("a frame is damaged, or its PTS matches no packet")
             if not begun and position > start:
-                raise MisledError("a seek missed its target")
+                raise FastPathUnavailableError("a seek missed its target")
             if not begun:
                 require_keyframe(frame)
             begun = True
@@ -134,7 +134,7 @@ def _decode_from(
     except MemoryError:
         raise
     except av.error.FFmpegError:
-        raise MisledError("a GOP cannot be decoded") from None
+        raise FastPathUnavailableError("a GOP cannot be decoded") from None
 
 
 def _frames_from(
@@ -142,7 +142,7 @@ def _frames_from(
     stream: VideoStream,
     start_pts: int,
     wanted: set[int | None],
-    tally: Tally,
+    tally: DecodeStats,
 ) -> Iterator[VideoFrame]:
     """Decode from a keyframe to the last wanted frame, skipping frames that nothing wanted depends on.
 
@@ -166,7 +166,7 @@ def _frames_from(
     yield from _counted(codec.decode(None), tally)
 
 
-def _counted(frames: list[VideoFrame], tally: Tally) -> list[VideoFrame]:
+def _counted(frames: list[VideoFrame], tally: DecodeStats) -> list[VideoFrame]:
     """Count decoded frames, used or not."""
     tally.frames += len(frames)
     return frames

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import av.error
 
-from tasks.video.misled import MisledError
+from tasks.video.misled import FastPathUnavailableError
 from tasks.video.proof import require_keyframe
-from tasks.video.shots import Census, Sight, shoot
-from tasks.video.source import check_count, open_video, read_packets
-from tasks.video.stream import StreamFacts
+from tasks.video.shots import FrameInfo, IndexSummary, assemble_frames
+from tasks.video.source import check_frame_count, open_video, read_packets
+from tasks.video.stream import StreamProperties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
     from tasks.video.limits import Limits
-    from tasks.video.shots import Request, Tally
+    from tasks.video.shots import DecodeStats, ExtractionRequest
 
 # MPEG-PS/TS seeks land on the next keyframe, AVI timestamps run backwards in real files, FLV and Ogg have no index.
 _SEEKABLE_FORMATS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
@@ -31,7 +31,7 @@ _MAX_FRAMES_AFTER_SEEK = 32
 _VP8_SHOW_FRAME = 0x10
 
 
-def extract_by_seeking(request: Request) -> Keyframes:
+def extract_by_seeking(request: ExtractionRequest) -> SampledFrames:
     """Demux all packets, but decode only at the picks.
 
     Raises:
@@ -39,23 +39,25 @@ def extract_by_seeking(request: Request) -> Keyframes:
         VideoError: As `extract_keyframes` does.
     """
     if request.every:
-        raise MisledError("all keyframes were requested")
+        raise FastPathUnavailableError("all keyframes were requested")
     with open_video(request.source, request.limits) as opened:
         listed, time_base = list_packets(*opened, request.limits), opened[1].time_base
-    times, keyframes = arrange(listed)
+    times, keyframes = presentation_order(listed)
     pts = [times[position] for position in keyframes]
     chosen = request.choose(pts, time_base, first_pts=times[0])
-    sights = [Sight(times[keyframes[number]], keyframes[number], is_keyframe=True) for number in dict.fromkeys(chosen)]
-    census = Census(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0])
+    sights = [
+        FrameInfo(times[keyframes[number]], keyframes[number], is_keyframe=True) for number in dict.fromkeys(chosen)
+    ]
+    census = IndexSummary(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0])
     # Reopened: demuxing to the end may have left state behind that a fresh demuxer would not have.
     with open_video(request.source, request.limits, strictly=True) as opened:
         frames = ((sight, _frame_at(*opened, sight.pts, request.tally)) for sight in sights)
-        return shoot(
-            request, partial(StreamFacts.of, *opened), chosen=chosen, frames=frames, census=census, method="seek"
+        return assemble_frames(
+            request, partial(StreamProperties.of, *opened), chosen=chosen, frames=frames, census=census, method="seek"
         )
 
 
-class Listed(NamedTuple):
+class PacketInfo(NamedTuple):
     """The properties of one packet that determine order and keyframes."""
 
     pts: int
@@ -63,7 +65,7 @@ class Listed(NamedTuple):
     is_shown: bool
 
 
-def list_packets(container: InputContainer, stream: VideoStream, limits: Limits) -> list[Listed]:
+def list_packets(container: InputContainer, stream: VideoStream, limits: Limits) -> list[PacketInfo]:
     """Demux all packets of a stream without decoding.
 
     Raises:
@@ -71,28 +73,28 @@ def list_packets(container: InputContainer, stream: VideoStream, limits: Limits)
         VideoTooLargeError: There are more than `limits.max_frames`.
     """
     if container.format.name not in _SEEKABLE_FORMATS:
-        raise MisledError(f"seeking in {container.format.name} is inexact")
+        raise FastPathUnavailableError(f"seeking in {container.format.name} is inexact")
     try:
         listed = []
         for packet in read_packets(container, stream):
             listed.append(_listed(packet, stream))
-            check_count(len(listed), limits)
+            check_frame_count(len(listed), limits)
     except av.error.FFmpegError:
-        raise MisledError("the demuxer failed") from None
+        raise FastPathUnavailableError("the demuxer failed") from None
     return listed
 
 
-def _listed(packet: Packet[VideoStream], stream: VideoStream) -> Listed:
+def _listed(packet: Packet[VideoStream], stream: VideoStream) -> PacketInfo:
     if packet.is_corrupt:
-        raise MisledError("a packet is cut short")
+        raise FastPathUnavailableError("a packet is cut short")
     if packet.pts is None:
-        raise MisledError("a packet has no PTS")
+        raise FastPathUnavailableError("a packet has no PTS")
     is_hidden = stream.codec_context.name == "vp8" and not memoryview(packet)[0] & _VP8_SHOW_FRAME
     # FFmpeg marks packets outside the edit list as discarded.
-    return Listed(packet.pts, packet.is_keyframe, is_shown=not (packet.is_discard or is_hidden))
+    return PacketInfo(packet.pts, packet.is_keyframe, is_shown=not (packet.is_discard or is_hidden))
 
 
-def arrange(listed: list[Listed]) -> tuple[list[int], list[int]]:
+def presentation_order(listed: list[PacketInfo]) -> tuple[list[int], list[int]]:
     """Sort frames into presentation order.
 
     Returns:
@@ -105,16 +107,16 @@ def arrange(listed: list[Listed]) -> tuple[list[int], list[int]]:
     position_of = {pts: position for position, pts in enumerate(times)}
     keyframes = sorted(position_of[packet.pts] for packet in listed if packet.is_keyframe and packet.is_shown)
     if len(position_of) != len(times):
-        raise MisledError("packets share a PTS")
+        raise FastPathUnavailableError("packets share a PTS")
     if not keyframes:
-        raise MisledError("no packet is flagged as a keyframe")
+        raise FastPathUnavailableError("no packet is flagged as a keyframe")
     # A decoder does not output frames it cannot decode, so positions would be wrong.
     if not listed[0].is_keyframe or times[0] < listed[0].pts:
-        raise MisledError("frames precede the first keyframe")
+        raise FastPathUnavailableError("frames precede the first keyframe")
     return times, keyframes
 
 
-def _frame_at(container: InputContainer, stream: VideoStream, wanted: int | None, tally: Tally) -> VideoFrame:
+def _frame_at(container: InputContainer, stream: VideoStream, wanted: int | None, tally: DecodeStats) -> VideoFrame:
     """Seek to a keyframe, decode it and check that it is the wanted one."""
     assert wanted is not None
     try:
@@ -123,7 +125,7 @@ def _frame_at(container: InputContainer, stream: VideoStream, wanted: int | None
     except MemoryError:
         raise
     except av.error.FFmpegError:
-        raise MisledError("a seek failed") from None
+        raise FastPathUnavailableError("a seek failed") from None
     require_keyframe(frame)
     return frame
 
@@ -133,5 +135,5 @@ def _first_match(frames: Iterator[VideoFrame], wanted: int) -> VideoFrame:
         if frame.pts == wanted:
             return frame
         if frame.pts is None or frame.pts > wanted or count >= _MAX_FRAMES_AFTER_SEEK:
-            raise MisledError("a seek missed its target")
-    raise MisledError("a seek reached the end of the stream")
+            raise FastPathUnavailableError("a seek missed its target")
+    raise FastPathUnavailableError("a seek reached the end of the stream")

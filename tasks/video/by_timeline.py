@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from infra.errors import NoFramesError, SamplingRefusedError
-from tasks.video.by_decoding import look_at_all, take
-from tasks.video.by_seeking import arrange, list_packets
-from tasks.video.cut import cut
-from tasks.video.misled import MisledError
-from tasks.video.samplers import SourceFacts, choose_indices, deviations_s
-from tasks.video.shots import Census, shoot
+from tasks.video.by_decoding import decode_at, scan_frames
+from tasks.video.by_seeking import list_packets, presentation_order
+from tasks.video.cut import select_segment
+from tasks.video.misled import FastPathUnavailableError
+from tasks.video.samplers import VideoProperties, choose_indices, deviations_s
+from tasks.video.shots import IndexSummary, assemble_frames
 from tasks.video.source import open_video
-from tasks.video.stream import StreamFacts
+from tasks.video.stream import StreamProperties
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,39 +31,41 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
     from tasks.video.limits import Limits
-    from tasks.video.shots import Request
+    from tasks.video.shots import ExtractionRequest
 
 
-def extract_all(request: Request) -> Keyframes:
+def extract_dense_linear(request: ExtractionRequest) -> SampledFrames:
     """Decode the whole video twice: once to list its frames, once to keep the chosen ones.
 
     Raises:
         VideoError: As `extract_keyframes` does.
     """
     with open_video(request.source, request.limits) as opened:
-        shown = look_at_all(*opened, request.limits)
+        shown = scan_frames(*opened, request.limits)
     request.tally.frames += 2 * len(shown)
     with open_video(request.source, request.limits) as (container, stream):
         announced = _announced_pts(container, stream, request.limits)
         if announced is None:
-            choice, replaced = choose(request, [sight.pts for sight in shown], stream), 0
+            choice, replaced = choose_positions(request, [sight.pts for sight in shown], stream), 0
         else:
-            wanted = choose(request, announced, stream)
+            wanted = choose_positions(request, announced, stream)
             choice, replaced = _map_to_decoded(wanted, announced, [sight.pts or 0 for sight in shown])
     sights = {position: shown[position] for position in choice.positions}
     pts = [sight.pts for sight in shown if sight.is_keyframe]
-    census = Census(keyframes=len(pts), frames=len(shown), keyframe_pts=pts, first_pts=shown[0].pts if shown else None)
+    census = IndexSummary(
+        keyframes=len(pts), frames=len(shown), keyframe_pts=pts, first_pts=shown[0].pts if shown else None
+    )
     with open_video(request.source, request.limits) as opened:
-        frames, describe = take(*opened, sights, request.limits), partial(StreamFacts.of, *opened)
-        got = shoot(request, describe, chosen=choice.positions, frames=frames, census=census, method="linear")
+        frames, describe = decode_at(*opened, sights, request.limits), partial(StreamProperties.of, *opened)
+        got = assemble_frames(request, describe, chosen=choice.positions, frames=frames, census=census, method="linear")
     return replace(
         choice.measured(got), reason=f"{replaced} broken frames were replaced by the next good ones" if replaced else ""
     )
 
 
-class Choice(NamedTuple):
+class SampledPositions(NamedTuple):
     """The frames a sampler chose.
 
     Attributes:
@@ -74,14 +76,14 @@ class Choice(NamedTuple):
     positions: list[int]
     instants_s: list[float] | None
 
-    def measured(self, got: Keyframes) -> Keyframes:
+    def measured(self, got: SampledFrames) -> SampledFrames:
         """Add each pick's deviation from its instant."""
         if self.instants_s is None:
             return got
         return replace(got, deviation_s=got.time_s[got.picks] - np.array(self.instants_s))
 
 
-def choose(request: Request, times: Sequence[int | None], stream: VideoStream) -> Choice:
+def choose_positions(request: ExtractionRequest, times: Sequence[int | None], stream: VideoStream) -> SampledPositions:
     """Choose frames from the stream properties that OpenCV reports, as vLLM's loaders do."""
     if not times:
         raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
@@ -89,7 +91,7 @@ def choose(request: Request, times: Sequence[int | None], stream: VideoStream) -
     known = [pts for pts in times if pts is not None]
     times_s = np.array(known, np.float64) * float(stream.time_base or 0) if len(known) == len(times) else None
     numbers = _segment_positions(request, times_s, len(times), fps)
-    facts = SourceFacts(
+    facts = VideoProperties(
         total_frames=len(numbers),
         fps=fps,
         duration_s=len(numbers) / fps if fps else 0.0,
@@ -101,13 +103,13 @@ def choose(request: Request, times: Sequence[int | None], stream: VideoStream) -
     order = np.argsort(indices, kind="stable")
     positions = numbers[indices[order]].tolist()
     if deviations is None:
-        return Choice(positions, None)
+        return SampledPositions(positions, None)
     shown_s = facts.times_s if facts.times_s is not None else numbers / fps
-    return Choice(positions, (shown_s[indices] - deviations)[order].tolist())
+    return SampledPositions(positions, (shown_s[indices] - deviations)[order].tolist())
 
 
 def _segment_positions(
-    request: Request, times_s: npt.NDArray[np.float64] | None, frames: int, fps: float
+    request: ExtractionRequest, times_s: npt.NDArray[np.float64] | None, frames: int, fps: float
 ) -> npt.NDArray[np.int64]:
     """Return the frames in the segment, as if the video had been trimmed to it."""
     if request.segment.is_whole:
@@ -117,20 +119,20 @@ def _segment_positions(
             "The video has no timestamps, so a segment of it cannot be located; remove start_s and end_s."
         )
     shown_s = np.arange(frames) / fps if times_s is None else times_s
-    found = cut(shown_s, request.segment, first_s=float(shown_s[0]))
+    found = select_segment(shown_s, request.segment, first_s=float(shown_s[0]))
     request.tally.starts_s = float(shown_s[found.numbers].min())
-    request.tally.is_outside = found.is_outside
+    request.tally.is_empty = found.is_empty
     return found.numbers
 
 
 def _announced_pts(container: InputContainer, stream: VideoStream, limits: Limits) -> list[int] | None:
     try:
-        return arrange(list_packets(container, stream, limits))[0]
-    except MisledError:
+        return presentation_order(list_packets(container, stream, limits))[0]
+    except FastPathUnavailableError:
         return None
 
 
-def _map_to_decoded(wanted: Choice, announced: list[int], shown: list[int]) -> tuple[Choice, int]:
+def _map_to_decoded(wanted: SampledPositions, announced: list[int], shown: list[int]) -> tuple[SampledPositions, int]:
     """Map positions among the announced frames to positions among the decoded ones.
 
     Returns:
@@ -150,4 +152,4 @@ def _map_to_decoded(wanted: Choice, announced: list[int], shown: list[int]) -> t
             replaced += shown[found] != announced[position]
     if not chosen:
         raise NoFramesError("None of the chosen frames can be decoded; the file is probably damaged.")
-    return Choice(chosen, instants_s or None), replaced
+    return SampledPositions(chosen, instants_s or None), replaced

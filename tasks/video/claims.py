@@ -28,7 +28,7 @@ _MIN_PIXELS = 65_536
 _SIZE_REJECTED = re.compile(r"(?:Picture|Frame) size (\d+)x(\d+) (?:exceeds|is invalid)")
 
 
-def decoder_limits(limits: Limits) -> dict[str, str]:
+def decoder_limit_options(limits: Limits) -> dict[str, str]:
     """Return the FFmpeg options that make a decoder reject frames over the limit."""
     return {"max_pixels": str(max(limits.max_frame_pixels, _MIN_PIXELS))}
 
@@ -45,7 +45,7 @@ def check_frame_size(width_px: int, height_px: int, limits: Limits) -> None:
         )
 
 
-def check_claim(codec: VideoCodecContext, packet: Packet[VideoStream] | None, limits: Limits) -> None:
+def check_declared_size(codec: VideoCodecContext, packet: Packet[VideoStream] | None, limits: Limits) -> None:
     """Raise if a decoder rejected a packet because of its declared frame size.
 
     Not all decoders keep the size they rejected. So the packet is decoded again by a fresh decoder, whose log is
@@ -58,7 +58,7 @@ def check_claim(codec: VideoCodecContext, packet: Packet[VideoStream] | None, li
     if packet is None:
         return
     fresh: VideoCodecContext = av.CodecContext.create(codec.name, "r")  # type: ignore[assignment]
-    fresh.extradata, fresh.thread_count, fresh.options = codec.extradata, 1, decoder_limits(limits)
+    fresh.extradata, fresh.thread_count, fresh.options = codec.extradata, 1, decoder_limit_options(limits)
     with _captured_log() as messages, suppress(MemoryError, av.error.FFmpegError):
         fresh.decode(packet)
     for _, _, message in messages:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import av
 
-from tasks.video.claims import decoder_limits
-from tasks.video.proof import decode_alone
+from tasks.video.claims import decoder_limit_options
+from tasks.video.proof import decode_single_packet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
     from tasks.video.limits import Limits
 
-# For these codecs, a keyframe's packet and `CodecFacts` determine the frame. Other decoders, such as MPEG-4's, also
-# depend on earlier packets.
+# For these codecs, a keyframe's packet and `CodecParameters` determine the frame. Other decoders, such as MPEG-4's,
+# also depend on earlier packets.
 _SELF_CONTAINED = frozenset({"h264", "hevc", "vp8", "vp9", "av1"})
 _QUEUED_PER_THREAD = 2
 _STRICT_OPTIONS = {"err_detect": "explode"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CodecFacts:
+class CodecParameters:
     """The parameters a decoder needs before its first packet, with FFmpeg's names and values."""
 
     name: str
@@ -48,7 +48,7 @@ class CodecFacts:
     field_order: int
 
     @classmethod
-    def of(cls, codec: VideoCodecContext) -> CodecFacts | None:
+    def of(cls, codec: VideoCodecContext) -> CodecParameters | None:
         """Copy the parameters of a codec context; None if they do not suffice to decode a keyframe's packet."""
         if codec.codec.canonical_name not in _SELF_CONTAINED:
             return None
@@ -80,21 +80,21 @@ class CodecFacts:
         codec.color_primaries, codec.color_trc = self.color_primaries, self.color_trc
         codec.field_order = self.field_order
         codec.thread_type, codec.thread_count = "NONE", 1
-        codec.options = decoder_limits(limits) | _STRICT_OPTIONS
+        codec.options = decoder_limit_options(limits) | _STRICT_OPTIONS
         return codec
 
 
-def decode_each(
+def decode_packets_independently(
     packets: Sequence[Packet[VideoStream]],
     codecs: Sequence[VideoCodecContext],
 ) -> Iterator[VideoFrame]:
     """Decode keyframe packets independently, in order, with one thread per decoder.
 
     Raises:
-        MisledError: As `decode_alone` does.
+        MisledError: As `decode_single_packet` does.
     """
     if len(codecs) == 1:
-        yield from (decode_alone(codecs[0], packet) for packet in packets)
+        yield from (decode_single_packet(codecs[0], packet) for packet in packets)
         return
     # The first packet goes to the first decoder: if that is the stream's own, only its frames carry the rotation.
     unused = iter(codecs)
@@ -103,7 +103,7 @@ def decode_each(
     def decode(packet: Packet[VideoStream], codec: VideoCodecContext | None) -> VideoFrame:
         codec = codec or idle.get()
         try:
-            return decode_alone(codec, packet)
+            return decode_single_packet(codec, packet)
         finally:
             idle.put(codec)
 

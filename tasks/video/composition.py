@@ -26,7 +26,7 @@ _HEADER = struct.Struct(">II")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Track:
+class Mp4Track:
     """A track's samples, in decode order.
 
     Attributes:
@@ -42,7 +42,7 @@ class Track:
     is_whole: bool
 
 
-def read_track(moov: memoryview, *, track_id: int, samples: int) -> Track | None:
+def read_track(moov: memoryview, *, track_id: int, samples: int) -> Mp4Track | None:
     """Read a track's sample tables.
 
     Args:
@@ -60,14 +60,14 @@ def read_track(moov: memoryview, *, track_id: int, samples: int) -> Track | None
     return None
 
 
-def _read(track: memoryview, boxes: dict[bytes, memoryview], samples: int) -> Track | None:
+def _read(track: memoryview, boxes: dict[bytes, memoryview], samples: int) -> Mp4Track | None:
     durations = _expand_runs(boxes.get(b"stts"), _STTS, samples)
     offsets = _expand_runs(boxes[b"ctts"], _CTTS, samples) if b"ctts" in boxes else np.zeros(samples, np.int64)
     keyframes = _keyframes(boxes.get(b"stss"), samples)
     if durations is None or offsets is None or keyframes is None or _entry_count(boxes.get(b"stsd")) != 1:
         return None
     times: npt.NDArray[np.int64] = np.cumsum(durations) - durations + offsets
-    return Track(times=times, keyframes=keyframes, is_whole=_plays_once(_descend(track, b"edts", b"elst")))
+    return Mp4Track(times=times, keyframes=keyframes, is_whole=_plays_once(_descend(track, b"edts", b"elst")))
 
 
 def _expand_runs(box: memoryview | None, layout: np.dtype[np.void], samples: int) -> npt.NDArray[np.int64] | None:

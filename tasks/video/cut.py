@@ -17,19 +17,19 @@ _TOLERANCE_S = 1e-4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cut:
+class SegmentSelection:
     """The frames selected for a segment.
 
     Attributes:
         numbers: Indices of the frames; shape (M,), M >= 1, int64.
-        is_outside: Whether no frame lies in the segment, so that the last one before it is used instead.
+        is_empty: Whether no frame lies in the segment, so that the last one before it is used instead.
     """
 
     numbers: npt.NDArray[np.int64]
-    is_outside: bool
+    is_empty: bool
 
 
-def cut(times_s: npt.NDArray[np.float64], segment: Segment, *, first_s: float) -> Cut:
+def select_segment(times_s: npt.NDArray[np.float64], segment: Segment, *, first_s: float) -> SegmentSelection:
     """Find the frames in a segment.
 
     Args:
@@ -41,7 +41,7 @@ def cut(times_s: npt.NDArray[np.float64], segment: Segment, *, first_s: float) -
     end_s = np.inf if segment.end_s is None else first_s + segment.end_s + _TOLERANCE_S
     inside = np.flatnonzero((times_s >= start_s) & (times_s <= end_s))
     if inside.size:
-        return Cut(inside, is_outside=False)
+        return SegmentSelection(inside, is_empty=False)
     earlier = np.where(times_s < start_s, times_s, -np.inf)
     last = earlier.argmax() if np.isfinite(earlier).any() else times_s.argmin()
-    return Cut(np.array([last], np.int64), is_outside=True)
+    return SegmentSelection(np.array([last], np.int64), is_empty=True)

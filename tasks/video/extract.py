@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from infra.errors import SamplingRefusedError
-from tasks.domain.passes import routed, taken
+from tasks.domain.passes import resolve_auto, with_sampler
 from tasks.domain.segment import WHOLE
-from tasks.video.by_decoding import extract_by_decoding
+from tasks.video.by_decoding import extract_by_linear_decode
 from tasks.video.by_gops import extract_by_gops
 from tasks.video.by_index import extract_by_index
 from tasks.video.by_seeking import extract_by_seeking
-from tasks.video.by_timeline import extract_all
+from tasks.video.by_timeline import extract_dense_linear
 from tasks.video.keyframes import UNKNOWN_POSITION
-from tasks.video.listing import Listing, list_by_index, list_by_packets
-from tasks.video.misled import ContradictedError, KeyframeDamagedError, MisledError
+from tasks.video.listing import KeyframeTimes, keyframe_times_by_index, keyframe_times_by_packets
+from tasks.video.misled import DamagedKeyframeError, FastPathUnavailableError, IndexMismatchError
 from tasks.video.ranges import SparseFile
-from tasks.video.shots import Request
+from tasks.video.shots import ExtractionRequest
 from tasks.video.similar import drop_similar
 from tasks.video.table import KeyframeTable, extract_by_table
-from tasks.video.verdict import Thresholds, judge
+from tasks.video.verdict import CoverageThresholds, measure_coverage
 from tasks.video.wholeness import missing_bytes
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tasks.domain import Sampling, Segment
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
     from tasks.video.limits import Limits
     from tasks.video.ranges import ByteSource
-    from tasks.video.table import KnownIndex
+    from tasks.video.table import SavedIndex
 
-    _Strategy = Callable[[Request], Keyframes]
+    _Strategy = Callable[[ExtractionRequest], SampledFrames]
 
 
 def extract_keyframes(
@@ -52,7 +52,7 @@ def extract_keyframes(
     every: bool = False,
     threads: int = 1,
     segment: Segment = WHOLE,
-) -> Keyframes:
+) -> SampledFrames:
     """Decode sampled frames of a video: its keyframes, or those of a dense sampler.
 
     Each frame is byte-identical to the one that a full linear decode outputs at its time.
@@ -79,7 +79,7 @@ def extract_keyframes(
     listing = _list_keyframes(path, limits) if sampling.sampler == "auto" else None
     if listing:
         sampling = _resolve_auto(sampling, listing, segment)
-    request = Request(
+    request = ExtractionRequest(
         source=path,
         sampling=sampling,
         limits=limits,
@@ -101,15 +101,15 @@ def extract_keyframes(
     )
 
 
-def extract_by_ranges(
+def extract_keyframes_by_ranges(
     source: ByteSource,
     *,
     sampling: Sampling,
     limits: Limits,
-    known: KnownIndex = (),
+    known: SavedIndex = (),
     threads: int = 1,
     segment: Segment = WHOLE,
-) -> tuple[Keyframes, KnownIndex]:
+) -> tuple[SampledFrames, SavedIndex]:
     """Decode sampled keyframes of a remote video, fetching little more than their bytes.
 
     Args:
@@ -130,13 +130,13 @@ def extract_by_ranges(
     """
     is_auto = sampling.sampler == "auto"
     if sampling.sampler != "keyframes" and not is_auto:
-        raise MisledError("the sampler needs frames between keyframes")
-    thresholds = Thresholds.of(sampling)
-    sampling = taken(sampling, "keyframes") if is_auto else sampling
+        raise FastPathUnavailableError("the sampler needs frames between keyframes")
+    thresholds = CoverageThresholds.of(sampling)
+    sampling = with_sampler(sampling, "keyframes") if is_auto else sampling
     started = time.perf_counter()
     table = known if isinstance(known, KeyframeTable) else None
     file = SparseFile(source, known if isinstance(known, tuple) else ())
-    request = Request(source=file, sampling=sampling, limits=limits, threads=threads, segment=segment)
+    request = ExtractionRequest(source=file, sampling=sampling, limits=limits, threads=threads, segment=segment)
     try:
         if table:
             keyframes = _check_truncation(extract_by_table(request, file, table), table.missing_bytes)
@@ -147,7 +147,7 @@ def extract_by_ranges(
             _require_coverage(keyframes, thresholds)
     except Exception as error:  # noqa: BLE001 - whatever the source raised
         cause = file.failure or error  # FFmpeg may have treated a failed read as the end of the file
-        if isinstance(cause, MisledError):
+        if isinstance(cause, FastPathUnavailableError):
             cause.bytes_fetched, cause.frames_decoded = file.bytes_fetched, request.tally.frames
         raise cause from None
     decode_ms = (time.perf_counter() - started - file.wait_s) * 1e3
@@ -162,17 +162,17 @@ def extract_by_ranges(
     return keyframes, table or file.index
 
 
-def _extract_with_fallback(request: Request) -> Keyframes:
+def _extract_with_fallback(request: ExtractionRequest) -> SampledFrames:
     reasons: dict[str, None] = {}  # an ordered set
     is_contradicted = False
     fast, linear = _strategies(request)
     for strategy in fast:
         try:
             got = replace(strategy(request), reason="; ".join(reasons))
-        except MisledError as error:
+        except FastPathUnavailableError as error:
             reasons[str(error)] = None
-            is_contradicted |= isinstance(error, ContradictedError)
-            if isinstance(error, KeyframeDamagedError):
+            is_contradicted |= isinstance(error, IndexMismatchError)
+            if isinstance(error, DamagedKeyframeError):
                 break
         else:
             return _without_counts(got) if is_contradicted else got
@@ -180,66 +180,66 @@ def _extract_with_fallback(request: Request) -> Keyframes:
     return replace(got, reason="; ".join([*reasons, *filter(None, [got.reason])]))
 
 
-def _require_coverage(keyframes: Keyframes, thresholds: Thresholds) -> None:
-    if not keyframes.judged(thresholds).is_good:
-        raise MisledError("keyframes do not cover the video")
+def _require_coverage(keyframes: SampledFrames, thresholds: CoverageThresholds) -> None:
+    if not keyframes.coverage(thresholds).is_good:
+        raise FastPathUnavailableError("keyframes do not cover the video")
 
 
-def _list_keyframes(path: Path, limits: Limits) -> Listing:
-    return list_by_index(path, limits) or list_by_packets(path, limits) or Listing(None, 0.0)
+def _list_keyframes(path: Path, limits: Limits) -> KeyframeTimes:
+    return keyframe_times_by_index(path, limits) or keyframe_times_by_packets(path, limits) or KeyframeTimes(None, 0.0)
 
 
-def _with_listing(keyframes: Keyframes, listing: Listing) -> Keyframes:
+def _with_listing(keyframes: SampledFrames, listing: KeyframeTimes) -> SampledFrames:
     if listing.times_ms is None:
         return replace(keyframes, are_keyframes_listed=False)
     return replace(keyframes, keyframe_ms=listing.times_ms, first_ms=listing.first_ms)
 
 
-def _resolve_auto(sampling: Sampling, listing: Listing, segment: Segment) -> Sampling:
+def _resolve_auto(sampling: Sampling, listing: KeyframeTimes, segment: Segment) -> Sampling:
     """Resolve the sampler `auto`, before anything is decoded."""
-    coverage = judge(
+    coverage = measure_coverage(
         listing.times_ms,
         first_ms=listing.first_ms,
         keyframes=0,
         duration_s=listing.duration_s,
-        thresholds=Thresholds.of(sampling),
+        thresholds=CoverageThresholds.of(sampling),
         segment=segment,
     )
-    return routed(sampling, is_good=coverage.is_good)
+    return resolve_auto(sampling, is_good=coverage.is_good)
 
 
-def _check_segment(keyframes: Keyframes, request: Request) -> Keyframes:
+def _check_segment(keyframes: SampledFrames, request: ExtractionRequest) -> SampledFrames:
     """Note in `reason` if no frame lies in the segment.
 
     Raises:
         SamplingRefusedError: The segment starts after the end of the video.
     """
     start_s, duration_s = request.segment.start_s or 0.0, keyframes.duration_s
-    if request.tally.is_outside and 0 < duration_s <= start_s:
+    if request.tally.is_empty and 0 < duration_s <= start_s:
         raise SamplingRefusedError(
             f"The segment starts at {start_s:g} s, but the video ends at {duration_s:g} s; correct start_s.",
         )
-    if not request.tally.is_outside:
+    if not request.tally.is_empty:
         return keyframes
     what = "keyframe" if request.sampling.sampler == "keyframes" else "frame"
     note = f"the segment contains no {what}; the last one before it is used"
     return replace(keyframes, reason="; ".join(filter(None, [note, keyframes.reason])))
 
 
-def _without_counts(keyframes: Keyframes) -> Keyframes:
+def _without_counts(keyframes: SampledFrames) -> SampledFrames:
     """Discard positions and counts that come from a file known to contradict its index."""
     unknown = np.full_like(keyframes.frame_index, UNKNOWN_POSITION)
     return replace(keyframes, frame_index=unknown, total_frames=None)
 
 
-def _strategies(request: Request) -> tuple[tuple[_Strategy, ...], _Strategy]:
+def _strategies(request: ExtractionRequest) -> tuple[tuple[_Strategy, ...], _Strategy]:
     """Return the strategies for a request: the fast ones, fastest first, and the linear decode."""
     if request.sampling.sampler == "keyframes" or request.every:
-        return (extract_by_index, extract_by_seeking), extract_by_decoding
-    return (extract_by_gops,), extract_all
+        return (extract_by_index, extract_by_seeking), extract_by_linear_decode
+    return (extract_by_gops,), extract_dense_linear
 
 
-def _check_truncation(keyframes: Keyframes, missing: int) -> Keyframes:
+def _check_truncation(keyframes: SampledFrames, missing: int) -> SampledFrames:
     """Note in `reason` if the file is truncated."""
     if not missing:
         return keyframes
@@ -247,7 +247,7 @@ def _check_truncation(keyframes: Keyframes, missing: int) -> Keyframes:
     return replace(keyframes, reason="; ".join(filter(None, [note, keyframes.reason])))
 
 
-def _without_similar(keyframes: Keyframes, sampling: Sampling) -> Keyframes:
+def _without_similar(keyframes: SampledFrames, sampling: Sampling) -> SampledFrames:
     """Drop near-duplicate frames, if requested."""
     if sampling.drop_similar is None:
         return keyframes

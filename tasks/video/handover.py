@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from infra.temporary import SHARED_MEMORY, shared_name
+from infra.temporary import SHARED_MEMORY, new_shared_memory_name
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
 
 _KIND = "shared_memory"  # the resource tracker's name for it
 _MIN_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class SharedFrames:
     """Frames whose pixels are in shared memory.
 
     Attributes:
@@ -38,17 +38,17 @@ class Parcel:
         shape: Shape of the pixels.
     """
 
-    keyframes: Keyframes
+    keyframes: SampledFrames
     name: str
     shape: tuple[int, ...]
 
 
-def pack(keyframes: Keyframes) -> Parcel | Keyframes:
+def to_shared_memory(keyframes: SampledFrames) -> SharedFrames | SampledFrames:
     """Move the pixels to shared memory, in the sender; return the object to send."""
     images = keyframes.images
     if images.nbytes < _MIN_BYTES:
         return keyframes
-    name = shared_name()
+    name = new_shared_memory_name()
     resource_tracker.register(f"/{name}", _KIND)
     try:
         memory = _create(name, images.nbytes)
@@ -56,12 +56,12 @@ def pack(keyframes: Keyframes) -> Parcel | Keyframes:
         _unlink(name)
         return keyframes
     _array_on(memory, images.shape)[:] = images
-    return Parcel(replace(keyframes, images=images[:, :0, :0]), name, images.shape)
+    return SharedFrames(replace(keyframes, images=images[:, :0, :0]), name, images.shape)
 
 
-def unpack(sent: Parcel | Keyframes) -> Keyframes:
+def from_shared_memory(sent: SharedFrames | SampledFrames) -> SampledFrames:
     """Map the pixels, in the receiver; frames sent through the pipe are returned as they are."""
-    if not isinstance(sent, Parcel):
+    if not isinstance(sent, SharedFrames):
         return sent
     try:
         with (SHARED_MEMORY / sent.name).open("r+b") as file:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import av.error
 
 from tasks.video.boxes import walk_boxes
-from tasks.video.misled import MisledError
+from tasks.video.misled import FastPathUnavailableError
 from tasks.video.ranges import SparseFile
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _EARLIEST, _LATEST = -(2**62), 2**62
 _MAX_ENTRIES_READ = 2000
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """A keyframe, as listed in an index.
 
     Attributes:
@@ -53,7 +53,7 @@ class KeyframeIndex:
         hidden_before: Number of frames before the first keyframe that an edit list hides; None if unknown.
     """
 
-    keyframes: Sequence[Entry]
+    keyframes: Sequence[IndexEntry]
     frames: int | None
     hidden_before: int | None
 
@@ -72,10 +72,10 @@ def is_mp4(file: BinaryIO | SparseFile, size_bytes: int) -> bool:
         file.seek(0)
         return False
     if head[4:8] not in _MP4_FIRST_BOXES:
-        raise MisledError("the container has no index in its header")
+        raise FastPathUnavailableError("the container has no index in its header")
     for box in walk_boxes(file, size_bytes):
         if box.kind == b"moof":
-            raise MisledError("a fragmented MP4 has no single index")
+            raise FastPathUnavailableError("a fragmented MP4 has no single index")
         if box.kind == b"moov" and isinstance(file, SparseFile):
             file.prefetch([box.span])
     file.seek(0)
@@ -114,29 +114,29 @@ def _load_cues(container: InputContainer, stream: VideoStream) -> None:
     try:
         container.seek(_LATEST, stream=stream)
     except av.error.FFmpegError:
-        raise MisledError("a seek failed") from None
+        raise FastPathUnavailableError("a seek failed") from None
 
 
-def _list_keyframes(entries: IndexEntries) -> list[Entry]:
+def _list_keyframes(entries: IndexEntries) -> list[IndexEntry]:
     """List keyframes by searching from one to the next: an hour has 100,000 entries, each costly to access."""
     keyframes = []
     number = entries.search_timestamp(_EARLIEST, backward=False)
     while number >= 0:
         entry = entries[number]
         if entry.is_keyframe and not entry.is_discard:
-            keyframes.append(Entry(number, entry.timestamp, entry.pos, entry.size))
+            keyframes.append(IndexEntry(number, entry.timestamp, entry.pos, entry.size))
         number = entries.search_timestamp(entry.timestamp + 1, backward=False)
     if not keyframes:
-        raise MisledError("the index lists no keyframe")
+        raise FastPathUnavailableError("the index lists no keyframe")
     return keyframes
 
 
-def _require_order(entries: IndexEntries, keyframes: Sequence[Entry]) -> None:
+def _require_order(entries: IndexEntries, keyframes: Sequence[IndexEntry]) -> None:
     """Check that packets are stored in decode order, each GOP before the next keyframe."""
     for entry, following in pairwise(keyframes):
         last = entries[following.number - 1]
         if not entry.number < following.number or not entry.pos <= last.pos <= last.pos + last.size <= following.pos:
-            raise MisledError("the index is out of order")
+            raise FastPathUnavailableError("the index is out of order")
 
 
 def _require_complete(container: InputContainer, size_bytes: int) -> None:
@@ -144,10 +144,10 @@ def _require_complete(container: InputContainer, size_bytes: int) -> None:
     for stream in container.streams:
         entries = stream.index_entries
         if len(entries) and entries[len(entries) - 1].pos + entries[len(entries) - 1].size > size_bytes:
-            raise MisledError("the file ends before its last frame")
+            raise FastPathUnavailableError("the file ends before its last frame")
 
 
-def _count_hidden(entries: IndexEntries, keyframes: Sequence[Entry]) -> tuple[int, int] | None:
+def _count_hidden(entries: IndexEntries, keyframes: Sequence[IndexEntry]) -> tuple[int, int] | None:
     """Count the frames that an edit list hides before the first keyframe and after the last; None if unknown."""
     first, last = keyframes[0].number, keyframes[-1].number
     second = keyframes[1].number if len(keyframes) > 1 else first + 1

@@ -13,7 +13,7 @@ _FRAMES = {0xC0, 0xC1, 0xC2}  # baseline, extended and progressive DCT
 _COUNTS = 16  # numbers of Huffman codes, by code length
 
 
-def brings_its_tables(picture: memoryview) -> bool:
+def has_own_tables(picture: memoryview) -> bool:
     """Return whether all tables used by the first scan are defined before it in the same image.
 
     A decoder falls back to tables of earlier images, which differ in a linear decode.

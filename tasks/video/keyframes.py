@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tasks.domain.segment import WHOLE, Segment
-from tasks.video.verdict import judge
+from tasks.video.verdict import measure_coverage
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from tasks.video.orientation import Orientation
-    from tasks.video.ranges import Extent
-    from tasks.video.verdict import Thresholds, Verdict
+    from tasks.video.ranges import CachedRange
+    from tasks.video.verdict import CoverageThresholds, KeyframeCoverage
 
 
 NO_PTS = -(2**63)  # FFmpeg's AV_NOPTS_VALUE; -1 is a valid PTS
@@ -22,7 +22,7 @@ UNKNOWN_POSITION = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Keyframes:
+class SampledFrames:
     """Decoded frames, each stored once, and the order in which to show them to the model.
 
     Attributes:
@@ -87,16 +87,16 @@ class Keyframes:
     keyframe_ms: npt.NDArray[np.int64] | None = field(default=None, repr=False)
     are_keyframes_listed: bool = True
     first_ms: int | None = None
-    parts: tuple[Extent, ...] = field(default=(), repr=False)
+    parts: tuple[CachedRange, ...] = field(default=(), repr=False)
 
     @property
     def rotation_deg(self) -> int:
         """Counter-clockwise rotation requested by the container: 0, 90, 180 or 270."""
         return self.orientation.rotation_deg
 
-    def judged(self, thresholds: Thresholds) -> Verdict:
+    def coverage(self, thresholds: CoverageThresholds) -> KeyframeCoverage:
         """Return how well keyframes cover the video, from what is known of it before decoding."""
-        return judge(
+        return measure_coverage(
             self.keyframe_ms if self.are_keyframes_listed else None,
             first_ms=self.first_ms,
             keyframes=self.keyframes_in_file,

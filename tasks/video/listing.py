@@ -9,15 +9,15 @@ import numpy as np
 
 from infra.errors import VideoUnreadableError
 from tasks.video.boxes import read_box, walk_boxes
-from tasks.video.by_avi_index import list_pictures
-from tasks.video.by_seeking import arrange, list_packets
+from tasks.video.by_avi_index import list_avi_keyframes
+from tasks.video.by_seeking import list_packets, presentation_order
 from tasks.video.composition import read_track
 from tasks.video.header import is_mp4
-from tasks.video.misled import MisledError
+from tasks.video.misled import FastPathUnavailableError
 from tasks.video.reader import KeyframeReader
 from tasks.video.riff import is_avi
 from tasks.video.source import open_video
-from tasks.video.stream import StreamFacts, as_ms, one_as_ms
+from tasks.video.stream import StreamProperties, one_pts_to_ms, pts_to_ms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tasks.video.ranges import SparseFile
 
 
-class Listing(NamedTuple):
+class KeyframeTimes(NamedTuple):
     """When the keyframes of a video are presented.
 
     Attributes:
@@ -46,40 +46,40 @@ class Listing(NamedTuple):
     first_ms: int | None = None
 
 
-def list_by_index(path: Path, limits: Limits) -> Listing | None:
+def keyframe_times_by_index(path: Path, limits: Limits) -> KeyframeTimes | None:
     """List keyframes by the container's index, as `tasks.video.by_index` does; None if it has no usable index."""
     size_bytes = path.stat().st_size
     try:
         with path.open("rb") as file:
             if is_avi(file):
                 with open_video(path, limits, strictly=True) as (container, stream):
-                    pictures = list_pictures(container, stream, file, size_bytes)
+                    pictures = list_avi_keyframes(container, stream, file, size_bytes)
                     first_pts = stream.index_entries[0].timestamp
                     return _listing(container, stream, [picture.timestamp for picture in pictures], first_pts)
             with open_video(path, limits, quickly=is_mp4(file, size_bytes)) as (container, stream):
                 reader = KeyframeReader(container, stream, size_bytes)
                 pts = keyframe_pts(reader, file, size_bytes)
-                first = first_shown(reader, pts, file, size_bytes)
+                first = first_presented_pts(reader, pts, file, size_bytes)
                 return _listing(container, stream, pts, reader.first_pts if first is None else first)
-    except (MisledError, VideoUnreadableError, av.error.FFmpegError):
+    except (FastPathUnavailableError, VideoUnreadableError, av.error.FFmpegError):
         return None
 
 
-def list_by_packets(path: Path, limits: Limits) -> Listing | None:
+def keyframe_times_by_packets(path: Path, limits: Limits) -> KeyframeTimes | None:
     """List keyframes by demuxing all packets, as `tasks.video.by_seeking` does; None if they are not sufficient."""
     try:
         with open_video(path, limits) as (container, stream):
-            times, keyframes = arrange(list_packets(container, stream, limits))
+            times, keyframes = presentation_order(list_packets(container, stream, limits))
             return _listing(container, stream, [times[position] for position in keyframes], times[0])
-    except MisledError:
+    except FastPathUnavailableError:
         return None
 
 
 def _listing(
     container: InputContainer, stream: VideoStream, pts: Sequence[int] | npt.NDArray[np.int64], first_pts: int
-) -> Listing:
-    facts = StreamFacts.of(container, stream)
-    return Listing(as_ms(pts, facts.time_base), facts.duration_s, one_as_ms(first_pts, facts.time_base))
+) -> KeyframeTimes:
+    facts = StreamProperties.of(container, stream)
+    return KeyframeTimes(pts_to_ms(pts, facts.time_base), facts.duration_s, one_pts_to_ms(first_pts, facts.time_base))
 
 
 def keyframe_pts(reader: KeyframeReader, file: BinaryIO | SparseFile, size_bytes: int) -> npt.NDArray[np.int64]:
@@ -91,11 +91,11 @@ def keyframe_pts(reader: KeyframeReader, file: BinaryIO | SparseFile, size_bytes
     listed = np.array([entry.timestamp for entry in reader.index.keyframes], np.int64)
     if not reader.is_mp4:
         return listed
-    exact = tabled_pts(reader, file, size_bytes)
+    exact = sample_table_pts(reader, file, size_bytes)
     return listed + reader.shift if exact is None else exact
 
 
-def first_shown(
+def first_presented_pts(
     reader: KeyframeReader, pts: npt.NDArray[np.int64], file: BinaryIO | SparseFile, size_bytes: int
 ) -> int | None:
     """Return the PTS of the first presented frame, in the stream's time base; None if the index does not tell.
@@ -111,10 +111,12 @@ def first_shown(
     if reader.begins_with_keyframe:
         return int(pts[0])
     times = _sample_pts(reader, file, size_bytes) if reader.is_mp4 else None
-    return None if times is None else int(times[reader.shown_first()].min())
+    return None if times is None else int(times[reader.presented_before_second_keyframe()].min())
 
 
-def tabled_pts(reader: KeyframeReader, file: BinaryIO | SparseFile, size_bytes: int) -> npt.NDArray[np.int64] | None:
+def sample_table_pts(
+    reader: KeyframeReader, file: BinaryIO | SparseFile, size_bytes: int
+) -> npt.NDArray[np.int64] | None:
     """Compute the keyframes' PTS from an MP4's sample tables; shape (K,). None if those are unusable."""
     times = _sample_pts(reader, file, size_bytes)
     return None if times is None else times[[entry.number for entry in reader.index.keyframes]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class MisledError(Exception):
+class FastPathUnavailableError(Exception):
     """A strategy cannot prove that it yields the linear decode's frames; use a slower one.
 
     Attributes:
@@ -15,11 +15,11 @@ class MisledError(Exception):
     frames_decoded: int = 0
 
 
-class ContradictedError(MisledError):
+class IndexMismatchError(FastPathUnavailableError):
     """The video contradicts its index, so counts and positions from the index are not reliable either."""
 
 
-class KeyframeDamagedError(MisledError):
+class DamagedKeyframeError(FastPathUnavailableError):
     """A keyframe is damaged, and how a decoder conceals that depends on the frames before it."""
 
     def __init__(self, reason: str = "a keyframe is damaged") -> None:

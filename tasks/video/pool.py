@@ -23,9 +23,9 @@ from infra.errors import (
     DecoderTimeoutError,
 )
 from tasks.domain.segment import WHOLE
-from tasks.video.extract import extract_by_ranges, extract_keyframes
-from tasks.video.handover import pack, unpack
-from tasks.video.unreadable import decoding_errors
+from tasks.video.extract import extract_keyframes, extract_keyframes_by_ranges
+from tasks.video.handover import from_shared_memory, to_shared_memory
+from tasks.video.unreadable import as_video_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from pebble import ProcessFuture
 
     from tasks.domain import Sampling, Segment
-    from tasks.video.handover import Parcel
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.handover import SharedFrames
+    from tasks.video.keyframes import SampledFrames
     from tasks.video.limits import Limits
     from tasks.video.ranges import ByteSource
-    from tasks.video.table import KnownIndex
+    from tasks.video.table import SavedIndex
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class DecodePool:
         native: bool = False,
         every: bool = False,
         segment: Segment = WHOLE,
-    ) -> Keyframes:
+    ) -> SampledFrames:
         """Run `extract_keyframes` in a decoding process.
 
         Raises:
@@ -111,7 +111,7 @@ class DecodePool:
             DecodersLostError: Decoding processes keep being killed.
         """
         wanted: dict[str, Any] = {"sampling": sampling, "limits": limits, "native": native, "every": every}
-        return unpack(self._run(_extract, path, **wanted, segment=segment, threads=self._threads))
+        return from_shared_memory(self._run(_extract, path, **wanted, segment=segment, threads=self._threads))
 
     def extract_by_ranges(
         self,
@@ -119,10 +119,10 @@ class DecodePool:
         *,
         sampling: Sampling,
         limits: Limits,
-        known: KnownIndex = (),
+        known: SavedIndex = (),
         segment: Segment = WHOLE,
-    ) -> tuple[Keyframes, KnownIndex]:
-        """Run `extract_by_ranges` in a decoding process, which reads `source` itself.
+    ) -> tuple[SampledFrames, SavedIndex]:
+        """Run `extract_keyframes_by_ranges` in a decoding process, which reads `source` itself.
 
         Raises:
             MisledError: Byte ranges do not suffice; download the whole file.
@@ -135,7 +135,7 @@ class DecodePool:
         if math.isinf(patience_s):
             patience_s = 0.0  # reads of files and memory count as decoding time
         keyframes, index = self._run(_extract_by_ranges, source, patience_s=patience_s, **wanted, threads=self._threads)
-        return unpack(keyframes), index
+        return from_shared_memory(keyframes), index
 
     def close(self) -> None:
         """Stop all processes, busy or idle; later calls raise RuntimeError."""
@@ -244,13 +244,13 @@ class DecodePool:
         return pool
 
 
-def _extract(path: Path, **wanted: Any) -> Parcel | Keyframes:  # noqa: ANN401
-    return pack(extract_keyframes(path, **wanted))
+def _extract(path: Path, **wanted: Any) -> SharedFrames | SampledFrames:  # noqa: ANN401
+    return to_shared_memory(extract_keyframes(path, **wanted))
 
 
-def _extract_by_ranges(source: ByteSource, **wanted: Any) -> tuple[Parcel | Keyframes, KnownIndex]:  # noqa: ANN401
-    keyframes, index = extract_by_ranges(source, **wanted)
-    return pack(keyframes), index
+def _extract_by_ranges(source: ByteSource, **wanted: Any) -> tuple[SharedFrames | SampledFrames, SavedIndex]:  # noqa: ANN401
+    keyframes, index = extract_keyframes_by_ranges(source, **wanted)
+    return to_shared_memory(keyframes), index
 
 
 def _run_limited(function: Callable[..., T], cpu_s: int, /, *arguments: Any, **named: Any) -> T:  # noqa: ANN401
@@ -258,7 +258,7 @@ def _run_limited(function: Callable[..., T], cpu_s: int, /, *arguments: Any, **n
     # RLIMIT_CPU counts from the start of the process, and each video gets a budget of its own.
     spent_s = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
     _set_limit(resource.RLIMIT_CPU, math.ceil(spent_s) + cpu_s)
-    with decoding_errors():
+    with as_video_errors():
         try:
             return function(*arguments, **named)
         except MemoryError:

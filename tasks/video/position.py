@@ -15,7 +15,7 @@ _HEVC_SLICES = range(32)
 _HEVC_IDR_N_LP = 20
 
 
-def stands_after_all_before(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
+def keeps_decode_position(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
     """Return whether exactly the frames decoded before a keyframe are presented before it.
 
     True for codecs that do not reorder across keyframes, for H.264 IDR pictures, and for HEVC IDR pictures without

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import av.error
 from av.video.frame import PictureType
 
-from tasks.video.jpeg import brings_its_tables
-from tasks.video.misled import ContradictedError, KeyframeDamagedError, MisledError
+from tasks.video.jpeg import has_own_tables
+from tasks.video.misled import DamagedKeyframeError, FastPathUnavailableError, IndexMismatchError
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -28,12 +28,12 @@ def require_keyframe(frame: VideoFrame) -> None:
         KeyframeDamagedError: The frame is damaged.
     """
     if not frame.key_frame or frame.pict_type != PictureType.I:
-        raise ContradictedError("a packet is flagged as a keyframe, but its frame is not")
+        raise IndexMismatchError("a packet is flagged as a keyframe, but its frame is not")
     if frame.is_corrupt:
-        raise KeyframeDamagedError
+        raise DamagedKeyframeError
 
 
-def prime(codec: VideoCodecContext, first: Packet[VideoStream]) -> None:
+def prime_mpeg4_decoder(codec: VideoCodecContext, first: Packet[VideoStream]) -> None:
     """Decode the first packet repeatedly, so that FFmpeg's MPEG-4 decoder settles its bug workarounds.
 
     The decoder attributes missing padding to a faulty encoder until intact frames lower its `padding_bug_score`, and
@@ -41,11 +41,11 @@ def prime(codec: VideoCodecContext, first: Packet[VideoStream]) -> None:
     """
     if codec.name == "mpeg4":
         for _ in range(_PRIMINGS):
-            with suppress(MisledError):
-                decode_alone(codec, first)
+            with suppress(FastPathUnavailableError):
+                decode_single_packet(codec, first)
 
 
-def decode_alone(codec: VideoCodecContext, packet: Packet[VideoStream]) -> VideoFrame:
+def decode_single_packet(codec: VideoCodecContext, packet: Packet[VideoStream]) -> VideoFrame:
     """Decode a single packet, independently of all others.
 
     Raises:
@@ -53,17 +53,17 @@ def decode_alone(codec: VideoCodecContext, packet: Packet[VideoStream]) -> Video
         KeyframeDamagedError: The keyframe is damaged.
         MisledError: The packet is a JPEG frame that relies on the tables of earlier ones.
     """
-    if codec.name == "mjpeg" and not brings_its_tables(memoryview(packet)):
-        raise MisledError("a JPEG frame lacks its own tables")
+    if codec.name == "mjpeg" and not has_own_tables(memoryview(packet)):
+        raise FastPathUnavailableError("a JPEG frame lacks its own tables")
     try:
         frames = codec.decode(packet) + codec.decode(None)
     except MemoryError:
         raise
     except av.error.FFmpegError:
-        raise KeyframeDamagedError from None
+        raise DamagedKeyframeError from None
     finally:
         codec.flush_buffers()
     if len(frames) != 1 or frames[0].pts != packet.pts:
-        raise ContradictedError("a keyframe's packet does not decode to its frame")
+        raise IndexMismatchError("a keyframe's packet does not decode to its frame")
     require_keyframe(frames[0])
     return frames[0]

@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from infra.errors import StoreUnavailableError
-from tasks.video.misled import MisledError
+from tasks.video.misled import FastPathUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tasks.video.table import KnownIndex
+    from tasks.video.table import SavedIndex
 
 BLOCK_BYTES = 16 * 1024
 _MAX_BLOCK_BYTES = 1024 * 1024
@@ -37,7 +37,7 @@ class ByteSource(Protocol):
         """Read exactly `size` bytes from `start`; `size` is at least 1, and the range lies within the file."""
 
 
-class Span(NamedTuple):
+class ByteRange(NamedTuple):
     """A byte range of a file."""
 
     start: int
@@ -49,7 +49,7 @@ class Span(NamedTuple):
         return self.start + self.size
 
 
-class Extent(NamedTuple):
+class CachedRange(NamedTuple):
     """A byte range of a file, with its data."""
 
     start: int
@@ -76,20 +76,20 @@ class SparseFile:
         index: What locates the keyframes; set by the strategy that finds it.
     """
 
-    def __init__(self, source: ByteSource, known: Iterable[Extent] = ()) -> None:
+    def __init__(self, source: ByteSource, known: Iterable[CachedRange] = ()) -> None:
         """Open a source, with extents of it that are already known."""
         self.size_bytes = source.size_bytes
         self.bytes_fetched = 0
         self.wait_s = 0.0
         self.failure: Exception | None = None
-        self.index: KnownIndex = ()
+        self.index: SavedIndex = ()
         self._source = source
         self._extents = sorted(known)
         self._position = 0
         self._block_bytes = BLOCK_BYTES
 
     @property
-    def extents(self) -> tuple[Extent, ...]:
+    def extents(self) -> tuple[CachedRange, ...]:
         """The cached extents, in order and without overlap."""
         return tuple(self._extents)
 
@@ -103,7 +103,7 @@ class SparseFile:
         self._position += len(data)
         return data
 
-    def read_span(self, span: Span) -> bytes:
+    def read_span(self, span: ByteRange) -> bytes:
         """Read a whole range, truncated only by the end of the file."""
         self.seek(span.start)
         pieces = io.BytesIO()
@@ -125,7 +125,7 @@ class SparseFile:
         """Return True."""
         return True
 
-    def prefetch(self, spans: Iterable[Span]) -> None:
+    def prefetch(self, spans: Iterable[ByteRange]) -> None:
         """Fetch ranges concurrently, except for bytes already cached."""
         gaps = _merged(gap for span in sorted(spans) for gap in self._gaps(span))
         if len(gaps) == 1:
@@ -134,19 +134,19 @@ class SparseFile:
             with ThreadPoolExecutor(min(_MAX_CONCURRENT_REQUESTS, len(gaps))) as threads:
                 self._fetch(gaps, threads)
 
-    def _extent_at(self, position: int) -> Extent | None:
+    def _extent_at(self, position: int) -> CachedRange | None:
         before = bisect_right(self._extents, position, key=lambda extent: extent.start) - 1
         if before >= 0 and position < self._extents[before].end:
             return self._extents[before]
         return None
 
-    def _fetch_block(self) -> Extent:
+    def _fetch_block(self) -> CachedRange:
         before = self._extent_at(self._position - 1)
         self._block_bytes = min(2 * self._block_bytes, _MAX_BLOCK_BYTES) if before else BLOCK_BYTES
-        gap = next(self._gaps(Span(self._position, self._block_bytes)))
+        gap = next(self._gaps(ByteRange(self._position, self._block_bytes)))
         return self._fetch([gap])[0]
 
-    def _gaps(self, span: Span) -> Iterator[Span]:
+    def _gaps(self, span: ByteRange) -> Iterator[ByteRange]:
         """Yield the parts of a range that are not cached."""
         position, end = max(0, span.start), min(span.end, self.size_bytes)
         while position < end:
@@ -154,12 +154,12 @@ class SparseFile:
             if extent is None:
                 after = bisect_right(self._extents, position, key=lambda known: known.start)
                 until = min(end, self._extents[after].start) if after < len(self._extents) else end
-                yield Span(position, until - position)
+                yield ByteRange(position, until - position)
                 position = until
             else:
                 position = extent.end
 
-    def _fetch(self, gaps: Sequence[Span], threads: ThreadPoolExecutor | None = None) -> list[Extent]:
+    def _fetch(self, gaps: Sequence[ByteRange], threads: ThreadPoolExecutor | None = None) -> list[CachedRange]:
         started = time.perf_counter()
         apply = threads.map if threads else map
         try:
@@ -176,9 +176,9 @@ class SparseFile:
             self.bytes_fetched += len(extent.data)
         return extents
 
-    def _require_below_max_share(self, gaps: Sequence[Span]) -> None:
+    def _require_below_max_share(self, gaps: Sequence[ByteRange]) -> None:
         if self.bytes_fetched + sum(gap.size for gap in gaps) > _MAX_SHARE * self.size_bytes:
-            raise MisledError("the required ranges cover most of the file")
+            raise FastPathUnavailableError("the required ranges cover most of the file")
 
     def _require_time_left(self) -> None:
         """Fail before the decoding time limit, which would blame the video for a slow store."""
@@ -188,19 +188,19 @@ class SparseFile:
                 "check the store, or raise its timeouts.",
             )
 
-    def _read(self, gap: Span) -> Extent:
+    def _read(self, gap: ByteRange) -> CachedRange:
         data = self._source.read(gap.start, gap.size)
         if len(data) != gap.size:
             raise EOFError(f"expected {gap.size} bytes at {gap.start}, got {len(data)}: the source ends early")
-        return Extent(gap.start, data)
+        return CachedRange(gap.start, data)
 
 
-def _merged(gaps: Iterable[Span]) -> list[Span]:
+def _merged(gaps: Iterable[ByteRange]) -> list[ByteRange]:
     """Merge adjacent and overlapping gaps, so that each is one request."""
-    merged: list[Span] = []
+    merged: list[ByteRange] = []
     for gap in gaps:
         if merged and gap.start <= merged[-1].end:
-            merged[-1] = Span(merged[-1].start, max(merged[-1].end, gap.end) - merged[-1].start)
+            merged[-1] = ByteRange(merged[-1].start, max(merged[-1].end, gap.end) - merged[-1].start)
         else:
             merged.append(gap)
     return merged

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import av.error
 
-from tasks.video.codec import CodecFacts, decode_each
+from tasks.video.codec import CodecParameters, decode_packets_independently
 from tasks.video.header import read_index
 from tasks.video.keyframes import UNKNOWN_POSITION
-from tasks.video.misled import ContradictedError, MisledError
-from tasks.video.position import stands_after_all_before
-from tasks.video.proof import prime
-from tasks.video.ranges import Span
-from tasks.video.shots import Sight
+from tasks.video.misled import FastPathUnavailableError, IndexMismatchError
+from tasks.video.position import keeps_decode_position
+from tasks.video.proof import prime_mpeg4_decoder
+from tasks.video.ranges import ByteRange
+from tasks.video.shots import FrameInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from tasks.video.header import Entry
+    from tasks.video.header import IndexEntry
     from tasks.video.limits import Limits
 
 _GUESSED_BYTES = 64 * 1024  # for a keyframe whose size the index does not list
@@ -61,20 +61,18 @@ class KeyframeReader:
         self._container = container
         self._stream = stream
         self.is_mp4 = container.format.name != "matroska,webm"
-        self.codec = CodecFacts.of(stream.codec_context)
+        self.codec = CodecParameters.of(stream.codec_context)
         self._first = self._first_packet()
         self.index = read_index(container, stream, size_bytes)
         self.shift = self._check_first_packet(self._first)
         self.first_pts = self._first.pts or 0
         self.demuxed: dict[int, int] = {}
         # Frames before the first IDR picture of a stream may or may not be output.
-        self._are_positions_known = self._first.is_keyframe and stands_after_all_before(
-            self._first, stream.codec_context
-        )
+        self._are_positions_known = self._first.is_keyframe and keeps_decode_position(self._first, stream.codec_context)
 
-    def spans(self, numbers: Iterable[int]) -> list[Span]:
+    def spans(self, numbers: Iterable[int]) -> list[ByteRange]:
         """Return the byte ranges of some keyframes."""
-        return [Span(self.index.keyframes[number].pos, self._size_bytes(number)) for number in numbers]
+        return [ByteRange(self.index.keyframes[number].pos, self._size_bytes(number)) for number in numbers]
 
     @property
     def samples(self) -> int:
@@ -91,7 +89,7 @@ class KeyframeReader:
         """Whether the first presented frame is the first keyframe in the index."""
         return self.index.keyframes[0].number == 0 if self.is_mp4 else self._first.is_keyframe
 
-    def shown_first(self) -> list[int]:
+    def presented_before_second_keyframe(self) -> list[int]:
         """Return the numbers of an MP4's presented packets before its second keyframe."""
         second, entries = self._next_entry(0), self._stream.index_entries
         return [n for n in range(second.number if second else len(entries)) if not entries[n].is_discard]
@@ -101,19 +99,21 @@ class KeyframeReader:
         """Number of hidden frames before the first keyframe; None if positions are unknown."""
         return self.index.hidden_before if self._are_positions_known else None
 
-    def read(self, numbers: Sequence[int], *, limits: Limits, threads: int = 1) -> Iterator[tuple[Sight, VideoFrame]]:
+    def read(
+        self, numbers: Sequence[int], *, limits: Limits, threads: int = 1
+    ) -> Iterator[tuple[FrameInfo, VideoFrame]]:
         """Decode keyframes by their numbers in the index, each from its own packet."""
-        prime(self._stream.codec_context, self._first)
+        prime_mpeg4_decoder(self._stream.codec_context, self._first)
         packets = [self._read_packet(number) for number in numbers]
         times = [packet.pts for packet in packets if packet.pts is not None]
         if any(after <= before for before, after in pairwise(times)):
-            raise MisledError("keyframes are not presented in index order")
+            raise FastPathUnavailableError("keyframes are not presented in index order")
         self.demuxed = dict(zip(numbers, times, strict=True))
         sights = (
-            Sight(packet.pts, self._position(number, packet), is_keyframe=True)
+            FrameInfo(packet.pts, self._position(number, packet), is_keyframe=True)
             for number, packet in zip(numbers, packets, strict=True)
         )
-        return zip(sights, decode_each(packets, self._decoders(packets, limits, threads)), strict=True)
+        return zip(sights, decode_packets_independently(packets, self._decoders(packets, limits, threads)), strict=True)
 
     def _decoders(
         self,
@@ -137,9 +137,9 @@ class KeyframeReader:
             packet = self._seek_to(number)
         is_expected = packet.pos == entry.pos if self.is_mp4 else packet.pts == entry.timestamp
         if not is_expected or not packet.is_keyframe:
-            raise ContradictedError("a seek missed its target")
+            raise IndexMismatchError("a seek missed its target")
         if packet.is_corrupt or packet.pts is None:
-            raise ContradictedError("a packet is cut short, or has no PTS")
+            raise IndexMismatchError("a packet is cut short, or has no PTS")
         return packet
 
     def _seek_to(self, number: int) -> Packet[VideoStream]:
@@ -147,7 +147,7 @@ class KeyframeReader:
             self._container.seek(self._target(number), stream=self._stream, backward=True)
             return next(self._container.demux(self._stream))
         except (av.error.FFmpegError, StopIteration):
-            raise ContradictedError("a seek failed") from None
+            raise IndexMismatchError("a seek failed") from None
 
     def _target(self, number: int) -> int:
         """Return a PTS from which a backward seek lands on a keyframe.
@@ -166,14 +166,14 @@ class KeyframeReader:
         entry, next_entry = self.index.keyframes[number], self._next_entry(number)
         return entry.size or min(_GUESSED_BYTES, next_entry.pos - entry.pos if next_entry else _GUESSED_BYTES)
 
-    def _next_entry(self, number: int) -> Entry | None:
+    def _next_entry(self, number: int) -> IndexEntry | None:
         return self.index.keyframes[number + 1] if number + 1 < len(self.index.keyframes) else None
 
     def _first_packet(self) -> Packet[VideoStream]:
         try:
             return next(self._container.demux(self._stream))
         except (av.error.FFmpegError, StopIteration):
-            raise MisledError("the first packet cannot be read") from None
+            raise FastPathUnavailableError("the first packet cannot be read") from None
 
     def _check_first_packet(self, packet: Packet[VideoStream]) -> int:
         """Check the first packet against the index; return the difference between PTS and index time."""
@@ -181,12 +181,12 @@ class KeyframeReader:
         is_expected = packet.pos == first.pos if self.is_mp4 else packet.pts == first.timestamp
         # Matroska indexes only keyframes.
         if packet.pts is None or (not is_expected and (self.is_mp4 or packet.is_keyframe)):
-            raise MisledError("the index does not start at the first packet")
+            raise FastPathUnavailableError("the index does not start at the first packet")
         return packet.pts - first.timestamp
 
     def _position(self, number: int, packet: Packet[VideoStream]) -> int:
         """Return a keyframe's position in presentation order, if it follows from its position in the index."""
         hidden = self.hidden_before
-        if hidden is None or not stands_after_all_before(packet, self._stream.codec_context):
+        if hidden is None or not keeps_decode_position(packet, self._stream.codec_context):
             return UNKNOWN_POSITION
         return self.index.keyframes[number].number - hidden

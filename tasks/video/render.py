@@ -48,7 +48,7 @@ class Renderer:
     _reformatter: VideoReformatter = field(default_factory=VideoReformatter)
 
     @classmethod
-    def for_frames_like(
+    def from_frame(
         cls,
         frame: VideoFrame,
         *,

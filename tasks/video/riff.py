@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tasks.video.boxes import read_up_to
-from tasks.video.misled import MisledError
-from tasks.video.ranges import Span
+from tasks.video.misled import FastPathUnavailableError
+from tasks.video.ranges import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tasks.video.ranges import SparseFile
 
-HEAD_BYTES = 8
+HEADER_BYTES = 8
 _LIST_HEAD_BYTES = 12
 _LISTS = frozenset({b"RIFF", b"LIST"})
 _DESCENDED = frozenset({b"AVI ", b"AVIX", b"movi", b"rec "})
@@ -41,19 +41,19 @@ class Chunk(NamedTuple):
         return self.kind[:2]
 
     @property
-    def whole_bytes(self) -> int:
+    def total_bytes(self) -> int:
         """Total length: header, payload and padding."""
-        return HEAD_BYTES + self.size_bytes + self.size_bytes % 2
+        return HEADER_BYTES + self.size_bytes + self.size_bytes % 2
 
     @property
-    def is_filling(self) -> bool:
+    def is_non_media(self) -> bool:
         """Whether the chunk contains no media data of its own."""
         return not self.size_bytes or self.form in _DESCENDED or self.kind in _NON_MEDIA or self.stream == b"ix"
 
 
 def is_avi(file: BinaryIO | SparseFile) -> bool:
     """Return whether a file begins with an AVI header."""
-    return read_head(file, 0)[::2] == (b"RIFF", b"AVI ")
+    return read_chunk_header(file, 0)[::2] == (b"RIFF", b"AVI ")
 
 
 def prefetch_index(file: SparseFile) -> None:
@@ -63,8 +63,8 @@ def prefetch_index(file: SparseFile) -> None:
         MisledError: There is no movi list.
     """
     position = _first_chunk(file) - _LIST_HEAD_BYTES
-    position += read_head(file, position).whole_bytes
-    file.prefetch([Span(position, read_head(file, position).whole_bytes)])
+    position += read_chunk_header(file, position).total_bytes
+    file.prefetch([ByteRange(position, read_chunk_header(file, position).total_bytes)])
 
 
 def walk_chunks(
@@ -87,13 +87,13 @@ def walk_chunks(
         MisledError: There is no movi list.
     """
     position = _first_chunk(file)
-    while position + HEAD_BYTES <= size_bytes:
-        chunk = known.get(position) or read_head(file, position)
+    while position + HEADER_BYTES <= size_bytes:
+        chunk = known.get(position) or read_chunk_header(file, position)
         yield position, chunk
-        position += _LIST_HEAD_BYTES if chunk.form in _DESCENDED else chunk.whole_bytes
+        position += _LIST_HEAD_BYTES if chunk.form in _DESCENDED else chunk.total_bytes
 
 
-def read_head(file: BinaryIO | SparseFile, position: int) -> Chunk:
+def read_chunk_header(file: BinaryIO | SparseFile, position: int) -> Chunk:
     """Read a chunk header; past the end of the file, it is empty."""
     file.seek(position)
     head = read_up_to(file, _LIST_HEAD_BYTES)
@@ -104,8 +104,8 @@ def read_head(file: BinaryIO | SparseFile, position: int) -> Chunk:
 def _first_chunk(file: BinaryIO | SparseFile) -> int:
     position = _LIST_HEAD_BYTES
     for _ in range(_MAX_CHUNKS_BEFORE_MOVI):
-        chunk = read_head(file, position)
+        chunk = read_chunk_header(file, position)
         if chunk.form == b"movi":
             return position + _LIST_HEAD_BYTES
-        position += chunk.whole_bytes
-    raise MisledError("the AVI has no movi list")
+        position += chunk.total_bytes
+    raise FastPathUnavailableError("the AVI has no movi list")

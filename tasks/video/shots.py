@@ -1,4 +1,4 @@
-"""Assemble decoded frames and their metadata into `Keyframes`."""
+"""Assemble decoded frames and their metadata into `SampledFrames`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 from infra.errors import NoFramesError, SamplingRefusedError
 from tasks.domain.segment import WHOLE, Segment
-from tasks.video.cut import cut
-from tasks.video.keyframes import NO_PTS, Keyframes
+from tasks.video.cut import select_segment
+from tasks.video.keyframes import NO_PTS, SampledFrames
 from tasks.video.render import Renderer
 from tasks.video.sample import pick_evenly
-from tasks.video.stream import as_ms, one_as_ms
+from tasks.video.stream import one_pts_to_ms, pts_to_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from tasks.video.limits import Limits
     from tasks.video.orientation import Orientation
     from tasks.video.ranges import SparseFile
-    from tasks.video.stream import StreamFacts
+    from tasks.video.stream import StreamProperties
 
 
 _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
-class Tally:
+class DecodeStats:
     """Decode statistics of one request, over all strategies tried.
 
     Attributes:
         frames: Frames output by decoders.
         starts_s: Start of the segment on the clock of the frames' times; None for the whole video.
-        is_outside: Whether none of the candidate frames lies in the segment.
+        is_empty: Whether none of the candidate frames lies in the segment.
     """
 
     frames: int = 0
     starts_s: float | None = None
-    is_outside: bool = False
+    is_empty: bool = False
 
     def each(self, frames: Iterable[_T]) -> Iterator[_T]:
         """Yield frames, counting them."""
@@ -55,7 +55,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ExtractionRequest:
     """What to extract from one video, and the decode statistics so far; see `extract_keyframes`."""
 
     source: Path | SparseFile
@@ -65,7 +65,7 @@ class Request:
     every: bool = False
     threads: int = 1
     segment: Segment = WHOLE
-    tally: Tally = field(default_factory=Tally)
+    tally: DecodeStats = field(default_factory=DecodeStats)
 
     def choose(
         self,
@@ -105,14 +105,14 @@ class Request:
                 "The video has no timestamps, so a segment of it cannot be located; remove start_s and end_s."
             )
         first_s = first_pts * float(time_base)
-        found = cut(np.asarray(pts, np.float64) * float(time_base), self.segment, first_s=first_s)
+        found = select_segment(np.asarray(pts, np.float64) * float(time_base), self.segment, first_s=first_s)
         self.tally.starts_s = first_s + (self.segment.start_s or 0.0)
-        self.tally.is_outside = found.is_outside
+        self.tally.is_empty = found.is_empty
         numbers: list[int] = found.numbers.tolist()
         return numbers
 
 
-class Sight(NamedTuple):
+class FrameInfo(NamedTuple):
     """Metadata of one frame.
 
     Attributes:
@@ -127,7 +127,7 @@ class Sight(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Census:
+class IndexSummary:
     """What is known of a video's frames as a whole.
 
     Attributes:
@@ -143,16 +143,16 @@ class Census:
     first_pts: int | None = None
 
 
-def shoot(
-    request: Request,
-    describe: Callable[[], StreamFacts],
+def assemble_frames(
+    request: ExtractionRequest,
+    describe: Callable[[], StreamProperties],
     *,
     chosen: list[int],
-    frames: Iterable[tuple[Sight, VideoFrame]],
-    census: Census,
+    frames: Iterable[tuple[FrameInfo, VideoFrame]],
+    census: IndexSummary,
     method: Literal["index", "seek", "linear"],
     orientation: Orientation | None = None,
-) -> Keyframes:
+) -> SampledFrames:
     """Render frames as they are decoded, and collect their metadata.
 
     Args:
@@ -165,10 +165,10 @@ def shoot(
         orientation: Orientation of the frames; None reads it from their side data.
     """
     row_of = {number: row for row, number in enumerate(dict.fromkeys(chosen))}
-    sights: list[Sight] = []
+    sights: list[FrameInfo] = []
     for sight, frame in frames:
         if not sights:
-            renderer = Renderer.for_frames_like(
+            renderer = Renderer.from_frame(
                 frame,
                 sampling=request.sampling,
                 limits=request.limits,
@@ -180,7 +180,7 @@ def shoot(
         renderer.draw(frame, images[len(sights)])
         sights.append(sight)
     stream = describe()
-    return Keyframes(
+    return SampledFrames(
         images=images[: len(sights)],
         pts=np.array([NO_PTS if sight.pts is None else sight.pts for sight in sights], np.int64),
         time_s=np.array([_time_s(sight, stream) for sight in sights], np.float64),
@@ -188,8 +188,8 @@ def shoot(
         is_keyframe=np.array([sight.is_keyframe for sight in sights], np.bool_),
         picks=np.array([row_of[number] for number in chosen], np.int64),
         keyframes_in_file=census.keyframes,
-        keyframe_ms=as_ms(census.keyframe_pts, stream.time_base),
-        first_ms=one_as_ms(census.first_pts, stream.time_base),
+        keyframe_ms=pts_to_ms(census.keyframe_pts, stream.time_base),
+        first_ms=one_pts_to_ms(census.first_pts, stream.time_base),
         total_frames=census.frames,
         fps=stream.fps,
         duration_s=stream.duration_s,
@@ -205,7 +205,7 @@ def shoot(
     )
 
 
-def _time_s(sight: Sight, stream: StreamFacts) -> float:
+def _time_s(sight: FrameInfo, stream: StreamProperties) -> float:
     if sight.pts is not None:
         return sight.pts * float(stream.time_base)
     # Without timestamps, as in a raw elementary stream, time follows from the frame rate.

@@ -16,8 +16,8 @@ from infra.errors import (
     VideoTooLargeError,
     VideoUnreadableError,
 )
-from tasks.video.claims import check_claim, check_frame_size, decoder_limits
-from tasks.video.misled import MisledError
+from tasks.video.claims import check_declared_size, check_frame_size, decoder_limit_options
+from tasks.video.misled import FastPathUnavailableError
 from tasks.video.ranges import SparseFile
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ def open_video(
         stream.codec_context.thread_type = "NONE"
         stream.codec_context.thread_count = 1
         if strictly and stream.codec_context.name in _SILENT_CONCEALERS:
-            raise MisledError("the decoder conceals damage silently")
+            raise FastPathUnavailableError("the decoder conceals damage silently")
         strictness = {"err_detect": "explode"} if strictly else {}
-        stream.codec_context.options = decoder_limits(limits) | strictness
+        stream.codec_context.options = decoder_limit_options(limits) | strictness
         try:
             yield container, stream
         except MemoryError:
@@ -87,7 +87,7 @@ def open_video(
             raise
 
 
-def check_count(frames: int, limits: Limits) -> None:
+def check_frame_count(frames: int, limits: Limits) -> None:
     """Raise if a number of frames exceeds the limit.
 
     Raises:
@@ -126,10 +126,10 @@ def decode_all(
         except MemoryError:
             raise
         except av.error.FFmpegError:
-            check_claim(stream.codec_context, packet, limits)
+            check_declared_size(stream.codec_context, packet, limits)
             continue
         count += len(frames)
-        check_count(count, limits)
+        check_frame_count(count, limits)
         for frame in frames:
             yield frame, packet is not None and packet.is_keyframe
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamFacts:
+class StreamProperties:
     """The properties of one video stream.
 
     Attributes:
@@ -34,7 +34,7 @@ class StreamFacts:
     pixel_aspect: float
 
     @classmethod
-    def of(cls, container: InputContainer, stream: VideoStream) -> StreamFacts:
+    def of(cls, container: InputContainer, stream: VideoStream) -> StreamProperties:
         """Read the properties. Call it after decoding a frame: some codecs carry the aspect ratio only there."""
         time_base = stream.time_base or Fraction(0)
         aspect = stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio
@@ -46,7 +46,7 @@ class StreamFacts:
         )
 
 
-def as_ms(
+def pts_to_ms(
     pts: Sequence[int | None] | npt.NDArray[np.int64], time_base: Fraction | None
 ) -> npt.NDArray[np.int64] | None:
     """Convert PTS to milliseconds, sorted ascending; None if the time base or any PTS is unknown."""
@@ -55,7 +55,7 @@ def as_ms(
     return np.sort(np.rint(np.asarray(pts, np.float64) * float(time_base * 1000)).astype(np.int64))
 
 
-def one_as_ms(pts: int | None, time_base: Fraction | None) -> int | None:
+def one_pts_to_ms(pts: int | None, time_base: Fraction | None) -> int | None:
     """Convert one PTS to milliseconds; None if it or the time base is unknown."""
-    times_ms = as_ms([pts], time_base)
+    times_ms = pts_to_ms([pts], time_base)
     return None if times_ms is None else int(times_ms[0])

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import av
 
 from tasks.video.claims import check_frame_size
-from tasks.video.codec import decode_each
+from tasks.video.codec import decode_packets_independently
 from tasks.video.keyframes import UNKNOWN_POSITION
-from tasks.video.misled import MisledError
-from tasks.video.position import stands_after_all_before
-from tasks.video.ranges import Extent, Span
-from tasks.video.shots import Census, Sight, shoot
+from tasks.video.misled import FastPathUnavailableError
+from tasks.video.position import keeps_decode_position
+from tasks.video.ranges import ByteRange, CachedRange
+from tasks.video.shots import FrameInfo, IndexSummary, assemble_frames
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
     from av.video.stream import VideoStream
 
-    from tasks.video.codec import CodecFacts
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.codec import CodecParameters
+    from tasks.video.keyframes import SampledFrames
     from tasks.video.orientation import Orientation
     from tasks.video.ranges import SparseFile
-    from tasks.video.shots import Request
-    from tasks.video.stream import StreamFacts
+    from tasks.video.shots import ExtractionRequest
+    from tasks.video.stream import StreamProperties
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,8 +47,8 @@ class KeyframeTable:
         missing_bytes: Bytes missing at the end of the file.
     """
 
-    codec: CodecFacts
-    stream: StreamFacts
+    codec: CodecParameters
+    stream: StreamProperties
     orientation: Orientation
     pts: npt.NDArray[np.int64]
     pos: npt.NDArray[np.int64]
@@ -59,10 +59,10 @@ class KeyframeTable:
 
 
 # What locates keyframes: a table of them, or the ranges of the file that FFmpeg must read.
-KnownIndex: TypeAlias = KeyframeTable | tuple[Extent, ...]
+SavedIndex: TypeAlias = KeyframeTable | tuple[CachedRange, ...]
 
 
-def extract_by_table(request: Request, file: SparseFile, table: KeyframeTable) -> Keyframes:
+def extract_by_table(request: ExtractionRequest, file: SparseFile, table: KeyframeTable) -> SampledFrames:
     """Extract the picked keyframes, reading only their packets.
 
     Raises:
@@ -70,22 +70,22 @@ def extract_by_table(request: Request, file: SparseFile, table: KeyframeTable) -
         VideoError: As `extract_keyframes` does.
     """
     if request.every or request.native:
-        raise MisledError("a keyframe table serves only picks at the model's size")
+        raise FastPathUnavailableError("a keyframe table serves only picks at the model's size")
     check_frame_size(table.codec.width, table.codec.height, request.limits)
     chosen = request.choose(table.pts, table.stream.time_base)
     numbers = list(dict.fromkeys(chosen))
-    spans = [Span(int(table.pos[number]), int(table.size[number])) for number in numbers]
+    spans = [ByteRange(int(table.pos[number]), int(table.size[number])) for number in numbers]
     file.prefetch(spans)
     packets = [_packet(table, number, file.read_span(span)) for number, span in zip(numbers, spans, strict=True)]
     codecs = [table.codec.open(request.limits) for _ in range(request.threads)]
-    frames = request.tally.each(decode_each(packets, codecs))
+    frames = request.tally.each(decode_packets_independently(packets, codecs))
     sights = (_frame_info(table, number, packet, codecs[0]) for number, packet in zip(numbers, packets, strict=True))
-    return shoot(
+    return assemble_frames(
         request,
         lambda: table.stream,
         chosen=chosen,
         frames=zip(sights, frames, strict=True),
-        census=Census(
+        census=IndexSummary(
             keyframes=len(table.pts), frames=table.frames, keyframe_pts=table.pts, first_pts=int(table.pts[0])
         ),
         method="index",
@@ -93,10 +93,10 @@ def extract_by_table(request: Request, file: SparseFile, table: KeyframeTable) -
     )
 
 
-def _frame_info(table: KeyframeTable, number: int, packet: Packet[VideoStream], codec: VideoCodecContext) -> Sight:
-    is_known = stands_after_all_before(packet, codec)
+def _frame_info(table: KeyframeTable, number: int, packet: Packet[VideoStream], codec: VideoCodecContext) -> FrameInfo:
+    is_known = keeps_decode_position(packet, codec)
     position = int(table.frames_before[number]) if is_known else UNKNOWN_POSITION
-    return Sight(packet.pts, position, is_keyframe=True)
+    return FrameInfo(packet.pts, position, is_keyframe=True)
 
 
 def _packet(table: KeyframeTable, number: int, data: bytes) -> Packet[VideoStream]:

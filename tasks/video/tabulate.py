@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tasks.video.keyframes import UNKNOWN_POSITION
-from tasks.video.listing import tabled_pts
+from tasks.video.listing import sample_table_pts
 from tasks.video.table import KeyframeTable
 from tasks.video.wholeness import missing_bytes
 
 if TYPE_CHECKING:
-    from tasks.video.keyframes import Keyframes
+    from tasks.video.keyframes import SampledFrames
     from tasks.video.ranges import SparseFile
     from tasks.video.reader import KeyframeReader
-    from tasks.video.stream import StreamFacts
+    from tasks.video.stream import StreamProperties
 
 
-def tabulate(reader: KeyframeReader, got: Keyframes, *, stream: StreamFacts, file: SparseFile) -> KeyframeTable | None:
+def build_keyframe_table(
+    reader: KeyframeReader, got: SampledFrames, *, stream: StreamProperties, file: SparseFile
+) -> KeyframeTable | None:
     """Build the table of all keyframes, or return None if the header is not sufficient.
 
     PTS are computed from the sample tables, and checked against those of the demuxed packets.
@@ -30,7 +32,7 @@ def tabulate(reader: KeyframeReader, got: Keyframes, *, stream: StreamFacts, fil
         file: The file, whose header is cached.
     """
     index, codec = reader.index, reader.codec
-    pts = tabled_pts(reader, file, file.size_bytes)
+    pts = sample_table_pts(reader, file, file.size_bytes)
     if codec is None or index.frames is None or pts is None or not reader.begins_with_keyframe:
         return None  # a table implies that the first keyframe is the first frame
     numbers, _, pos, size = np.array(index.keyframes, np.int64).T

@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from infra.errors import ReelabelError, VideoUnreadableError
-from tasks.video.misled import MisledError
+from tasks.video.misled import FastPathUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 @contextmanager
-def decoding_errors() -> Iterator[None]:
+def as_video_errors() -> Iterator[None]:
     """Convert unexpected exceptions into VideoUnreadableError.
 
     Raises:
@@ -21,7 +21,7 @@ def decoding_errors() -> Iterator[None]:
     """
     try:
         yield
-    except (ReelabelError, MisledError):
+    except (ReelabelError, FastPathUnavailableError):
         raise
     except Exception as error:  # noqa: BLE001 - a decoder or scaler may raise anything for bad input
         raise VideoUnreadableError(f"The video cannot be decoded ({type(error).__name__}: {error}).") from None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from tasks.domain.segment import WHOLE
-from tasks.video.cut import cut
+from tasks.video.cut import select_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MIN_LENGTH_S = 1e-3
 
 
-class Reason(StrEnum):
+class CoverageReason(StrEnum):
     """Why keyframes may not cover a video; codes never change once released."""
 
     ONE_KEYFRAME = "one_keyframe"
@@ -34,7 +34,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thresholds:
+class CoverageThresholds:
     """The limits within which keyframes cover a video.
 
     Attributes:
@@ -56,11 +56,11 @@ class Thresholds:
         return cls(**{name: value for name, value in given.items() if value is not None})
 
 
-USUAL = Thresholds()
+DEFAULT_THRESHOLDS = CoverageThresholds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class KeyframeCoverage:
     """How well the keyframes of one video cover it.
 
     Attributes:
@@ -73,7 +73,7 @@ class Verdict:
     keyframes: int
     longest_gap_s: float | None
     cover: float | None
-    reasons: tuple[Reason, ...]
+    reasons: tuple[CoverageReason, ...]
 
     @property
     def is_good(self) -> bool:
@@ -81,15 +81,15 @@ class Verdict:
         return not self.reasons
 
 
-def judge(
+def measure_coverage(
     times_ms: npt.NDArray[np.int64] | None,
     *,
     keyframes: int,
     duration_s: float,
-    thresholds: Thresholds,
+    thresholds: CoverageThresholds,
     segment: Segment = WHOLE,
     first_ms: int | None = None,
-) -> Verdict:
+) -> KeyframeCoverage:
     """Measure how well keyframes cover a video, or a segment of it.
 
     If every instant is near a keyframe, their number does not matter.
@@ -103,7 +103,7 @@ def judge(
         first_ms: Presentation time of the first frame, on the clock of `times_ms`; None uses the first keyframe's.
     """
     if times_ms is None or times_ms.size == 0 or not duration_s:
-        return Verdict(keyframes=keyframes, longest_gap_s=None, cover=None, reasons=(Reason.UNKNOWN,))
+        return KeyframeCoverage(keyframes=keyframes, longest_gap_s=None, cover=None, reasons=(CoverageReason.UNKNOWN,))
     zero_ms = times_ms[0] if first_ms is None else min(first_ms, times_ms[0])
     times_s, length_s = _within_segment((times_ms - zero_ms) / 1e3, duration_s, segment)
     keyframes = len(times_s)
@@ -115,13 +115,13 @@ def judge(
     reasons = []
     if cover < 1.0:
         found = {
-            Reason.ONE_KEYFRAME: keyframes == 1,
-            Reason.FEW_KEYFRAMES: 1 < keyframes < thresholds.min_keyframes,
-            Reason.LONG_GAP: gap_s > thresholds.max_gap_s,
-            Reason.THIN_COVER: cover < thresholds.min_coverage,
+            CoverageReason.ONE_KEYFRAME: keyframes == 1,
+            CoverageReason.FEW_KEYFRAMES: 1 < keyframes < thresholds.min_keyframes,
+            CoverageReason.LONG_GAP: gap_s > thresholds.max_gap_s,
+            CoverageReason.THIN_COVER: cover < thresholds.min_coverage,
         }
         reasons = [reason for reason, applies in found.items() if applies]
-    return Verdict(keyframes=keyframes, longest_gap_s=gap_s, cover=cover, reasons=tuple(reasons))
+    return KeyframeCoverage(keyframes=keyframes, longest_gap_s=gap_s, cover=cover, reasons=tuple(reasons))
 
 
 def _within_segment(
@@ -132,11 +132,11 @@ def _within_segment(
         return times_s, duration_s
     start_s = segment.start_s or 0.0
     end_s = duration_s if segment.end_s is None else min(segment.end_s, duration_s)
-    found = times_s[cut(times_s, segment, first_s=0.0).numbers]
+    found = times_s[select_segment(times_s, segment, first_s=0.0).numbers]
     return np.maximum(found - start_s, 0.0), max(end_s - start_s, _MIN_LENGTH_S)
 
 
-def count_verdicts(verdicts: Iterable[str]) -> dict[str, int]:
+def count_reasons(verdicts: Iterable[str]) -> dict[str, int]:
     """Count comma-separated reason codes: all videos as `videos`, and videos by reason."""
     counts = Counter[str]()
     for verdict in verdicts:

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from tasks.batches.cells import Form
+from tasks.batches.cells import OutputFormat
 from tasks.model.identity import TINY_MODEL
 from tasks.model.process import engine_environment
 from tasks.model.questions import EngineConfig
@@ -26,28 +26,28 @@ print(frames.shape, metadata["frames_indices"], metadata["fps"], metadata["do_sa
 
 
 def test_images_come_in_the_order_shown(keyframes):
-    images = Form(kind="pil").video(keyframes)
+    images = OutputFormat(kind="pil").video(keyframes)
 
     assert [image.size for image in images] == [(56, 28)] * 4
     np.testing.assert_array_equal(np.asarray(images[3]), keyframes.images[2])
 
 
 def test_arrays_have_their_channels_last_or_first(keyframes):
-    last = Form(kind="numpy").video(keyframes)
-    first = Form(kind="numpy", channels_first=True).video(keyframes)
+    last = OutputFormat(kind="numpy").video(keyframes)
+    first = OutputFormat(kind="numpy", channels_first=True).video(keyframes)
 
     assert (last.shape, first.shape) == ((4, 28, 56, 3), (4, 3, 28, 56))
     np.testing.assert_array_equal(first[:, 1], last[..., 1])
 
 
-@pytest.mark.parametrize("form", [Form(kind="pil"), Form(kind="numpy"), Form(kind="packed")])
+@pytest.mark.parametrize("form", [OutputFormat(kind="pil"), OutputFormat(kind="numpy"), OutputFormat(kind="packed")])
 def test_no_frames_have_the_form_of_frames(form, keyframes):
     assert type(form.no_video()) is type(form.video(keyframes))
 
 
 @pytest.mark.system
 def test_vllm_takes_what_is_packed(keyframes):
-    packed = pickle.dumps(Form(kind="packed").video(keyframes))
+    packed = pickle.dumps(OutputFormat(kind="packed").video(keyframes))
     environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
     command = [sys.executable, "-c", _PARSE]
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from infra.errors import ConfigurationError
-from tasks.batches.options import sampling_of
-from tasks.batches.worker import worker_of
+from tasks.batches.options import parse_sampling
+from tasks.batches.worker import get_worker
 from tasks.domain import Sampling
 from tasks.video.extract import extract_keyframes
 from tasks.video.limits import Limits
@@ -21,7 +21,7 @@ LOOK, WHOLE = "bytes=0-0", "bytes=0-"
 
 def test_frames_are_those_of_our_own_extraction_and_other_columns_stay(preparing, make_clip):
     path = make_clip()
-    expected = extract_keyframes(path, sampling=sampling_of({"num_frames": 4}), limits=Limits())
+    expected = extract_keyframes(path, sampling=parse_sampling({"num_frames": 4}), limits=Limits())
 
     got = preparing()({"id": np.array([7]), "video_uri": np.array([str(path)])})
 
@@ -50,12 +50,12 @@ def test_frames_are_those_of_our_own_extraction_and_other_columns_stay(preparing
     ],
 )
 def test_sampling_is_given_in_ray_datas_words_or_ours(given, expected):
-    assert sampling_of(given) == expected
+    assert parse_sampling(given) == expected
 
 
 def test_a_row_about_a_part_of_its_video_has_the_frames_of_that_part(preparing, make_clip):
     path = make_clip(frames=48, fps=12)
-    whole = extract_keyframes(path, sampling=sampling_of({"fps": 3}), limits=Limits())
+    whole = extract_keyframes(path, sampling=parse_sampling({"fps": 3}), limits=Limits())
 
     got = preparing(sampling={"fps": 3})(
         {"video_uri": [str(path)] * 3, "start_s": [np.nan, 1.0, 2.0], "end_s": [None, 2.0, 1.0]}
@@ -197,7 +197,7 @@ def test_an_unpickled_copy_shares_the_processes_of_the_first(preparing):
 
     copy = pickle.loads(pickle.dumps(prepare))
 
-    assert worker_of(copy._options) is worker_of(prepare._options)
+    assert get_worker(copy._options) is get_worker(prepare._options)
 
 
 def test_a_batch_that_can_name_no_video_is_the_callers_fault(preparing):

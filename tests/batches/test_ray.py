@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL.Image import Image
 
-from tasks.batches.options import sampling_of
+from tasks.batches.options import parse_sampling
 from tasks.model.video_input import video_input
 from tasks.video.extract import extract_keyframes
 from tasks.video.limits import Limits
@@ -68,7 +68,7 @@ def test_chat_messages_become_what_our_engine_takes(ray, make_clip):
     path = make_clip()
     messages = [[{"role": "user", "content": [{"type": kind, kind: url}]}] for kind, url in _parts(path)]
     expected, metadata = video_input(
-        extract_keyframes(path, sampling=sampling_of(OPTIONS["sampling"]), limits=Limits())
+        extract_keyframes(path, sampling=parse_sampling(OPTIONS["sampling"]), limits=Limits())
     )
 
     rows = ray.data.from_items([{"messages": message} for message in messages], override_num_blocks=3)

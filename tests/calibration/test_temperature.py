@@ -7,11 +7,18 @@ from hypothesis import strategies as st
 
 from tasks.calibration.fit import calibrate, expected_calibration_error
 from tasks.calibration.known import KnownAnswers
-from tasks.calibration.temperature import LEAST, MOST, calibrated, fit_temperature, log_table, temper
-from tasks.domain.digest import hash_of
+from tasks.calibration.temperature import (
+    MAX_TEMPERATURE,
+    MIN_TEMPERATURE,
+    apply_temperature,
+    calibrate_probabilities,
+    fit_temperature,
+    log_table,
+)
+from tasks.domain.digest import hash64
 
 distributions = st.lists(st.floats(0.01, 1), min_size=2, max_size=6).map(lambda row: [x / sum(row) for x in row])
-temperatures = st.floats(LEAST, MOST)
+temperatures = st.floats(MIN_TEMPERATURE, MAX_TEMPERATURE)
 
 
 def draw_known(sharpness, *, jobs=4000, seed=0):
@@ -19,7 +26,7 @@ def draw_known(sharpness, *, jobs=4000, seed=0):
     rng = np.random.default_rng(seed)
     true = rng.dirichlet(np.ones(4), size=jobs)
     truths = [int(rng.choice(4, p=row)) for row in true]
-    told = calibrated(true.tolist(), 1 / sharpness)
+    told = calibrate_probabilities(true.tolist(), 1 / sharpness)
     return KnownAnswers.of(
         [(row, truth, f"{number // 2}.mp4") for number, (row, truth) in enumerate(zip(told, truths, strict=True))]
     )
@@ -34,23 +41,27 @@ def test_no_other_temperature_makes_the_answers_likelier():
     known = draw_known(2.0, jobs=300)
 
     def likelihood(temperature):
-        return np.log(temper(known.logs, temperature)[np.arange(300), known.truths]).sum()
+        return np.log(apply_temperature(known.logs, temperature)[np.arange(300), known.truths]).sum()
 
     fitted = fit_temperature(known)
-    assert likelihood(fitted) >= max(likelihood(other) for other in np.geomspace(LEAST, MOST, 500))
+    assert likelihood(fitted) >= max(likelihood(other) for other in np.geomspace(MIN_TEMPERATURE, MAX_TEMPERATURE, 500))
 
 
 def test_where_every_answer_is_right_the_temperature_stops_at_its_bound():
-    assert fit_temperature(KnownAnswers.of([([0.6, 0.4], 0, "a"), ([0.3, 0.7], 1, "b")])) == pytest.approx(LEAST)
+    assert fit_temperature(KnownAnswers.of([([0.6, 0.4], 0, "a"), ([0.3, 0.7], 1, "b")])) == pytest.approx(
+        MIN_TEMPERATURE
+    )
 
 
 def test_where_every_answer_is_wrong_it_stops_at_the_other():
-    assert fit_temperature(KnownAnswers.of([([0.6, 0.4], 1, "a"), ([0.3, 0.7], 0, "b")])) == pytest.approx(MOST)
+    assert fit_temperature(KnownAnswers.of([([0.6, 0.4], 1, "a"), ([0.3, 0.7], 0, "b")])) == pytest.approx(
+        MAX_TEMPERATURE
+    )
 
 
 @given(st.lists(distributions, min_size=1, max_size=5), temperatures)
 def test_calibrated_probabilities_sum_to_one_and_keep_their_order(rows, temperature):
-    for raw, changed in zip(rows, calibrated(rows, temperature), strict=True):
+    for raw, changed in zip(rows, calibrate_probabilities(rows, temperature), strict=True):
         assert len(changed) == len(raw)
         assert sum(changed) == pytest.approx(1)
         assert np.all(np.diff(np.array(changed)[np.argsort(raw)]) >= -1e-12)
@@ -58,11 +69,11 @@ def test_calibrated_probabilities_sum_to_one_and_keep_their_order(rows, temperat
 
 @given(distributions)
 def test_a_temperature_of_one_changes_nothing(row):
-    assert calibrated([row], 1.0)[0] == pytest.approx(row)
+    assert calibrate_probabilities([row], 1.0)[0] == pytest.approx(row)
 
 
 def test_a_probability_of_zero_can_be_calibrated():
-    assert calibrated([[1.0, 0.0]], 0.5)[0] == pytest.approx([1, 0])
+    assert calibrate_probabilities([[1.0, 0.0]], 0.5)[0] == pytest.approx([1, 0])
     assert np.isfinite(log_table([[1.0, 0.0]])).all()
 
 
@@ -103,7 +114,7 @@ def test_what_a_temperature_learns_by_heart_does_not_count():
 
     found = calibrate(known)
 
-    assert found.half_temperatures == pytest.approx((LEAST, MOST))
+    assert found.half_temperatures == pytest.approx((MIN_TEMPERATURE, MAX_TEMPERATURE))
     assert found.nll_after > found.nll_before
 
 
@@ -125,5 +136,5 @@ def test_halves_are_the_same_on_any_machine_and_an_inline_video_makes_no_row_wid
     known = KnownAnswers.of([([0.5, 0.5], 0, video) for video in videos])
 
     first = set(known.halves()[0].videos.tolist())
-    assert [video for video in videos if hash_of(video) in first] == ["1.mp4", "2.mp4", "3.mp4", inline]
+    assert [video for video in videos if hash64(video) in first] == ["1.mp4", "2.mp4", "3.mp4", inline]
     assert known.videos.nbytes == 8 * len(videos)

@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 
 from infra.embedded import ServiceName, export, start, stop
 from infra.embedded.home import Home
-from infra.login import login_headers
+from infra.login import basic_auth_headers
 from infra.objects import ObjectStore
 from infra.settings import Settings
 from tasks.demo.clips import make_demo
@@ -137,7 +137,7 @@ class World:
     def cancel_flow_runs(self):
         """Have Prefect forget runs whose processes are gone, as the automation of `reelabel deploy` does."""
         url = f"{self.settings.prefect.api_url}/flow_runs"
-        login = login_headers(self.settings.prefect.auth_string)
+        login = basic_auth_headers(self.settings.prefect.auth_string)
         wanted = {"flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "SCHEDULED"]}}}}
         with suppress(httpx.HTTPError):
             for run in httpx.post(f"{url}/filter", json=wanted, headers=login).raise_for_status().json():

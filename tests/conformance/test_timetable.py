@@ -1,11 +1,11 @@
 import pytest
 
 from benchmarks.media.matrix import matrix
-from tasks.video.by_seeking import arrange, list_packets
+from tasks.video.by_seeking import list_packets, presentation_order
 from tasks.video.limits import Limits
-from tasks.video.misled import MisledError
+from tasks.video.misled import FastPathUnavailableError
 from tasks.video.source import open_video
-from tasks.video.timetable import read_timetable
+from tasks.video.timetable import read_frame_times
 
 pytestmark = pytest.mark.xdist_group("matrix")
 
@@ -15,15 +15,15 @@ CELLS = [cell for cell in matrix() if cell.container in {"mp4", "mov"}]
 def by_packets(path):
     with open_video(path, Limits()) as (container, stream):
         try:
-            return arrange(list_packets(container, stream, Limits()))
-        except MisledError:
+            return presentation_order(list_packets(container, stream, Limits()))
+        except FastPathUnavailableError:
             return None
 
 
 def by_header(path):
     try:
-        return read_timetable(path, Limits())
-    except MisledError:
+        return read_frame_times(path, Limits())
+    except FastPathUnavailableError:
         return None
 
 

@@ -14,7 +14,7 @@ from tasks.demo.actors import SIDE_PX
 from tasks.demo.shapes import QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.model.choices import choice_tokens
-from tasks.model.prompt import chat_messages, question_text
+from tasks.model.prompt import chat_messages, render_question
 
 WEIGHTS = Path(tasks.demo.__file__).parent / "reelabel-tiny"
 
@@ -58,7 +58,7 @@ def test_a_rendered_chat_ends_where_the_answer_begins():
 @pytest.mark.parametrize("task", QUESTIONS)
 def test_the_demo_questions_take_few_tokens(tokenizer, task):
     prompt, choices = QUESTIONS[task]
-    chat = render_chat(question_text(DEFAULT_TEMPLATE, prompt=prompt, choices=choices))
+    chat = render_chat(render_question(DEFAULT_TEMPLATE, prompt=prompt, choices=choices))
 
     assert len(tokenizer.encode(chat, add_special_tokens=False).ids) < 64
 

@@ -3,15 +3,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.settings import Settings
-from tasks.domain import Part
-from tasks.domain.bottleneck import name_bottleneck
+from tasks.domain import RunPhase
+from tasks.domain.bottleneck import describe_bottleneck
 from tests.domain.test_cost import cost
 
 SETTINGS = Settings()
 
 
 def sentence(wall_ms, *, gpus=0, processes=2, cores=2):
-    return name_bottleneck(cost(wall_ms, gpus=gpus), processes=processes, cores=cores)
+    return describe_bottleneck(cost(wall_ms, gpus=gpus), processes=processes, cores=cores)
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def test_a_run_with_idle_cores_is_told_to_decode_on_them():
 
 @pytest.mark.parametrize("part", ["decode", "fetch", "cache write", "cache read"])
 def test_a_run_whose_own_process_is_busy_is_not_told_of_more_cores(part):
-    got = name_bottleneck(cost({"answer": 40, part: 60}), processes=8, cores=16, own_cores=1.02)
+    got = describe_bottleneck(cost({"answer": 40, part: 60}), processes=8, cores=16, own_cores=1.02)
 
     assert "extract in several flows (run.executor, run.extract_flows)." in got
     assert "extract.processes" not in got
 
 
 def test_a_busy_process_is_no_matter_where_the_engine_waits_for_something_else():
-    got = name_bottleneck(cost({"answer": 40, "database": 60}), processes=8, cores=16, own_cores=1.02)
+    got = describe_bottleneck(cost({"answer": 40, "database": 60}), processes=8, cores=16, own_cores=1.02)
 
     assert "raise shard.target_jobs" in got
 
@@ -67,7 +67,7 @@ def test_a_busy_gpu_is_told_of_larger_ones():
     assert "a larger or faster GPU, or fewer frames" in sentence({"answer": 1}, gpus=1)
 
 
-@given(st.dictionaries(st.sampled_from(Part), st.floats(0.001, 1e9)), st.integers(0, 8))
+@given(st.dictionaries(st.sampled_from(RunPhase), st.floats(0.001, 1e9)), st.integers(0, 8))
 def test_whatever_the_parts_there_is_at_most_one_sentence_with_shares_up_to_all(wall_ms, gpus):
     got = sentence(wall_ms, gpus=gpus)
 
@@ -77,7 +77,7 @@ def test_whatever_the_parts_there_is_at_most_one_sentence_with_shares_up_to_all(
     assert all(0 <= share <= 100 for share in shares)
 
 
-@given(st.sampled_from(Part), st.integers(1, 64))
+@given(st.sampled_from(RunPhase), st.integers(1, 64))
 def test_every_setting_that_it_names_exists(part, processes):
     got = sentence({part: 1.0}, processes=processes, cores=8)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tasks.domain.cascade import is_unsure, settle
+from tasks.domain.cascade import merge_answers, needs_escalation
 from tests.results.rows import failure, job, result
 
 
@@ -14,15 +14,15 @@ def first():
 
 
 def test_only_what_keyframes_were_shown_for_is_asked_again_where_its_margin_is_small(first):
-    assert is_unsure(first, below=0.3)
-    assert not is_unsure(first, below=0.1)
-    assert not is_unsure(replace(first, sampler="uniform"), below=0.3)
+    assert needs_escalation(first, below=0.3)
+    assert not needs_escalation(first, below=0.1)
+    assert not needs_escalation(replace(first, sampler="uniform"), below=0.3)
 
 
 def test_the_second_answer_stands_and_both_are_paid_for(first):
     second = replace(result(first.job, (0.1, 0.9)), sampler="uniform", frames_decoded=48)
 
-    row = settle(first, second, below=0.3)
+    row = merge_answers(first, second, below=0.3)
 
     assert (row.sampler, row.routed_by, row.frames_decoded) == ("uniform", "margin", 52)
     assert (row.answer.probabilities, row.answer.prompt_tokens, row.answer.inference_ms) == ((0.1, 0.9), 180, 4)
@@ -31,7 +31,7 @@ def test_the_second_answer_stands_and_both_are_paid_for(first):
 
 
 def test_a_sure_answer_stands_and_says_below_what_it_would_not_have(first):
-    row = settle(first, None, below=0.1)
+    row = merge_answers(first, None, below=0.1)
 
     assert row.first.below == 0.1
     assert replace(row, first=None) == first
@@ -45,6 +45,6 @@ def test_a_sure_answer_stands_and_says_below_what_it_would_not_have(first):
     ],
 )
 def test_where_the_second_answer_is_none_the_first_one_stands_and_says_why(first, ending, why):
-    row = settle(first, ending, below=0.3)
+    row = merge_answers(first, ending, below=0.3)
 
     assert (row.answer, row.decode_note) == (first.answer, f"not asked again: {why}")

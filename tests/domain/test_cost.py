@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tasks.domain import Part, RunCost
+from tasks.domain import RunCost, RunPhase
 
 
 def cost(wall_ms, *, jobs=100, **engines):
@@ -41,7 +41,7 @@ def test_shares_are_of_the_time_in_which_the_engine_could_answer():
     got = cost(WALL_MS)
 
     assert got.busy == 0.6
-    assert got.waits == [(Part.DECODE, 0.3), (Part.FETCH, 0.1)]
+    assert got.waits == [(RunPhase.DECODE, 0.3), (RunPhase.FETCH, 0.1)]
 
 
 def test_a_run_that_asks_nothing_costs_nothing():
@@ -53,7 +53,7 @@ def test_a_run_that_asks_nothing_costs_nothing():
 def test_sums_are_the_same_in_every_process():
     told = "from tasks.domain import RunCost; import sys, json; w = json.loads(sys.argv[1]); "
     told += "print(RunCost(jobs=1, wall_ms=w, gpus=0, prompt_tokens=0, cached_tokens=0).loaded_ms)"
-    wall_ms = json.dumps({part: 10 ** (number % 7) / 3 for number, part in enumerate(Part)})
+    wall_ms = json.dumps({part: 10 ** (number % 7) / 3 for number, part in enumerate(RunPhase)})
     command = [sys.executable, "-c", told, wall_ms]
 
     seeds = [os.environ | {"PYTHONHASHSEED": str(seed)} for seed in range(1, 9)]

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.domain import Part, TimeLedger
+from tasks.domain import RunPhase, WallClockProfile
 
-MADE_OF = st.dictionaries(st.sampled_from(Part), st.dictionaries(st.sampled_from(Part), st.floats(0, 1e9)))
-PARTS = st.lists(st.tuples(st.sampled_from(Part), st.floats(0, 1e5), st.floats(0, 1e5)), max_size=8)
+MADE_OF = st.dictionaries(st.sampled_from(RunPhase), st.dictionaries(st.sampled_from(RunPhase), st.floats(0, 1e9)))
+PARTS = st.lists(st.tuples(st.sampled_from(RunPhase), st.floats(0, 1e5), st.floats(0, 1e5)), max_size=8)
 
 
 def ledger_of(*instants_s):
     clock = iter(instants_s)
-    return TimeLedger(lambda: next(clock))
+    return WallClockProfile(lambda: next(clock))
 
 
 @given(
@@ -41,7 +41,7 @@ def test_the_parts_add_up_to_the_whole_whatever_goes_on(begin_s, done, made_of):
 def test_time_is_charged_to_what_is_nearest_to_the_engine():
     ledger = ledger_of(0, 1, 3, 6, 10, 15)
 
-    with ledger.doing(Part.DATABASE), ledger.doing(Part.ANSWER):  # from 1 to 10, and from 3 to 6
+    with ledger.doing(RunPhase.DATABASE), ledger.doing(RunPhase.ANSWER):  # from 1 to 10, and from 3 to 6
         pass
 
     assert ledger.spent_ms == {"schedule": 6000, "database": 6000, "answer": 3000}
@@ -50,18 +50,18 @@ def test_time_is_charged_to_what_is_nearest_to_the_engine():
 def test_a_part_is_shared_out_among_what_it_was_made_of():
     ledger = ledger_of(0, 0, 1, 1)
 
-    with ledger.doing(Part.DECODE):
-        ledger.split(Part.DECODE, {Part.FETCH: 1000, Part.DECODE: 3000})
+    with ledger.doing(RunPhase.DECODE):
+        ledger.split(RunPhase.DECODE, {RunPhase.FETCH: 1000, RunPhase.DECODE: 3000})
 
     assert ledger.spent_ms == {"fetch": 250, "decode": 750}
 
 
 def test_threads_that_do_the_same_charge_it_once():
-    ledger = TimeLedger()
+    ledger = WallClockProfile()
     gate = threading.Barrier(4)
 
     def answer():
-        with ledger.doing(Part.ANSWER):
+        with ledger.doing(RunPhase.ANSWER):
             gate.wait()
             gate.wait()
 
@@ -84,28 +84,33 @@ def test_laps_add_up_to_what_was_spent():
     ledger = ledger_of(*range(0, 50, 5))
 
     laps = []
-    for part in (Part.DECODE, Part.ANSWER, Part.DECODE):
+    for part in (RunPhase.DECODE, RunPhase.ANSWER, RunPhase.DECODE):
         with ledger.doing(part):
             pass
-        ledger.split(Part.ANSWER, {Part.ANSWER: 1, Part.PREPROCESS: len(laps)})
+        ledger.split(RunPhase.ANSWER, {RunPhase.ANSWER: 1, RunPhase.PREPROCESS: len(laps)})
         laps.append(ledger.lap())
 
     sums = {name: sum(lap.get(name, 0.0) for lap in laps) for lap in laps for name in lap}
     assert sums == pytest.approx(
-        {Part.SCHEDULE: 30_000, Part.DECODE: 10_000, Part.ANSWER: 5_000 / 3, Part.PREPROCESS: 10_000 / 3}
+        {
+            RunPhase.SCHEDULE: 30_000,
+            RunPhase.DECODE: 10_000,
+            RunPhase.ANSWER: 5_000 / 3,
+            RunPhase.PREPROCESS: 10_000 / 3,
+        }
     )
 
 
 def test_a_lap_that_is_given_back_is_part_of_the_next_one():
     ledger = ledger_of(*range(0, 40, 5))
-    with ledger.doing(Part.DECODE):
+    with ledger.doing(RunPhase.DECODE):
         pass
 
     lost_ms = ledger.lap()
     ledger.give_back(lost_ms)
-    with ledger.doing(Part.ANSWER):
+    with ledger.doing(RunPhase.ANSWER):
         pass
     lap_ms = ledger.lap()
 
-    assert lost_ms == {Part.SCHEDULE: 10_000, Part.DECODE: 5_000}
-    assert lap_ms == {Part.SCHEDULE: 20_000, Part.DECODE: 5_000, Part.ANSWER: 5_000}
+    assert lost_ms == {RunPhase.SCHEDULE: 10_000, RunPhase.DECODE: 5_000}
+    assert lap_ms == {RunPhase.SCHEDULE: 20_000, RunPhase.DECODE: 5_000, RunPhase.ANSWER: 5_000}

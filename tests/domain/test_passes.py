@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from tasks.domain import Job, ModelIdentity, RunSpec, Sampling, Segment, View, jobs_by_view
-from tasks.domain.passes import first_pass, lossless_pass, of_videos_alone, routed, shown
+from tasks.domain import Job, ModelIdentity, RunSpec, Sampling, Segment, View, group_by_view
+from tasks.domain.passes import dense_pass, first_pass, require_no_job_options, resolve_auto, sampling_of_pass
 
 
 def spec_id(**sampling):
@@ -30,11 +30,11 @@ def test_each_pass_of_a_choice_is_the_sampler_alone():
     )
 
     by_fps = Sampling(sampler="fps", fps=3, num_frames=8).model_dump()
-    assert lossless_pass(auto).model_dump() == routed(auto, is_good=False).model_dump() == by_fps
-    assert shown(auto, "lossless").model_dump() == by_fps
+    assert dense_pass(auto).model_dump() == resolve_auto(auto, is_good=False).model_dump() == by_fps
+    assert sampling_of_pass(auto, "lossless").model_dump() == by_fps
     assert (
-        routed(auto, is_good=True).model_dump()
-        == shown(auto, "keyframes").model_dump()
+        resolve_auto(auto, is_good=True).model_dump()
+        == sampling_of_pass(auto, "keyframes").model_dump()
         == Sampling(num_frames=8).model_dump()
     )
 
@@ -43,19 +43,19 @@ def test_a_cascade_shows_keyframes_first_and_sixteen_uniform_frames_then():
     cascade = Sampling(escalate_below=0.5)
 
     assert first_pass(cascade).model_dump() == Sampling().model_dump()
-    assert lossless_pass(cascade).model_dump() == Sampling(sampler="uniform").model_dump()
+    assert dense_pass(cascade).model_dump() == Sampling(sampler="uniform").model_dump()
 
 
 def test_both_passes_drop_similar_frames():
     cascade = Sampling(escalate_below=0.5, drop_similar=0.9)
 
-    assert first_pass(cascade).drop_similar == lossless_pass(cascade).drop_similar == 0.9
+    assert first_pass(cascade).drop_similar == dense_pass(cascade).drop_similar == 0.9
 
 
 @pytest.mark.parametrize("options", [{"escalate_below": 0.5}, {"sampler": "auto", "still_tasks": ("colour",)}])
 def test_what_goes_by_jobs_is_refused_where_there_are_none(options):
     with pytest.raises(ValueError, match=f"{[*options][-1]} cannot be used without jobs and answers"):
-        of_videos_alone(Sampling(**options))
+        require_no_job_options(Sampling(**options))
 
 
 def test_what_decides_between_samplers_changes_the_identity_of_a_spec():
@@ -98,12 +98,12 @@ def test_jobs_that_need_motion_and_jobs_that_need_none_are_shown_views_of_their_
     auto = Sampling(sampler="auto", motion_tasks=("direction", "order"), still_tasks=("colour", "motion"))
     plain, still, moving = job("p", task="late"), job("a", task="colour"), job("b", task="motion", subtask="order")
 
-    assert jobs_by_view([plain, still, moving], auto) == {
+    assert group_by_view([plain, still, moving], auto) == {
         View("a.mp4"): [plain],
         View("a.mp4", "keyframes"): [still],
         View("a.mp4", "lossless"): [moving],
     }
     cut = replace(plain, start_s=0.0, end_s=3.0)
-    assert list(jobs_by_view([plain, cut], Sampling())) == [View("a.mp4"), View("a.mp4", segment=Segment(None, 3.0))]
-    assert len({view.name for view in jobs_by_view([plain, still, moving, cut], auto)}) == 4
-    assert jobs_by_view([plain, still, moving], Sampling()) == {View("a.mp4"): [plain, still, moving]}
+    assert list(group_by_view([plain, cut], Sampling())) == [View("a.mp4"), View("a.mp4", segment=Segment(None, 3.0))]
+    assert len({view.name for view in group_by_view([plain, still, moving, cut], auto)}) == 4
+    assert group_by_view([plain, still, moving], Sampling()) == {View("a.mp4"): [plain, still, moving]}

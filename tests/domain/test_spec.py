@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from infra.sampling_settings import SamplingSettings
 from tasks.domain import ModelIdentity, RunSpec, SamplerName, Sampling
-from tasks.domain.spec import LosslessName
+from tasks.domain.spec import DenseSamplerName
 from tasks.video.samplers import SAMPLERS
 
 
@@ -78,7 +78,7 @@ def test_every_sampler_but_keyframes_has_its_function_and_auto_chooses_between_t
 
 
 def test_every_lossless_sampler_may_follow_keyframes():
-    assert set(SAMPLERS) == set(get_args(LosslessName))
+    assert set(SAMPLERS) == set(get_args(DenseSamplerName))
 
 
 def test_settings_offer_every_option_of_sampling_in_its_words():

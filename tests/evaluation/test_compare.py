@@ -2,7 +2,7 @@ import polars as pl
 import pytest
 
 from tasks.domain import Sampling
-from tasks.evaluation.compare import SpecResults, compare
+from tasks.evaluation.compare import CandidateResults, compare_candidates
 from tasks.evaluation.scores import Cost, Evaluation
 
 TRUTHS = {"a": "yes", "b": "no", "c": "yes", "d": "no", "e": None}
@@ -24,7 +24,7 @@ def jobs(tasks=TASKS):
 
 def results(name, labels, *, failed=(), cost=None):
     rows = [{"job_id": job, "label": label, "probabilities": [0.75, 0.25]} for job, label in labels.items()]
-    return SpecResults(
+    return CandidateResults(
         name=name,
         spec_id=f"id of {name}",
         model="tiny",
@@ -41,7 +41,9 @@ def results(name, labels, *, failed=(), cost=None):
 def evaluation():
     faithful = results("faithful", {"a": "yes", "b": "no", "c": "yes", "d": "no", "e": "no"})
     keyframes = results("keyframes", {"a": "yes", "b": "no", "c": "no"}, failed=["d"], cost=Cost(wall_s=2.0, videos=3))
-    return compare(jobs(), [keyframes, faithful], baseline="faithful", manifest_uri="jobs.parquet", dataset="jobs")
+    return compare_candidates(
+        jobs(), [keyframes, faithful], baseline="faithful", manifest_uri="jobs.parquet", dataset="jobs"
+    )
 
 
 def test_accuracy_is_a_share_of_the_labels_whose_answer_is_known(evaluation):
@@ -87,7 +89,7 @@ def test_tests_of_one_spec_are_adjusted_for_each_other():
         ]
     )
 
-    got = compare(known, [results("base", labels), results("other", wrong)], baseline="base")
+    got = compare_candidates(known, [results("base", labels), results("other", wrong)], baseline="base")
 
     first, second = (group.difference for group in got.subtasks if group.spec == "other")
     assert first.p_value < 1e-5
@@ -97,13 +99,15 @@ def test_tests_of_one_spec_are_adjusted_for_each_other():
 
 
 def test_jobs_without_task_give_no_groups():
-    got = compare(jobs({}), [results("only", {"a": "yes"})], baseline="only")
+    got = compare_candidates(jobs({}), [results("only", {"a": "yes"})], baseline="only")
 
     assert (got.tasks, got.subtasks, got.by_difference("only")) == ((), (), [])
 
 
 def test_a_spec_without_a_label_has_no_accuracy():
-    got = compare(jobs(), [results("good", {"a": "yes"}), results("none", {}, failed=list(TRUTHS))], baseline="good")
+    got = compare_candidates(
+        jobs(), [results("good", {"a": "yes"}), results("none", {}, failed=list(TRUTHS))], baseline="good"
+    )
 
     assert (got.spec("none").accuracy, got.spec("none").difference, got.spec("none").failures) == (None, None, 4)
 

@@ -1,19 +1,19 @@
 import numpy as np
 import pytest
 
-from tasks.evaluation.significance import adjust_by_holm, difference_of, paired_interval, share_of
+from tasks.evaluation.significance import adjust_by_holm, paired_difference, paired_interval, proportion
 
 
 def test_a_share_has_wilsons_interval():
     # Newcombe 1998, "Two-sided confidence intervals for the single proportion", method 3.
-    share = share_of(81, 263)
+    share = proportion(81, 263)
 
     assert (share.value, share.low, share.high) == pytest.approx((0.3080, 0.2553, 0.3662), abs=5e-5)
 
 
 def test_an_interval_has_a_width_where_every_answer_is_right():
-    assert share_of(20, 20).high == 1
-    assert 0.8 < share_of(20, 20).low < 0.9
+    assert proportion(20, 20).high == 1
+    assert 0.8 < proportion(20, 20).low < 0.9
     low, high = paired_interval(both=20, gained=0, lost=0, jobs=20)
     assert -0.2 < low < 0 < high < 0.2
 
@@ -31,7 +31,7 @@ def test_two_ways_of_asking_are_told_apart_by_mcnemars_exact_test(both, gained, 
     here = np.repeat([True, True, False, False], [both, gained, lost, neither])
     there = np.repeat([True, False, True, False], [both, gained, lost, neither])
 
-    got = difference_of(here, there)
+    got = paired_difference(here, there)
 
     assert got.p_value == pytest.approx(p_value)
     assert (got.jobs, got.gained, got.lost) == (len(here), gained, lost)
@@ -42,13 +42,13 @@ def test_two_ways_of_asking_are_told_apart_by_mcnemars_exact_test(both, gained, 
 def test_ways_that_agree_on_every_job_cannot_be_told_apart():
     answers = np.array([True, False, True])
 
-    assert difference_of(answers, answers).p_value == 1
+    assert paired_difference(answers, answers).p_value == 1
 
 
 def test_the_other_way_round_is_the_same_difference_with_its_sign_turned():
     here, there = np.array([True] * 9 + [False] * 4), np.array([True] * 5 + [False] * 8)
 
-    one, other = difference_of(here, there), difference_of(there, here)
+    one, other = paired_difference(here, there), paired_difference(there, here)
 
     assert (one.value, one.low, one.high) == pytest.approx((-other.value, -other.high, -other.low))
     assert one.p_value == other.p_value

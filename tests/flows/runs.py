@@ -2,7 +2,7 @@
 
 import httpx
 
-from infra.login import login_headers
+from infra.login import basic_auth_headers
 
 
 def artifact_of(prefect, run_id, key):
@@ -18,5 +18,5 @@ def state_of(prefect, run_id):
 
 
 def _post(prefect, path, query):
-    answer = httpx.post(f"{prefect.api_url}/{path}", json=query, headers=login_headers(prefect.auth_string))
+    answer = httpx.post(f"{prefect.api_url}/{path}", json=query, headers=basic_auth_headers(prefect.auth_string))
     return answer.raise_for_status().json()

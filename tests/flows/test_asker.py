@@ -1,6 +1,6 @@
 import pytest
 
-from flows.asker import make_asker, read_card
+from flows.asker import make_backend, read_card
 from flows.engine_config import engine_config
 from flows.spec import make_spec
 from infra.errors import ConfigurationError
@@ -8,7 +8,7 @@ from infra.settings import Settings
 from tasks.model.fleet import EngineFleet
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.recovery import RecoveringEngine
-from tasks.model.server.asker import ServerAsker
+from tasks.model.server.asker import ServerBackend
 
 SERVER = {"model": {"backend": "openai", "name": str(TINY_MODEL)}, "server": {"url": "http://127.0.0.1:9/v1"}}
 
@@ -18,13 +18,13 @@ SERVER = {"model": {"backend": "openai", "name": str(TINY_MODEL)}, "server": {"u
     [
         pytest.param({}, RecoveringEngine, 1, id="one engine"),
         pytest.param({"model": {"engines": 2}}, EngineFleet, 2, id="several"),
-        pytest.param(SERVER, ServerAsker, 1, id="a server"),
+        pytest.param(SERVER, ServerBackend, 1, id="a server"),
     ],
 )
 def test_the_settings_choose_what_answers(tmp_path, monkeypatch, settings, kind, engines):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
-    asker = make_asker(read_model_card(None), Settings(home=tmp_path, **settings))
+    asker = make_backend(read_model_card(None), Settings(home=tmp_path, **settings))
 
     assert (type(asker), asker.engines) == (kind, engines)
 

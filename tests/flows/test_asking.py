@@ -4,13 +4,13 @@ from threading import Barrier
 
 import pytest
 
-from flows.arriving import Arriving
-from flows.asking import GROUPS_AT_ONCE, Answering, Endings, ask
+from flows.arriving import ViewStream
+from flows.asking import MAX_CONCURRENT_GROUPS, InferenceContext, ShardOutcome, infer_views
 from infra.objects import ObjectStore
 from infra.settings import StoreSettings
-from tasks.domain import Answer, Job, ModelIdentity, RunSpec, Sampling, jobs_by_view
+from tasks.domain import Answer, Job, ModelIdentity, RunSpec, Sampling, group_by_view
 from tasks.frames.cache import FrameCache
-from tasks.frames.prepare import Preparer
+from tasks.frames.prepare import FrameExtractor
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
 from tests.clips import make_clip
@@ -28,7 +28,7 @@ class Held:
     """Answers no batch before as many as a shard may have under way are here."""
 
     def __init__(self):
-        self.together = Barrier(GROUPS_AT_ONCE, timeout=60)
+        self.together = Barrier(MAX_CONCURRENT_GROUPS, timeout=60)
         self.batches = []
 
     def ask(self, batch):
@@ -38,33 +38,33 @@ class Held:
 
 
 @pytest.fixture
-def preparer(tmp_path):
+def extractor(tmp_path):
     objects = ObjectStore(StoreSettings())
     cache = FrameCache(objects, f"file://{tmp_path}/cache")
     with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
-        yield Preparer(objects=objects, cache=cache, pool=pool, sampling=SPEC.sampling, limits=Limits())
+        yield FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=SPEC.sampling, limits=Limits())
 
 
-def test_the_next_group_is_sent_while_one_is_answered(preparer, make_clip):
-    clips = [make_clip(name=f"{number}.mp4") for number in range(2 * GROUPS_AT_ONCE)]
+def test_the_next_group_is_sent_while_one_is_answered(extractor, make_clip):
+    clips = [make_clip(name=f"{number}.mp4") for number in range(2 * MAX_CONCURRENT_GROUPS)]
     jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt="?", choices=CHOICES) for clip in clips]
-    views, arriving, held, endings = jobs_by_view(jobs, SPEC.sampling), Arriving(), Held(), Endings(index=0)
+    views, stream, held, outcome = group_by_view(jobs, SPEC.sampling), ViewStream(), Held(), ShardOutcome(index=0)
     for view in views:
-        arriving.add(view, preparer.prepare(view.video_uri))
-    arriving.end(None)
-    answering = Answering(
+        stream.add(view, extractor.prepare(view.video_uri))
+    stream.end(None)
+    context = InferenceContext(
         spec=SPEC,
-        cache=preparer.cache,
-        pool=preparer.pool,
-        limits=preparer.limits,
+        cache=extractor.cache,
+        pool=extractor.pool,
+        limits=extractor.limits,
         engine=held,
         writer=None,
         batch_bytes=1,  # one video each
-        preparer=preparer,
+        extractor=extractor,
     )
 
-    ask(arriving, views, answering, endings)
+    infer_views(stream, views, context, outcome)
 
     assert held.batches == [1] * len(clips)
-    assert {result.job.job_id for result in endings.results} == {clip.stem for clip in clips}
-    assert endings.failures == []
+    assert {result.job.job_id for result in outcome.results} == {clip.stem for clip in clips}
+    assert outcome.failures == []

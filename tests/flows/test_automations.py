@@ -9,11 +9,11 @@ from prefect.client.orchestration import get_client
 from prefect.states import Crashed, Failed, Pending, Running, Submitting
 
 from flows import automations
-from flows.automations import set_automations
+from flows.automations import apply_automations
 from flows.classify import classify
 from flows.names import TAG
 from flows.progress import Progress
-from flows.pulse import alive
+from flows.pulse import heartbeat
 from infra.database import connect
 from infra.upkeep_settings import NotifySettings
 
@@ -65,10 +65,10 @@ def wait_for(posted, text):
 def test_trouble_is_told_once_to_the_address_that_was_set(client, told, engine, prefect_services):
     url, posted = told
     notify = NotifySettings(webhook_url=url, failure_jobs=10, failure_rate=0.5, stall_s=1)
-    set_automations(client, prefect_services.model_copy(update={"notify": notify}))
+    apply_automations(client, prefect_services.model_copy(update={"notify": notify}))
     run_id, progress = uuid4(), Progress(processes=1)
 
-    with alive(engine, run_id, progress, notify, beat_s=0.1):
+    with heartbeat(engine, run_id, progress, notify, beat_s=0.1):
         progress.jobs_labelled = 4
         progress.jobs_failed = 5
         time.sleep(0.5)
@@ -81,7 +81,7 @@ def test_trouble_is_told_once_to_the_address_that_was_set(client, told, engine, 
 
     wait_for(posted, "my night Failed: No such bucket.")
     assert len([line for line in posted if str(run_id) in line]) == 2
-    set_automations(client, prefect_services)
+    apply_automations(client, prefect_services)
     names = {automation.name for automation in client.read_automations()}
     assert names == {
         "reelabel: end lost runs",
@@ -94,8 +94,8 @@ def test_trouble_is_told_once_to_the_address_that_was_set(client, told, engine, 
 
 @pytest.mark.system
 def test_a_run_that_a_worker_took_and_that_never_began_is_ended(client, monkeypatch, prefect_services):
-    monkeypatch.setattr(automations, "_PROCESS_BEGINS_S", 10)  # the shortest that Prefect takes
-    set_automations(client, prefect_services)
+    monkeypatch.setattr(automations, "_PROCESS_START_S", 10)  # the shortest that Prefect takes
+    apply_automations(client, prefect_services)
     begun, lost = (client.create_flow_run(classify, parameters={"manifest": "x"}, tags=[TAG]) for _ in range(2))
     for run in (begun, lost):
         client.set_flow_run_state(run.id, Pending(), force=True)
@@ -123,7 +123,7 @@ def deployment_id(client):
 
 @pytest.mark.parametrize("begins", [False, True], ids=["never began", "began"])
 def test_a_run_that_crashes_is_started_again_once(client, deployment_id, begins, prefect_services):
-    set_automations(client, prefect_services)
+    apply_automations(client, prefect_services)
 
     def create():
         return client.create_flow_run_from_deployment(deployment_id, parameters={"manifest": "x"}, tags=[TAG]).id

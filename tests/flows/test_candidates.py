@@ -2,14 +2,14 @@ import shutil
 
 import pytest
 
-from flows.candidates import describe, lay_out, read_way
+from flows.candidates import format_sampling, parse_sampler, resolve_candidates
 from infra.errors import ConfigurationError
 from infra.settings import Settings
 from tasks.model.identity import TINY_MODEL
 
 
 def names(*samplers, **options):
-    candidates, baseline = lay_out(samplers, [], Settings(), **options)
+    candidates, baseline = resolve_candidates(samplers, [], Settings(), **options)
     return [candidate.name for candidate in candidates], baseline
 
 
@@ -25,11 +25,11 @@ def test_without_references_the_baseline_is_the_first_sampler_or_any():
 
 @pytest.mark.parametrize("way", ["uniform:8,fps=4.0", "qwen3_vl,fps=1.5,max_frames=32", "molmo2:8", "fps,fps=4.0"])
 def test_a_way_is_written_as_it_is_read(way):
-    choice, frames = read_way(way)
-    (candidate, *_), _ = lay_out([way], [], Settings())
+    choice, frames = parse_sampler(way)
+    (candidate, *_), _ = resolve_candidates([way], [], Settings())
 
     assert candidate.name == way
-    assert describe(candidate.spec.sampling) == way
+    assert format_sampling(candidate.spec.sampling) == way
     assert candidate.num_frames == frames
     assert candidate.sampling == choice
 
@@ -48,17 +48,17 @@ def test_a_way_is_written_as_it_is_read(way):
 )
 def test_what_cannot_be_read_is_explained(way, message):
     with pytest.raises(ConfigurationError, match=message):
-        lay_out([way], [], Settings())
+        resolve_candidates([way], [], Settings())
 
 
 def test_one_way_alone_is_nothing_to_compare():
     with pytest.raises(ConfigurationError, match="Only one configuration to compare, uniform:16"):
-        lay_out(["uniform:16"], [], Settings())
+        resolve_candidates(["uniform:16"], [], Settings())
 
 
 def test_the_same_way_by_two_models_is_told_apart(tmp_path):
     other = shutil.copytree(TINY_MODEL, tmp_path / "other")
-    candidates, baseline = lay_out(["keyframes"], [str(TINY_MODEL), str(other)], Settings())
+    candidates, baseline = resolve_candidates(["keyframes"], [str(TINY_MODEL), str(other)], Settings())
 
     assert baseline == "uniform:16 @ reelabel-tiny"
     assert [candidate.name for candidate in candidates] == [

@@ -20,7 +20,7 @@ from infra.embedded.processes import free_port
 from infra.objects import ObjectStore
 from infra.settings import DatabaseSettings
 from tasks.demo.clips import make_demo
-from tasks.domain import Part
+from tasks.domain import RunPhase
 from tasks.results.tables import RESULT, RUN
 from tests.command_line import reelabel, reelabel_process
 from tests.flows.runs import artifact_of, state_of
@@ -151,7 +151,7 @@ def test_a_run_says_where_its_time_went_and_says_it_again_later(first_run, envir
         ).one()
     wall_s = (run["ended_at"] - run["started_at"]).total_seconds()
     assert sum(run["wall_ms"].values()) / 1e3 == pytest.approx(wall_s, rel=0.05, abs=3)  # setup comes before the row
-    assert {"engine start", "answer", "database", "audit"} <= run["wall_ms"].keys() <= set(Part)
+    assert {"engine start", "answer", "database", "audit"} <= run["wall_ms"].keys() <= set(RunPhase)
     assert tokens == (run["prompt_tokens"], run["cached_tokens"])
     assert 0 < run["cached_tokens"] < run["prompt_tokens"]
     assert run["gpus"] == 0

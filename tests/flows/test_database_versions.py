@@ -9,7 +9,7 @@ from flows.commands.show import print_audit, print_results
 from flows.commands.status import show_status
 from flows.extract import extract
 from flows.infer import infer
-from flows.maintain import keep_in_bounds
+from flows.maintain import apply_retention
 from infra.database import connect
 from infra.embedded import export
 from infra.errors import ConfigurationError
@@ -22,7 +22,7 @@ from tasks.results.schema import check_schema, prepare_database
 STARTS = {
     "classify": classify.fn,
     "backfill": lambda manifest: backfill.fn(manifest, job_ids=["a"]),
-    "maintain": lambda _: list(keep_in_bounds(load_settings(), dry_run=True)),
+    "maintain": lambda _: list(apply_retention(load_settings(), dry_run=True)),
 }
 READS = {
     "audit": lambda _: print_audit("last", as_json=False, listing=None),

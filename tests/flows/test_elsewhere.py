@@ -69,7 +69,7 @@ def test_a_flow_that_crashed_has_not_ended_while_it_may_be_started_again(client,
 
     crash()
     assert not flows.have_ended()
-    monkeypatch.setattr(elsewhere, "_STARTED_AGAIN_AFTER", timedelta())
+    monkeypatch.setattr(elsewhere, "_RESTART_DELAY", timedelta())
     with pytest.raises(ConfigurationError, match="All flow runs of extract/cpu ended as Crashed: Its process ended"):
         flows.have_ended()
     client.delete_flow_run(flow_run_id)

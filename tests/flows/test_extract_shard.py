@@ -8,9 +8,9 @@ import pytest
 from flows.shards import extract_shard
 from infra.objects import ObjectStore
 from infra.settings import StoreSettings
-from tasks.domain import Job, Part, Sampling, Shard
+from tasks.domain import Job, RunPhase, Sampling, Shard
 from tasks.frames.cache import FrameCache
-from tasks.frames.prepare import Preparer
+from tasks.frames.prepare import FrameExtractor
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
 from tests.clips import make_clip
@@ -19,32 +19,38 @@ __all__ = ["make_clip"]
 
 
 @pytest.fixture
-def preparer(tmp_path):
+def extractor(tmp_path):
     objects = ObjectStore(StoreSettings())
     cache = FrameCache(objects, f"file://{tmp_path}/cache")
     with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
-        yield Preparer(objects=objects, cache=cache, pool=pool, sampling=Sampling(num_frames=4), limits=Limits())
+        yield FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=Sampling(num_frames=4), limits=Limits())
 
 
-def spent_ms(preparer, uri):
+def spent_ms(extractor, uri):
     shard = Shard(index=0, jobs=(Job(job_id="a", video_uri=str(uri), prompt="?", choices=("yes", "no")),))
-    return extract_shard.fn(0, shard, lambda: preparer, partial(ThreadPoolExecutor, 1)).spent_ms
+    return extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 1)).spent_ms
 
 
-def test_a_new_video_is_decoded_and_a_known_one_only_looked_up(preparer, make_clip):
+def test_a_new_video_is_decoded_and_a_known_one_only_looked_up(extractor, make_clip):
     clip = make_clip()
 
-    first, second = spent_ms(preparer, clip), spent_ms(preparer, clip)
+    first, second = spent_ms(extractor, clip), spent_ms(extractor, clip)
 
-    assert min(first[Part.DECODE], first[Part.CACHE_WRITE]) > 0 == first[Part.CACHE_READ]
-    assert second[Part.CACHE_READ] > 0 == second[Part.DECODE] == second[Part.CACHE_WRITE] == second[Part.FETCH]
+    assert min(first[RunPhase.DECODE], first[RunPhase.CACHE_WRITE]) > 0 == first[RunPhase.CACHE_READ]
+    assert (
+        second[RunPhase.CACHE_READ]
+        > 0
+        == second[RunPhase.DECODE]
+        == second[RunPhase.CACHE_WRITE]
+        == second[RunPhase.FETCH]
+    )
 
 
-def test_the_time_of_a_video_that_fails_counts_where_it_failed(preparer, tmp_path):
+def test_the_time_of_a_video_that_fails_counts_where_it_failed(extractor, tmp_path):
     broken = tmp_path / "broken.mp4"
     broken.write_text("no video")
 
-    decode, fetch = spent_ms(preparer, broken), spent_ms(preparer, tmp_path / "gone.mp4")
+    decode, fetch = spent_ms(extractor, broken), spent_ms(extractor, tmp_path / "gone.mp4")
 
-    assert decode[Part.DECODE] > 0 == decode[Part.FETCH]
-    assert fetch[Part.FETCH] > 0 == fetch[Part.DECODE]
+    assert decode[RunPhase.DECODE] > 0 == decode[RunPhase.FETCH]
+    assert fetch[RunPhase.FETCH] > 0 == fetch[RunPhase.DECODE]

@@ -8,7 +8,7 @@ from prefect.states import Completed
 from flows import history
 from flows.classify import classify
 from flows.deploy import deploy_flows
-from flows.maintain import keep_in_bounds
+from flows.maintain import apply_retention
 from flows.names import TAG
 from infra.embedded import export
 from infra.upkeep_settings import RetentionSettings
@@ -30,9 +30,9 @@ def test_it_says_what_would_go_and_takes_it(client, own_services, monkeypatch):
     everything = RetentionSettings(frames_days=1e-9, results_days=1e-9, specs=1, flow_runs_days=1e-9, plans_days=1e-9)
     settings = own_services.model_copy(update={"retention": everything})
 
-    would = list(keep_in_bounds(settings, dry_run=True))
+    would = list(apply_retention(settings, dry_run=True))
     assert client.read_flow_run(ours.id)
-    went = list(keep_in_bounds(settings, dry_run=False))
+    went = list(apply_retention(settings, dry_run=False))
 
     assert [line.split()[0] for line in would] == ["Would"] * 8
     assert [line.split()[0] for line in went] == ["Closed", *["Removed"] * 7]

@@ -3,11 +3,11 @@ from dataclasses import replace
 import pytest
 
 from flows.commands.sampling_options import choose_sampling
-from flows.request import RunRequest, read_spec_of
+from flows.request import RunRequest, resolve_spec
 from flows.spec import make_spec
 from infra.errors import ConfigurationError
-from infra.sampling_settings import SamplingChoice
-from infra.settings import PromptChoice, Settings
+from infra.sampling_settings import SamplingOptions
+from infra.settings import PromptOptions, Settings
 from tasks.domain import ModelIdentity
 from tasks.model.identity import TINY_MODEL, read_model_card
 
@@ -40,8 +40,8 @@ def test_what_a_run_asks_for_wins_over_the_settings(card):
         sampling={"sampler": "dynamic", "fps": 1, "num_frames": 4, "drop_similar": 0.9, "jpeg_quality": 90}
     )
 
-    same = make_spec(card, settings, choice=SamplingChoice(max_duration_s=9)).sampling
-    other = make_spec(card, settings, num_frames=8, choice=SamplingChoice(sampler="uniform")).sampling
+    same = make_spec(card, settings, choice=SamplingOptions(max_duration_s=9)).sampling
+    other = make_spec(card, settings, num_frames=8, choice=SamplingOptions(sampler="uniform")).sampling
 
     assert (same.sampler, same.fps, same.max_duration_s, same.num_frames) == ("dynamic", 1, 9, 4)
     assert (other.sampler, other.fps, other.num_frames, other.drop_similar) == ("uniform", None, 8, 0.9)
@@ -58,7 +58,7 @@ def test_orders_of_choices_are_the_runs_or_the_settings(card):
 def test_a_choice_of_nothing_is_the_spec_of_the_settings(card):
     settings = Settings(sampling={"sampler": "dynamic", "max_duration_s": 9})
 
-    assert make_spec(card, settings, choice=SamplingChoice()).spec_id == make_spec(card, settings).spec_id
+    assert make_spec(card, settings, choice=SamplingOptions()).spec_id == make_spec(card, settings).spec_id
 
 
 def test_frames_stored_otherwise_without_loss_are_asked_no_new_questions(card, monkeypatch):
@@ -72,7 +72,7 @@ def test_wording_of_a_run_wins_over_the_settings_and_is_part_of_the_spec(card):
     settings = Settings(model={"system_prompt": "Be brief.", "examples": "Q: one."})
 
     as_set = make_spec(card, settings)
-    worded = make_spec(card, settings, prompts=PromptChoice(examples="Q: two."))
+    worded = make_spec(card, settings, prompts=PromptOptions(examples="Q: two."))
 
     assert (as_set.system_prompt, as_set.examples) == ("Be brief.", "Q: one.")
     assert (worded.system_prompt, worded.examples) == ("Be brief.", "Q: two.")
@@ -96,11 +96,11 @@ def test_what_a_choice_between_samplers_goes_by_is_set_once_and_idle_where_none_
         sampling={"max_gap_s": 4, "dense_sampler": "fps", "motion_tasks": ["order"], "escalate_below": 0.5}
     )
 
-    auto = make_spec(card, settings, choice=SamplingChoice(sampler="auto")).sampling
+    auto = make_spec(card, settings, choice=SamplingOptions(sampler="auto")).sampling
     cascade = make_spec(card, settings).sampling
     plain = [
         make_spec(card, settings, choice=choice).sampling
-        for choice in (SamplingChoice(escalate_below=0), SamplingChoice(sampler="uniform"))
+        for choice in (SamplingOptions(escalate_below=0), SamplingOptions(sampler="uniform"))
     ]
 
     assert (auto.max_gap_s, auto.dense_sampler, auto.motion_tasks, auto.escalate_below) == (4, "fps", ("order",), 0.5)
@@ -123,9 +123,9 @@ def test_no_option_but_that_of_the_model_lets_another_model_answer(card, asked):
     request = RunRequest(kind="backfill", manifest="m", base=base, **asked)
 
     with pytest.raises(ConfigurationError, match=r"had another model .*its model was mine.* to use with --model"):
-        read_spec_of(request, Settings())
-    _, named = read_spec_of(replace(request, model=str(TINY_MODEL)), Settings())
-    _, same = read_spec_of(replace(request, base=make_spec(card, Settings())), Settings())
+        resolve_spec(request, Settings())
+    _, named = resolve_spec(replace(request, model=str(TINY_MODEL)), Settings())
+    _, same = resolve_spec(replace(request, base=make_spec(card, Settings())), Settings())
 
     assert named.model == same.model == card.identity
 
@@ -134,4 +134,4 @@ def test_a_server_that_is_shown_pictures_does_not_go_on_for_a_model_that_saw_a_v
     base = make_spec(card, Settings()).model_copy(update={"frames_as": "images"})
 
     with pytest.raises(ConfigurationError, match="had another frames as than the settings have now"):
-        read_spec_of(RunRequest(kind="backfill", manifest="m", base=base, num_frames=32), Settings())
+        resolve_spec(RunRequest(kind="backfill", manifest="m", base=base, num_frames=32), Settings())

@@ -6,7 +6,7 @@ import pytest
 from prefect.logging import disable_run_logger
 
 from flows import patience
-from flows.patience import outlasting, patiently, persistently, waits_ended
+from flows.patience import await_recovery, retry_faults, retry_outage, waits_cancelled_at_exit
 from infra.errors import DatabaseUnavailableError, EngineLostError, StoreUnavailableError
 
 
@@ -35,16 +35,16 @@ class Service:
 
 
 def test_a_service_is_waited_for_ten_minutes_and_asked_ever_less_often(slept_s):
-    assert patiently(Service(slept_s, 570)) == "here"
+    assert retry_outage(Service(slept_s, 570)) == "here"
     assert slept_s[:5] == [2, 10, 30, 30, 30]
     assert sum(slept_s) < 600
 
 
 def test_a_service_that_stays_away_is_waited_for_no_longer(slept_s):
     with pytest.raises(StoreUnavailableError) as caught:
-        patiently(Service(slept_s, 700))
+        retry_outage(Service(slept_s, 700))
 
-    assert caught.value.was_waited_for
+    assert caught.value.retries_exhausted
     assert 560 < sum(slept_s) <= 600
 
 
@@ -56,19 +56,19 @@ def test_a_call_with_a_fault_of_its_own_is_tried_four_times_and_may_be_tried_lat
         raise StoreUnavailableError("One object is broken.")
 
     with pytest.raises(StoreUnavailableError, match="One object") as caught:
-        persistently(fail, Service(slept_s, 0))
+        retry_faults(fail, Service(slept_s, 0))
 
     assert (len(tries), slept_s) == (4, [2, 10, 30])
-    assert not caught.value.was_waited_for
+    assert not caught.value.retries_exhausted
 
 
 def test_a_call_is_done_again_once_its_service_is_back(slept_s):
-    assert persistently(Service(slept_s, 300), Service(slept_s, 300)) == "here"
+    assert retry_faults(Service(slept_s, 300), Service(slept_s, 300)) == "here"
 
     slept_s.clear()
     with pytest.raises(StoreUnavailableError) as caught:
-        persistently(Service(slept_s, 700), Service(slept_s, 700))
-    assert caught.value.was_waited_for
+        retry_faults(Service(slept_s, 700), Service(slept_s, 700))
+    assert caught.value.retries_exhausted
 
 
 def test_nobody_waits_on_once_the_work_that_waits_is_over(slept_s):
@@ -78,16 +78,16 @@ def test_nobody_waits_on_once_the_work_that_waits_is_over(slept_s):
         tries.append(1)
         raise StoreUnavailableError("The store is away.")
 
-    with waits_ended():
+    with waits_cancelled_at_exit():
         waiting = contextvars.copy_context()  # as Prefect's tasks take theirs along
-    for wait in (lambda: patiently(fail), lambda: persistently(fail, Service(slept_s, 0))):
+    for wait in (lambda: retry_outage(fail), lambda: retry_faults(fail, Service(slept_s, 0))):
         with pytest.raises(StoreUnavailableError):
             waiting.run(wait)
     assert len(tries) == 2
 
 
 def outlast(error, is_there):
-    with outlasting({StoreUnavailableError: is_there}):
+    with await_recovery({StoreUnavailableError: is_there}):
         raise error
 
 
@@ -97,14 +97,14 @@ def test_who_fails_for_want_of_a_service_is_told_once_it_is_back(slept_s):
         outlast(failed, Service(slept_s, 300))
 
     assert sum(slept_s) >= 300
-    assert not caught.value.was_waited_for  # the work is worth another try
+    assert not caught.value.retries_exhausted  # the work is worth another try
 
 
 def test_who_fails_for_want_of_a_service_that_stays_away_is_told_that(slept_s):
     with pytest.raises(StoreUnavailableError, match="The store is away") as caught:
         outlast(StoreUnavailableError("A part of a video was not read."), Service(slept_s, 700))
 
-    assert caught.value.was_waited_for
+    assert caught.value.retries_exhausted
 
 
 @pytest.mark.parametrize(

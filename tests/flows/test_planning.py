@@ -4,12 +4,12 @@ import pytest
 from prefect.logging import disable_run_logger
 from sqlalchemy import DDL, text
 
-from flows.page import leave_page
+from flows.page import write_report_page
 from flows.planning import Planner
-from flows.prepared import prepared
+from flows.prepared import open_run_context
 from flows.progress import Progress
 from flows.request import RunRequest
-from flows.run import _carry_out
+from flows.run import _execute_plan
 from infra.database import connect
 from infra.settings import DatabaseSettings
 from tasks.demo.clips import make_demo
@@ -48,7 +48,7 @@ def ready_for(settings, tmp_path):
     make_demo(tmp_path, seed=5, clips=1).write_parquet(tmp_path / "manifest.parquet")
 
     def ready_for(**options):
-        return prepared(RunRequest(manifest=str(tmp_path / "manifest.parquet"), **options), settings)
+        return open_run_context(RunRequest(manifest=str(tmp_path / "manifest.parquet"), **options), settings)
 
     with disable_run_logger():
         yield ready_for
@@ -97,13 +97,13 @@ def test_a_run_that_joins_a_plan_counts_what_was_done_since_and_adds_its_later_p
         assert planner.plan() == plan
         update_run(engine, run_id, versions={"vllm": "1"})
         do_one_shard(ready, plan, labels=2)
-        _carry_out(plan, progress, ready, done_before=planner.done_before)
+        _execute_plan(plan, progress, ready, done_before=planner.done_before)
         assert row() == [2, 1, 1, 1, {"vllm": "1"}, {"answer": 5}]
 
         later = planner.plan()  # for nobody here has written a label
         assert later.run_id == run_id
         do_one_shard(ready, later, labels=3)
-        _carry_out(later, progress, ready, done_before=planner.done_before)
+        _execute_plan(later, progress, ready, done_before=planner.done_before)
         assert row() == [5, 0, 2, 2, {"vllm": "1"}, {"answer": 10}]
 
 
@@ -117,7 +117,7 @@ def test_a_plan_is_closed_after_the_database_was_lost_for_a_moment(ready_for, da
             connection.execute(_LOSE_ONCE)
         owner.dispose()
 
-        _carry_out(plan, Progress(processes=1), ready, done_before=[])
+        _execute_plan(plan, Progress(processes=1), ready, done_before=[])
 
         with ready.database.connect() as connection:
             assert connection.execute(text("SELECT last_value FROM reelabel.updates")).scalar_one() > 1
@@ -128,4 +128,4 @@ def test_no_page_is_written_and_the_run_goes_on_where_the_database_is_away(ready
     with ready_for(kind="classify") as ready:
         nowhere = connect(DatabaseSettings(url="postgresql://localhost:1/none"))
 
-        assert leave_page(nowhere, ready.run.run_id, settings) is None
+        assert write_report_page(nowhere, ready.run.run_id, settings) is None

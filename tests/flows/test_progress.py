@@ -5,14 +5,14 @@ from resource import RUSAGE_SELF, getrusage
 import pytest
 
 from flows.progress import Progress
-from tasks.domain import Part
+from tasks.domain import RunPhase
 
 _SPIN_S = 0.5
 
 
 def test_a_run_whose_every_job_failed_is_told_of_no_bottleneck():
     progress = Progress(processes=1)
-    with progress.ledger.doing(Part.LOAD):
+    with progress.ledger.doing(RunPhase.LOAD):
         time.sleep(0.05)
     progress.jobs_failed = 8
 
@@ -26,7 +26,7 @@ def test_what_the_own_process_does_once_the_engine_is_loaded_is_measured():
     _hash_for(_SPIN_S)
     assert progress.own_cores == 0.0
 
-    progress.note_loaded()
+    progress.start_cpu_clock()
     before_s, began_s = _cpu_s(), time.perf_counter()
     _hash_for(_SPIN_S)
     time.sleep(_SPIN_S)

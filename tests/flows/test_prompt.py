@@ -11,12 +11,12 @@ import pytest
 from flows.spec import make_spec
 from infra.embedded import export
 from infra.objects import ObjectStore
-from infra.settings import PromptChoice, Settings
-from tasks.frames.file import make_frame_file
+from infra.settings import PromptOptions, Settings
+from tasks.frames.file import encode_frame_file
 from tasks.manifest.read import read_jobs
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.process import EngineProcess
-from tasks.model.prompt import question_of
+from tasks.model.prompt import build_question
 from tasks.model.questions import Batch, EngineConfig
 from tasks.video.extract import extract_keyframes
 from tasks.video.limits import Limits
@@ -65,11 +65,11 @@ def prompt_tokens(engine, manifest):
     """Ask the engine a job of the manifest; gives the number of tokens that it reports."""
 
     def ask(job_id, examples):
-        spec = make_spec(read_model_card(None), Settings(), prompts=PromptChoice(examples=examples))
+        spec = make_spec(read_model_card(None), Settings(), prompts=PromptOptions(examples=examples))
         [job] = [one for one in read_jobs(manifest, ObjectStore(Settings().store)) if one.job_id == job_id]
         frames = extract_keyframes(Path(job.video_uri), sampling=spec.sampling, limits=Limits())
-        file = make_frame_file(frames, source_uri="v", fingerprint="e", sampling=spec.sampling).data
-        [answer] = engine.ask(Batch(frame_files={job.video_uri: file}, questions=(question_of(job, spec),)))
+        file = encode_frame_file(frames, source_uri="v", fingerprint="e", sampling=spec.sampling).data
+        [answer] = engine.ask(Batch(frame_files={job.video_uri: file}, questions=(build_question(job, spec),)))
         return answer.prompt_tokens
 
     return ask

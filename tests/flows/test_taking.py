@@ -11,13 +11,13 @@ import sqlalchemy
 from prefect.logging import disable_run_logger
 
 from flows import patience
-from flows.serving import Serving
-from flows.taking import MOST_ATTEMPTS, ShardSource
+from flows.serving import PlanScope
+from flows.taking import MAX_ATTEMPTS, ShardQueue
 from infra.database import connect
 from infra.errors import ConfigurationError, DatabaseUnavailableError, PlanLostError, StoreUnavailableError
 from infra.objects import ObjectStore
 from infra.settings import DatabaseSettings, StoreSettings
-from tasks.manifest.digests import columns_of
+from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.plan_file import PlanWriter
 from tasks.plans.keeper import LeaseKeeper
 from tasks.plans.lease import Work, claim, finish_alone
@@ -36,7 +36,7 @@ def source_of(engine):
     with disable_run_logger(), LeaseKeeper(engine, holder="here", lease_s=600) as keeper:
 
         def source_of(plan, work=Work.BOTH, **options):
-            return ShardSource(
+            return ShardQueue(
                 keeper=keeper,
                 objects=objects,
                 database=engine,
@@ -57,7 +57,7 @@ def planned(make_plan, tmp_path):
         plan = make_plan(shards=shards, plan_uri=f"{root}/p")
         with PlanWriter(objects or ObjectStore(StoreSettings()), plan.plan_uri) as writer:
             for index in range(shards):
-                writer.add(columns_of([job(str(index))]), [1])
+                writer.add(jobs_to_rows([job(str(index))]), [1])
         return plan
 
     return planned
@@ -78,7 +78,7 @@ def test_a_shard_that_comes_to_nothing_is_given_up_and_the_others_go_on(engine, 
             assert source.attempt(held, lambda: "done") == "done"
             finish_alone(engine, held.lease, state="done")
 
-    assert tries == MOST_ATTEMPTS
+    assert tries == MAX_ATTEMPTS
     state = state_of(engine, plan.plan_id)
     assert (state.done, state.failed, state.jobs_left) == (2, 1, 100)
 
@@ -101,7 +101,7 @@ def test_a_service_that_was_waited_for_in_vain_is_not_waited_for_with_the_next_s
 
     def stays_away():
         error = StoreUnavailableError("The store stays away.")
-        error.was_waited_for = True
+        error.retries_exhausted = True
         raise error
 
     with pytest.raises(StoreUnavailableError, match="stays away"):
@@ -191,7 +191,7 @@ def test_a_shard_that_its_store_does_not_give_is_given_up(
 
 def test_extraction_pauses_while_enough_waits_and_goes_on_after(engine, planned, source_of):
     plan = planned(4)
-    shards = iter(source_of(plan, Work.EXTRACT, most_waiting=2))
+    shards = iter(source_of(plan, Work.EXTRACT, max_pending=2))
     for _ in range(2):
         finish_alone(engine, next(shards).lease, state="extracted")
 
@@ -215,7 +215,7 @@ def test_who_serves_all_plans_goes_on_with_the_others_where_the_files_of_one_are
     engine, make_plan, planned, source_of, tmp_path
 ):
     lost, plan = make_plan(plan_uri=f"file://{tmp_path}/nowhere"), planned(1)
-    source = replace(source_of(plan), plans=lambda: [lost, plan], outlives_plans=True)
+    source = replace(source_of(plan), plans=lambda: [lost, plan], skip_lost_plans=True)
 
     assert next(iter(source)).plan == plan
 
@@ -238,10 +238,10 @@ def test_who_serves_all_plans_leaves_those_of_another_version_to_others(engine, 
     newer, plan = make_plan(spec_id="newer"), make_plan()
 
     with disable_run_logger():
-        assert Serving(plan_id=None, idle_timeout_s=0, database=engine).plans() == [plan]
+        assert PlanScope(plan_id=None, idle_timeout_s=0, database=engine).plans() == [plan]
 
-    named = Serving(plan_id=newer.plan_id, idle_timeout_s=0, database=engine)
+    named = PlanScope(plan_id=newer.plan_id, idle_timeout_s=0, database=engine)
     assert named.plans() == [newer]
     with pytest.raises(ConfigurationError, match="Spec newer was asked by another version of Reelabel"):
         named.spec_of(newer)
-    assert Serving(plan_id=plan.plan_id, idle_timeout_s=0, database=engine).spec_of(plan) == SPEC
+    assert PlanScope(plan_id=plan.plan_id, idle_timeout_s=0, database=engine).spec_of(plan) == SPEC

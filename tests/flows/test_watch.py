@@ -10,7 +10,7 @@ from prefect.states import Cancelled
 
 from flows.deploy import deploy_flows
 from flows.names import ON_DEMAND
-from flows.watch import start_arrived
+from flows.watch import start_new_runs
 from infra.database import connect
 from infra.objects import ObjectStore
 from infra.settings import RunSettings
@@ -51,7 +51,7 @@ def look(client, engine, objects, folder, deployed):  # noqa: ARG001 - what it s
     """Look at the folder; what it starts is taken back, for nobody here needs its answers."""
 
     def run():
-        started = start_arrived(client, engine, objects, manifests=f"{folder}/*.parquet", dataset="d")
+        started = start_new_runs(client, engine, objects, manifests=f"{folder}/*.parquet", dataset="d")
         for flow_run in started:
             client.set_flow_run_state(flow_run.id, Cancelled(), force=True)
         return started
@@ -110,7 +110,7 @@ def test_runs_that_work_here_go_one_after_the_other(client, engine, objects, fol
     for name in "ab":
         objects.replace(f"{folder}/{name}.parquet", b"no Parquet file")
 
-    runs = start_arrived(client, engine, objects, manifests=f"{folder}/*.parquet", dataset="d")
+    runs = start_new_runs(client, engine, objects, manifests=f"{folder}/*.parquet", dataset="d")
 
     deadline = time.monotonic() + 300
     while not all(client.read_flow_run(run.id).state.is_final() for run in runs):

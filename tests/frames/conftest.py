@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tasks.video.keyframes import Keyframes
+from tasks.video.keyframes import SampledFrames
 from tasks.video.orientation import Orientation
 from tests.clips import make_clip
 
@@ -14,7 +14,7 @@ __all__ = ["keyframes", "make_clip"]
 def keyframes():
     """Three small frames, shown four times."""
     rng = np.random.default_rng(7)
-    return Keyframes(
+    return SampledFrames(
         images=rng.integers(0, 256, (3, 28, 56, 3), np.uint8),
         pts=np.array([0, 512, 1024]),
         time_s=np.array([0.0, 1.0, 2.0]),

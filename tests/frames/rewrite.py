@@ -4,7 +4,7 @@ import json
 
 import pyarrow as pa
 
-from tasks.frames.seal import BLANK_SEAL, SEAL_KEY, seal
+from tasks.frames.seal import BLANK_CHECKSUM, CHECKSUM_KEY, embed_checksum
 
 
 def rewrite(data, *, without="", **facts):
@@ -12,8 +12,8 @@ def rewrite(data, *, without="", **facts):
     table = pa.ipc.open_file(data).read_all()
     metadata = json.loads(table.schema.metadata[b"reelabel"]) | facts
     metadata.pop(without, None)
-    schema = table.schema.with_metadata({b"reelabel": json.dumps(metadata).encode(), SEAL_KEY: BLANK_SEAL})
+    schema = table.schema.with_metadata({b"reelabel": json.dumps(metadata).encode(), CHECKSUM_KEY: BLANK_CHECKSUM})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
         writer.write_table(table.cast(schema))
-    return seal(sink.getvalue().to_pybytes())
+    return embed_checksum(sink.getvalue().to_pybytes())

@@ -6,7 +6,7 @@ import pytest
 
 from infra.objects import ObjectStore
 from infra.settings import StoreSettings
-from tasks.frames.collect import cached_files, make_room
+from tasks.frames.collect import cached_files, evict
 
 NOW = datetime(2026, 5, 4, 12, 30, tzinfo=UTC)
 
@@ -41,7 +41,7 @@ def test_the_files_are_listed_by_name(root):
 
 
 def test_old_files_go(root):
-    room = make_room(STORE, root, written_before=NOW - timedelta(hours=2))
+    room = evict(STORE, root, written_before=NOW - timedelta(hours=2))
 
     assert (room.kept, room.removed, room.removed_bytes) == (5, 5, 500)
     assert left(root) == [5, 6, 7, 8, 9]
@@ -49,7 +49,7 @@ def test_old_files_go(root):
 
 @pytest.mark.parametrize(("max_bytes", "stay"), [(1000, 10), (999, 9), (450, 4), (100, 1), (0, 0)])
 def test_the_oldest_go_until_the_rest_fits(root, max_bytes, stay):
-    room = make_room(STORE, root, max_bytes=max_bytes)
+    room = evict(STORE, root, max_bytes=max_bytes)
 
     assert (room.kept, room.kept_bytes) == (stay, 100 * stay)
     kept_hours = {number // 2 for number in left(root)}
@@ -57,20 +57,20 @@ def test_the_oldest_go_until_the_rest_fits(root, max_bytes, stay):
 
 
 def test_both_bounds_hold_together(root):
-    room = make_room(STORE, root, written_before=NOW - timedelta(hours=2), max_bytes=300)
+    room = evict(STORE, root, written_before=NOW - timedelta(hours=2), max_bytes=300)
 
     assert (room.kept, room.removed) == (3, 7)
 
 
 def test_a_dry_run_removes_nothing(root):
-    room = make_room(STORE, root, max_bytes=0, dry_run=True)
+    room = evict(STORE, root, max_bytes=0, dry_run=True)
 
     assert room.removed == 10
     assert len(left(root)) == 10
 
 
 def test_files_that_are_not_ours_stay(root, tmp_path):
-    make_room(STORE, root, written_before=NOW, max_bytes=0)
+    evict(STORE, root, written_before=NOW, max_bytes=0)
 
     assert (tmp_path / "v1" / "readme.txt").exists()
 
@@ -79,7 +79,7 @@ def test_it_works_on_s3_too(objects, store_settings):
     for number in range(3):
         objects.replace(f"{store_settings.uri}/{name(number)}", b"x" * 100)
 
-    room = make_room(objects, store_settings.uri, max_bytes=200)
+    room = evict(objects, store_settings.uri, max_bytes=200)
 
     assert (room.kept, room.removed) == (2, 1)
     assert len(left(store_settings.uri, objects)) == 2

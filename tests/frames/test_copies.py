@@ -8,7 +8,7 @@ import pytest
 from infra.errors import DiskUnavailableError, ObjectTooLargeError
 from infra.objects import ObjectStore
 from infra.settings import StoreSettings, WebSettings
-from tasks.frames.copies import Copies
+from tasks.frames.copies import DownloadCache
 from tests.infra.web_server import serving
 
 BODY = bytes(range(256)) * 20
@@ -30,7 +30,7 @@ def test_another_process_reads_a_copy_without_a_name(server, objects, memory_byt
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     info = objects.stat(server.add("/video", body=BODY))
 
-    with Copies(memory_bytes=memory_bytes).hold(objects, info, max_bytes=len(BODY)) as copy:
+    with DownloadCache(memory_bytes=memory_bytes).hold(objects, info, max_bytes=len(BODY)) as copy:
         assert subprocess.check_output(["/bin/cat", copy.path]) == BODY
         assert copy.bytes_fetched == len(BODY)
         assert not list(tmp_path.iterdir())
@@ -40,7 +40,7 @@ def test_another_process_reads_a_copy_without_a_name(server, objects, memory_byt
 def test_what_cannot_be_copied_is_told_as_it_is(server, objects):
     info = objects.stat(server.add("/video", body=BODY))
 
-    with pytest.raises(ObjectTooLargeError), Copies().hold(objects, info, max_bytes=100):
+    with pytest.raises(ObjectTooLargeError), DownloadCache().hold(objects, info, max_bytes=100):
         pass
 
 
@@ -49,7 +49,7 @@ def test_a_folder_that_takes_no_copy_is_named(server, objects, tmp_path, monkeyp
     (tmp_path / "file").touch()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
     info = objects.stat(server.add("/video", body=BODY))
-    copies = Copies(folder=tmp_path / "file" if keeps else None)
+    copies = DownloadCache(folder=tmp_path / "file" if keeps else None)
 
     with (
         pytest.raises(DiskUnavailableError, match=rf"/video to .*{tmp_path}/file \(Not a directory\)"),
@@ -60,7 +60,7 @@ def test_a_folder_that_takes_no_copy_is_named(server, objects, tmp_path, monkeyp
 
 def test_of_many_who_want_a_kept_copy_one_makes_it(server, objects, tmp_path):
     info = objects.stat(server.add("/video", body=BODY, pause_s=0.05))
-    copies = Copies(folder=tmp_path)
+    copies = DownloadCache(folder=tmp_path)
 
     def hold(_):
         with copies.hold(objects, info, max_bytes=len(BODY)) as copy:
@@ -76,7 +76,7 @@ def test_of_many_who_want_a_kept_copy_one_makes_it(server, objects, tmp_path):
 
 def test_a_kept_copy_that_was_cut_short_is_made_again(server, objects, tmp_path):
     info = objects.stat(server.add("/video", body=BODY))
-    copies = Copies(folder=tmp_path)
+    copies = DownloadCache(folder=tmp_path)
     with copies.hold(objects, info, max_bytes=len(BODY)) as copy:
         copy.path.write_bytes(BODY[:-1])
 

@@ -11,7 +11,7 @@ from infra.objects import ObjectStore
 from infra.settings import StoreSettings, WebSettings
 from tasks.domain import Sampling
 from tasks.frames.cache import FrameCache
-from tasks.frames.fetch import Fetcher
+from tasks.frames.fetch import FrameFetcher
 from tasks.frames.index_file import decode_index
 from tasks.frames.key import index_key
 from tasks.video.extract import extract_keyframes
@@ -34,13 +34,13 @@ def clip(make_clip):
 
 @pytest.fixture
 def fetcher(objects, store_settings, pool):
-    return Fetcher(
+    return FrameFetcher(
         objects=objects,
         cache=FrameCache(objects, f"{store_settings.uri}/cache"),
         pool=pool,
         sampling=Sampling(num_frames=4),
         limits=Limits(),
-        parts_from_bytes=0,
+        ranges_min_bytes=0,
     )
 
 
@@ -125,7 +125,7 @@ def path_of(uri):
     return uri.removeprefix("s3:/")
 
 
-WAYS = pytest.mark.parametrize("parts_from_bytes", [0, 1 << 40], ids=["in parts", "whole"])
+WAYS = pytest.mark.parametrize("ranges_min_bytes", [0, 1 << 40], ids=["in parts", "whole"])
 
 
 @WAYS
@@ -138,9 +138,9 @@ WAYS = pytest.mark.parametrize("parts_from_bytes", [0, 1 << 40], ids=["in parts"
     ],
 )
 def test_a_video_that_may_be_looked_at_and_not_read_fails_alone(
-    behind, gate, put, clip, parts_from_bytes, status, code, message
+    behind, gate, put, clip, ranges_min_bytes, status, code, message
 ):
-    fetcher, info = replace(behind, parts_from_bytes=parts_from_bytes), put(clip)
+    fetcher, info = replace(behind, ranges_min_bytes=ranges_min_bytes), put(clip)
 
     with gate.refusing(f"GET {path_of(info.uri)}", status, code):
         assert fetcher.objects.stat(info.uri) == info
@@ -152,11 +152,11 @@ def test_a_video_that_may_be_looked_at_and_not_read_fails_alone(
 
 @WAYS
 @pytest.mark.parametrize("code", ["InvalidAccessKeyId", "SignatureDoesNotMatch"])
-def test_a_refused_login_is_no_videos_fault(behind, gate, put, clip, parts_from_bytes, code):
+def test_a_refused_login_is_no_videos_fault(behind, gate, put, clip, ranges_min_bytes, code):
     info = put(clip)
 
     with gate.refusing(f"GET {path_of(info.uri)}", 403, code), pytest.raises(ConfigurationError, match=code):
-        replace(behind, parts_from_bytes=parts_from_bytes).fetch(info)
+        replace(behind, ranges_min_bytes=ranges_min_bytes).fetch(info)
 
 
 @pytest.mark.parametrize("verb", ["GET", "PUT"])
@@ -177,8 +177,8 @@ def test_a_server_that_falls_silent_is_at_fault_and_not_the_video(clip):
         uri = server.add("/clip", body=clip.read_bytes())
         info = store.stat(uri)
         server.pages["/clip"].pause_s = 2
-        fetcher = Fetcher(
-            objects=store, cache=None, pool=pool, sampling=Sampling(), limits=Limits(), parts_from_bytes=0
+        fetcher = FrameFetcher(
+            objects=store, cache=None, pool=pool, sampling=Sampling(), limits=Limits(), ranges_min_bytes=0
         )
 
         with pytest.raises(VideoUnavailableError, match="attempts"):

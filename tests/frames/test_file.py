@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from infra.errors import FrameFileError, VideoTooLargeError
 from infra.settings import StoreSettings
 from tasks.domain import Sampling
-from tasks.frames.file import decode_frame_file, make_frame_file
-from tasks.frames.pixels import Exact, Lossless
+from tasks.frames.file import decode_frame_file, encode_frame_file
+from tasks.frames.pixels import ExactEncoding, LosslessEncoding
 from tests.frames.rewrite import rewrite
 
-LOSSLESS = get_args(Lossless)
+LOSSLESS = get_args(LosslessEncoding)
 
 
 def encode(keyframes, lossless="zstd", **sampling):
-    return make_frame_file(
+    return encode_frame_file(
         keyframes, source_uri="s3://b/v.mp4", fingerprint="e1", sampling=Sampling(**sampling), lossless=lossless
     ).data
 
@@ -127,8 +127,8 @@ def test_a_file_of_an_earlier_version_is_read_but_may_not_tell_how_it_is_judged(
 
     earlier = [decode_frame_file(rewrite(file, without="are_keyframes_listed")) for file in (seek, linear)]
 
-    assert [file.can_be_judged for file in earlier] == [True, False]
-    assert decode_frame_file(linear).can_be_judged
+    assert [file.has_coverage_facts for file in earlier] == [True, False]
+    assert decode_frame_file(linear).has_coverage_facts
 
 
 def test_any_other_bytes_are_not_a_frame_file():
@@ -137,4 +137,4 @@ def test_any_other_bytes_are_not_a_frame_file():
 
 
 def test_settings_offer_every_exact_encoding():
-    assert StoreSettings.model_fields["encoding"].annotation == Exact
+    assert StoreSettings.model_fields["encoding"].annotation == ExactEncoding

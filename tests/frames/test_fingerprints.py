@@ -1,4 +1,4 @@
-from tasks.frames.fingerprints import fingerprints_of
+from tasks.frames.fingerprints import current_fingerprints
 
 
 def test_many_videos_have_the_fingerprints_that_each_has_alone(objects, store_settings, tmp_path):
@@ -9,6 +9,6 @@ def test_many_videos_have_the_fingerprints_that_each_has_alone(objects, store_se
     local = str(tmp_path / "local.mp4")
     gone = [f"{store_settings.uri}/00-gone.mp4", "s3://no/such.mp4", str(tmp_path / "gone.mp4"), "ftp://h/v.mp4"]
 
-    found = fingerprints_of(objects, [*names, local, *gone])
+    found = current_fingerprints(objects, [*names, local, *gone])
 
     assert found == [objects.stat(uri).fingerprint for uri in (*names, local)] + [None] * 4

@@ -7,7 +7,7 @@ from infra.objects import ObjectStore
 from infra.settings import StoreSettings
 from tasks.domain import Sampling
 from tasks.frames.collect import cached_files
-from tasks.frames.file import make_frame_file
+from tasks.frames.file import encode_frame_file
 from tasks.frames.key import frame_key, index_key
 from tasks.frames.orphans import remove_orphans
 
@@ -25,7 +25,7 @@ def cache(tmp_path, keyframes):
     for name, uri in videos.items():
         fingerprint = STORE.stat(uri).fingerprint if name != "web" else "etag"
         made_of = {"source_uri": uri, "fingerprint": fingerprint, "sampling": Sampling()}
-        STORE.replace(f"{root}/{frame_key(**made_of)}", make_frame_file(keyframes, **made_of).data)
+        STORE.replace(f"{root}/{frame_key(**made_of)}", encode_frame_file(keyframes, **made_of).data)
     STORE.replace(f"{root}/{index_key(source_uri=videos['gone'], fingerprint='f')}", b"an index")
     STORE.replace(videos["replaced"], b"another video")
     STORE.remove(videos["gone"])
@@ -60,7 +60,7 @@ def test_a_long_table_of_keyframes_does_not_hide_the_video_s_name(tmp_path, keyf
     STORE.replace(uri, b"a video")
     made_of = {"source_uri": uri, "fingerprint": "another", "sampling": Sampling()}
     many = replace(keyframes, keyframe_ms=np.arange(20_000) * 1000)
-    STORE.replace(f"{root}/{frame_key(**made_of)}", make_frame_file(many, **made_of).data)
+    STORE.replace(f"{root}/{frame_key(**made_of)}", encode_frame_file(many, **made_of).data)
 
     assert remove_orphans(STORE, root).removed == 1
 
@@ -70,7 +70,7 @@ def test_videos_that_the_store_does_not_tell_of_keep_their_frames_and_stop_nobod
     gone = f"{store_settings.uri}/gone.mp4"
     for uri in ("s3://no-such-bucket/clip.mp4", gone):
         made_of = {"source_uri": uri, "fingerprint": "f", "sampling": Sampling()}
-        objects.replace(f"{root}/{frame_key(**made_of)}", make_frame_file(keyframes, **made_of).data)
+        objects.replace(f"{root}/{frame_key(**made_of)}", encode_frame_file(keyframes, **made_of).data)
 
     room = remove_orphans(objects, root)
 

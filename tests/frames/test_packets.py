@@ -13,7 +13,7 @@ from tasks.domain import Sampling
 from tasks.frames.cache import FrameCache
 from tasks.frames.file import decode_frame_file
 from tasks.frames.packets import with_pixels
-from tasks.frames.prepare import Preparer
+from tasks.frames.prepare import FrameExtractor
 from tasks.video.extract import extract_keyframes
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
@@ -28,13 +28,13 @@ def pool():
 @pytest.fixture
 def preparer(tmp_path, pool):
     objects = ObjectStore(StoreSettings())
-    return Preparer(
+    return FrameExtractor(
         objects=objects,
         cache=FrameCache(objects, f"file://{tmp_path}/cache"),
         pool=pool,
         sampling=Sampling(num_frames=4),
         limits=Limits(),
-        stored_as="packets",
+        pixel_encoding="packets",
     )
 
 
@@ -62,7 +62,7 @@ def test_packets_give_the_pixels_that_were_extracted(preparer, pool, clip, optio
 
 
 def test_packets_take_a_part_of_the_bytes(preparer, clip):
-    usual = replace(preparer, stored_as="zstd", cache=FrameCache(preparer.objects, preparer.cache.uri_of("usual")))
+    usual = replace(preparer, pixel_encoding="zstd", cache=FrameCache(preparer.objects, preparer.cache.uri_of("usual")))
 
     assert len(stored(preparer, clip).data) < len(stored(usual, clip).data) / 2
 

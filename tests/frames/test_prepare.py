@@ -22,10 +22,10 @@ from infra.settings import StoreSettings, WebSettings
 from tasks.domain import Sampling, Segment
 from tasks.frames.cache import FrameCache
 from tasks.frames.key import frame_key
-from tasks.frames.prepare import Preparer
+from tasks.frames.prepare import FrameExtractor
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
-from tasks.video.verdict import Thresholds
+from tasks.video.verdict import CoverageThresholds
 from tests.frames.rewrite import rewrite
 from tests.infra.web_server import serving
 
@@ -40,7 +40,7 @@ def pool():
 def preparer(tmp_path, pool):
     objects = ObjectStore(StoreSettings())
     cache = FrameCache(objects, f"file://{tmp_path}/cache")
-    return Preparer(objects=objects, cache=cache, pool=pool, sampling=Sampling(num_frames=4), limits=Limits())
+    return FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=Sampling(num_frames=4), limits=Limits())
 
 
 def test_the_second_time_nothing_is_extracted(preparer, make_clip):
@@ -59,7 +59,7 @@ def test_the_second_time_nothing_is_extracted(preparer, make_clip):
 
 def test_a_verdict_goes_by_the_thresholds_and_not_by_the_cache(preparer, make_clip):
     uri = str(make_clip())
-    strict = replace(preparer, thresholds=Thresholds(min_keyframes=5, coverage_radius_s=0.2))
+    strict = replace(preparer, thresholds=CoverageThresholds(min_keyframes=5, coverage_radius_s=0.2))
 
     good, bad = preparer.prepare(uri), strict.prepare(uri)
 
@@ -67,9 +67,9 @@ def test_a_verdict_goes_by_the_thresholds_and_not_by_the_cache(preparer, make_cl
     assert (good.verdict, bad.verdict) == ("", "few_keyframes,thin_cover")
 
 
-@pytest.mark.parametrize("stored_as", ["zstd", "packets"])
-def test_each_segment_of_a_video_has_a_frame_file_of_its_own(preparer, make_clip, stored_as):
-    preparer, uri = replace(preparer, stored_as=stored_as), str(make_clip(frames=48, gop=12))
+@pytest.mark.parametrize("pixel_encoding", ["zstd", "packets"])
+def test_each_segment_of_a_video_has_a_frame_file_of_its_own(preparer, make_clip, pixel_encoding):
+    preparer, uri = replace(preparer, pixel_encoding=pixel_encoding), str(make_clip(frames=48, gop=12))
     whole = preparer.prepare(uri)
     part = preparer.prepare(uri, segment=Segment(0.5, 2.5))
 
@@ -113,7 +113,7 @@ def test_a_file_stored_otherwise_without_loss_is_used_as_it_stands(preparer, mak
     uri = str(make_clip())
     first = preparer.prepare(uri)
 
-    second = replace(preparer, stored_as=lossless).prepare(uri)
+    second = replace(preparer, pixel_encoding=lossless).prepare(uri)
 
     assert second.was_cached
     assert second.key == first.key
@@ -327,7 +327,7 @@ class TestAuto:
         objects = ObjectStore(store_settings)
         objects.replace(uri, data)
 
-        got = replace(preparer, sampling=self.AUTO, objects=objects, parts_from_bytes=1).prepare(uri)
+        got = replace(preparer, sampling=self.AUTO, objects=objects, ranges_min_bytes=1).prepare(uri)
 
         assert (got.sampler, got.frames_decoded) == (sampler, decoded)
         assert (got.bytes_fetched < len(data)) == (sampler == "keyframes")

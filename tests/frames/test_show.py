@@ -3,11 +3,11 @@ import json
 import numpy as np
 from PIL import Image
 
-from tasks.frames.show import contact_sheet, describe, save_npz
+from tasks.frames.show import frames_as_json, save_contact_sheet, save_npz
 
 
 def test_picks_are_described_in_the_order_shown(keyframes):
-    described = json.loads(json.dumps(describe(keyframes)))
+    described = json.loads(json.dumps(frames_as_json(keyframes)))
 
     assert [pick["frame"] for pick in described["picks"]] == [0, 0, 1, 2]
     assert described["picks"][2] == {"frame": 1, "pts": 512, "time_s": 1.0, "frame_index": 12, "is_keyframe": True}
@@ -27,7 +27,7 @@ def test_saved_arrays_hold_each_frame_once(keyframes, tmp_path):
 def test_the_contact_sheet_shows_each_frame_above_its_time(keyframes, tmp_path):
     path = tmp_path / "sheet.png"
 
-    contact_sheet(keyframes, path)
+    save_contact_sheet(keyframes, path)
 
     sheet = np.asarray(Image.open(path))
     assert sheet.shape == (28 + 16, 3 * 56, 3)

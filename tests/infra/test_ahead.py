@@ -2,12 +2,12 @@ from threading import Event
 
 import pytest
 
-from infra.ahead import one_ahead
+from infra.ahead import prefetch
 
 
 def test_items_come_in_their_order_even_those_that_are_nothing():
-    assert list(one_ahead(iter([3, None, 0, "", 5]))) == [3, None, 0, "", 5]
-    assert list(one_ahead([])) == []
+    assert list(prefetch(iter([3, None, 0, "", 5]))) == [3, None, 0, "", 5]
+    assert list(prefetch([])) == []
 
 
 def test_the_next_item_is_made_while_the_last_one_is_used():
@@ -18,7 +18,7 @@ def test_the_next_item_is_made_while_the_last_one_is_used():
         is_made.set()
         yield "second"
 
-    ahead = one_ahead(items())
+    ahead = prefetch(items())
 
     assert next(ahead) == "first"
     assert is_made.wait(60)
@@ -30,7 +30,7 @@ def test_what_making_an_item_raises_is_raised_behind_those_before():
         yield 1
         raise KeyError("broken")
 
-    ahead = one_ahead(items())
+    ahead = prefetch(items())
 
     assert next(ahead) == 1
     with pytest.raises(KeyError, match="broken"):

@@ -3,15 +3,15 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
-from infra.embedded import attached
+from infra.embedded import with_running_services
 from infra.embedded.processes import free_port
-from infra.health import check_database, check_embedded, check_import, check_prefect, check_store, examine
+from infra.health import check_database, check_embedded, check_import, check_prefect, check_store, run_checks
 from infra.settings import Settings
 from sql.migrate import downgrade
 
 
 def _by_name(settings):
-    return {check.name: check for check in examine(settings)}
+    return {check.name: check for check in run_checks(settings)}
 
 
 def test_all_is_well_where_the_services_run(services):
@@ -125,7 +125,7 @@ def test_packages_of_services_are_looked_for_where_they_are_needed(tmp_path, set
 def test_services_that_run_are_checked_at_their_addresses(services):
     unset = Settings(home=services.home)
 
-    found = attached(unset)
+    found = with_running_services(unset)
 
     assert (found.database, found.store) == (services.database, services.store)
     assert check_store(found).detail == "s3://frames/cache is readable and writable"

@@ -5,7 +5,7 @@ import pytest
 from infra.errors import ConfigurationError, ObjectTooLargeError, VideoRefusedError
 from infra.objects import ObjectStore
 from infra.settings import StoreSettings
-from infra.uri import scheme_of, show_uri
+from infra.uri import redact_uri, scheme_of
 
 DATA = bytes(range(256))
 ENCODED = base64.b64encode(DATA).decode()
@@ -77,4 +77,4 @@ def test_a_scheme_is_told_from_a_path_with_a_colon(uri, scheme):
     ],
 )
 def test_a_message_shows_no_secret(uri, shown):
-    assert show_uri(uri) == shown
+    assert redact_uri(uri) == shown

@@ -4,7 +4,7 @@ import boto3
 import pytest
 
 from infra.s3 import sign_url
-from infra.s3_listing import FEWEST, list_near
+from infra.s3_listing import FEWEST, list_neighbours
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def test_a_listing_tells_of_each_object_what_a_look_at_it_tells(objects, root):
     fill(objects, root, [*names, "nested/below.mp4", "other.mp4"])
     uris = [f"{root}/{name}" for name in names]
 
-    found = objects.stat_near(uris)
+    found = objects.stat_many_near(uris)
 
     assert sorted(found) == uris
     assert all(found[uri].fingerprint == objects.stat(uri).fingerprint for uri in uris)
@@ -33,7 +33,7 @@ def test_a_missing_object_is_left_out_and_its_neighbours_are_told_of(objects, ro
     names = [f"{number:03}.mp4" for number in range(2 * FEWEST)]
     fill(objects, root, [name for name in names if name != "005.mp4"])
 
-    found = objects.stat_near(f"{root}/{name}" for name in names)
+    found = objects.stat_many_near(f"{root}/{name}" for name in names)
 
     assert sorted(found) == [f"{root}/{name}" for name in names if name != "005.mp4"]
 
@@ -41,11 +41,11 @@ def test_a_missing_object_is_left_out_and_its_neighbours_are_told_of(objects, ro
 def test_few_objects_among_many_others_are_left_to_be_looked_at(objects, root):
     fill(objects, root, [f"{number:03}.mp4" for number in range(60)])
 
-    assert objects.stat_near(f"{root}/{number:03}.mp4" for number in range(0, 60, 20)) == {}
+    assert objects.stat_many_near(f"{root}/{number:03}.mp4" for number in range(0, 60, 20)) == {}
 
 
 def test_what_is_no_object_of_s3_is_left_out(objects, tmp_path):
-    assert objects.stat_near([str(tmp_path / "a.mp4"), "https://example.org/a.mp4"]) == {}
+    assert objects.stat_many_near([str(tmp_path / "a.mp4"), "https://example.org/a.mp4"]) == {}
 
 
 def test_pages_are_followed_over_folders_until_all_are_told_of(objects, store_settings, root):
@@ -54,7 +54,7 @@ def test_pages_are_followed_over_folders_until_all_are_told_of(objects, store_se
     fill(objects, root, [f"{folder}/{number:03}.mp4" for folder in "ab" for number in range(60)])
     pages = Pages(store_settings)
 
-    told = [entry["Key"] for entry in list_near(pages, "frames", [f"{prefix}/{name}" for name in wanted])]
+    told = [entry["Key"] for entry in list_neighbours(pages, "frames", [f"{prefix}/{name}" for name in wanted])]
 
     assert told == [f"{prefix}/{name}" for name in wanted]
     assert pages.asked < len(wanted) / FEWEST
@@ -79,7 +79,7 @@ class Pages:
 
 
 def test_a_bucket_that_cannot_be_listed_leaves_all_to_be_looked_at(objects):
-    assert objects.stat_near(f"s3://nobody/{number:03}.mp4" for number in range(2 * FEWEST)) == {}
+    assert objects.stat_many_near(f"s3://nobody/{number:03}.mp4" for number in range(2 * FEWEST)) == {}
 
 
 def test_a_signed_address_is_read_without_keys(objects, store_settings, root):

@@ -7,7 +7,7 @@ import tempfile
 import pytest
 
 from infra import temporary
-from infra.temporary import remove_left_folders, remove_left_memory, shared_name, temporary_folder
+from infra.temporary import new_shared_memory_name, remove_stale_folders, remove_stale_shared_memory, temporary_folder
 
 HOLD = """
 import time
@@ -38,16 +38,16 @@ def held():
 
 def test_the_folder_of_a_killed_process_goes_and_that_of_a_living_one_stays(held, place):
     folder = place / held.stdout.readline().strip()
-    assert remove_left_folders(older_than_s=-1) == 0
+    assert remove_stale_folders(older_than_s=-1) == 0
     assert folder.is_dir()
 
     os.kill(held.pid, signal.SIGKILL)
     held.wait()
 
-    assert remove_left_folders(older_than_s=3600) == 0
-    assert remove_left_folders(older_than_s=-1, dry_run=True) == 1
+    assert remove_stale_folders(older_than_s=3600) == 0
+    assert remove_stale_folders(older_than_s=-1, dry_run=True) == 1
     assert folder.is_dir()
-    assert remove_left_folders(older_than_s=-1) == 1
+    assert remove_stale_folders(older_than_s=-1) == 1
     assert not folder.exists()
 
 
@@ -56,7 +56,7 @@ def test_what_is_not_ours_stays(place):
     (place / "strangers-jobs").mkdir()
     (place / "reelabel-jobs-link").symlink_to(place / "strangers-jobs")
 
-    assert remove_left_folders(older_than_s=-1) == 0
+    assert remove_stale_folders(older_than_s=-1) == 0
     assert len(list(place.iterdir())) == 3
 
 
@@ -69,14 +69,14 @@ def test_a_folder_is_empty_at_first_and_gone_at_the_end():
 
 def test_shared_memory_that_nobody_came_for_goes_once_it_is_old(place, monkeypatch):
     monkeypatch.setattr(temporary, "SHARED_MEMORY", place)
-    left, fresh, strangers = place / shared_name(), place / shared_name(), place / "strangers-1-2"
+    left, fresh, strangers = place / new_shared_memory_name(), place / new_shared_memory_name(), place / "strangers-1-2"
     for file in (left, fresh, strangers):
         file.write_bytes(b"pixels")
         os.utime(file, (0, 0)) if file is not fresh else None
-    (place / shared_name()).symlink_to(strangers)
+    (place / new_shared_memory_name()).symlink_to(strangers)
 
-    assert remove_left_memory(older_than_s=3600, dry_run=True) == 1
+    assert remove_stale_shared_memory(older_than_s=3600, dry_run=True) == 1
     assert left.exists()
-    assert remove_left_memory(older_than_s=3600) == 1
+    assert remove_stale_shared_memory(older_than_s=3600) == 1
     assert not left.exists()
     assert len(list(place.iterdir())) == 3

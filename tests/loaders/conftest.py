@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from tasks.domain import Sampling
-from tasks.frames.file import make_frame_file
-from tasks.model.ambiguity import read_encoder
+from tasks.frames.file import encode_frame_file
+from tasks.model.ambiguity import load_tokenizer
 from tasks.model.choices import choice_probabilities, choice_tokens
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.process import EngineProcess
@@ -49,11 +49,11 @@ def asked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("media")
     video = write_clip(folder / "clip.mp4")
     frames = extract_keyframes(video, sampling=Sampling(**SAMPLING), limits=Limits())
-    data = make_frame_file(frames, source_uri="v", fingerprint="e", sampling=Sampling(**SAMPLING)).data
+    data = encode_frame_file(frames, source_uri="v", fingerprint="e", sampling=Sampling(**SAMPLING)).data
     (folder / "clip.arrow").write_bytes(data)
     (folder / "text.mp4").write_text("This is no video.")
     (folder / "cut.arrow").write_bytes(data[:-100])
-    encode = read_encoder(read_model_card(None))
+    encode = load_tokenizer(read_model_card(None))
     return Asked(
         folder=folder,
         urls={

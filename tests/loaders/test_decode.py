@@ -13,7 +13,7 @@ from infra.settings import StoreSettings
 from tasks.domain import Sampling
 from tasks.frames.cache import FrameCache
 from tasks.frames.file import decode_frame_file
-from tasks.frames.prepare import Preparer
+from tasks.frames.prepare import FrameExtractor
 from tasks.loaders import decode
 from tasks.video.extract import extract_keyframes
 from tasks.video.limits import Limits
@@ -28,12 +28,12 @@ LONG = {"size": (160, 120), "frames": 240, "gop": 24, "b_frames": 2, "qp": "2"}
 @pytest.fixture
 def one_process(monkeypatch):
     """Let videos be decoded in a process of their own."""
-    monkeypatch.setenv(decode.PROCESSES, "1")
+    monkeypatch.setenv(decode.PROCESSES_VARIABLE, "1")
 
 
 @pytest.fixture
 def pool(monkeypatch):
-    monkeypatch.setenv(decode.PROCESSES, "1")
+    monkeypatch.setenv(decode.PROCESSES_VARIABLE, "1")
     return decode._pool()
 
 
@@ -73,7 +73,7 @@ def test_decoding_processes_that_were_killed_are_started_again(make_clip):
 
 
 def test_a_number_of_processes_that_is_none_is_named(make_clip, monkeypatch):
-    monkeypatch.setenv(decode.PROCESSES, "many")
+    monkeypatch.setenv(decode.PROCESSES_VARIABLE, "many")
 
     with pytest.raises(ConfigurationError, match="REELABEL_LOADER_PROCESSES is 'many'"):
         decode.decode_video(make_clip().read_bytes(), num_frames=4)
@@ -103,7 +103,7 @@ def test_bytes_of_no_video_are_refused():
 
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_a_video_that_no_scaler_takes_is_refused_in_every_place(tmp_path, monkeypatch, processes):
-    monkeypatch.setenv(decode.PROCESSES, processes)
+    monkeypatch.setenv(decode.PROCESSES_VARIABLE, processes)
     path = tmp_path / "packed.nut"
     with av.open(str(path), "w") as container:
         stream = container.add_stream("rawvideo", rate=5)
@@ -129,22 +129,22 @@ def test_a_frame_file_of_packets_is_decoded_where_there_are_processes_for_it(mak
 
 def test_a_frame_file_of_packets_is_refused_where_there_are_none(make_clip, tmp_path, pool, monkeypatch):
     data = store_packets(make_clip(**LONG), tmp_path, pool)
-    monkeypatch.delenv(decode.PROCESSES)
+    monkeypatch.delenv(decode.PROCESSES_VARIABLE)
 
-    with pytest.raises(FrameFileError, match=decode.PROCESSES):
+    with pytest.raises(FrameFileError, match=decode.PROCESSES_VARIABLE):
         decode.read_frame_file(data)
 
 
 def store_packets(path, folder, pool):
     objects = ObjectStore(StoreSettings())
     cache = FrameCache(objects, f"file://{folder}/cache")
-    preparer = Preparer(
+    preparer = FrameExtractor(
         objects=objects,
         cache=cache,
         pool=pool,
         sampling=Sampling(num_frames=4),
         limits=Limits(),
-        stored_as="packets",
+        pixel_encoding="packets",
     )
     return cache.read(preparer.prepare(str(path)).key).data
 

@@ -9,7 +9,7 @@ import time
 import pytest
 import urllib3
 
-from tasks.loaders.decode import PROCESSES
+from tasks.loaders.decode import PROCESSES_VARIABLE
 from tasks.model.identity import TINY_MODEL
 from tasks.model.process import engine_environment
 from tasks.model.questions import EngineConfig
@@ -31,7 +31,7 @@ def server(asked, tmp_path_factory):
     command += ["--media-io-kwargs", json.dumps(MEDIA), "--trust-request-mm-kwargs"]
     command += ["--kv-cache-memory-bytes", "256M"]
     environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
-    environment |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", PROCESSES: "1"}
+    environment |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", PROCESSES_VARIABLE: "1"}
     log_path = tmp_path_factory.mktemp("serve") / "server.log"
     with log_path.open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)

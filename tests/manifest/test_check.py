@@ -5,7 +5,7 @@ from infra.errors import ManifestError
 from infra.objects import ObjectStore
 from infra.settings import StoreSettings
 from tasks.manifest.check import check_manifest
-from tasks.manifest.match import find_manifests
+from tasks.manifest.match import stat_manifest_files
 from tasks.manifest.read import dataset_name, read_jobs
 
 
@@ -134,7 +134,7 @@ def test_a_file_that_is_called_like_a_glob_is_taken_alone(tmp_path, objects, nam
     rows(job_id=["d", "e", "f"]).write_parquet(tmp_path / "jobs 1.parquet")
 
     assert [job.job_id for job in read_jobs(f"{tmp_path}/{name}", objects)] == ["a", "b", "c"]
-    assert [info.uri for info in find_manifests(f"{tmp_path}/{name}", objects)] == [f"{tmp_path}/{name}"]
+    assert [info.uri for info in stat_manifest_files(f"{tmp_path}/{name}", objects)] == [f"{tmp_path}/{name}"]
 
 
 @pytest.mark.parametrize(

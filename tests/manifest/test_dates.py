@@ -4,7 +4,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from infra.errors import ConfigurationError
-from tasks.manifest.dates import check_dates, has_dates, render_dates
+from tasks.manifest.dates import check_date_placeholders, fill_date_placeholders, has_date_placeholders
 
 NIGHT = datetime(2026, 11, 1, 2, tzinfo=ZoneInfo("Europe/Berlin"))
 
@@ -20,11 +20,11 @@ NIGHT = datetime(2026, 11, 1, 2, tzinfo=ZoneInfo("Europe/Berlin"))
     ],
 )
 def test_dates_are_filled_in_and_other_braces_left_alone(text, rendered):
-    assert render_dates(text, NIGHT) == rendered
-    assert has_dates(text) == (text != rendered)
+    assert fill_date_placeholders(text, NIGHT) == rendered
+    assert has_date_placeholders(text) == (text != rendered)
 
 
 @pytest.mark.parametrize("text", ["{schedule_date}", "{date}", "{scheduled_date.year}", "{Scheduled_Date}"])
 def test_a_misspelt_date_is_refused(text):
     with pytest.raises(ConfigurationError, match=r"is not a date placeholder; write \{scheduled_date\}"):
-        check_dates(f"s3://b/{text}/*.parquet")
+        check_date_placeholders(f"s3://b/{text}/*.parquet")

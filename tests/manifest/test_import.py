@@ -5,7 +5,7 @@ import pytest
 
 from infra.errors import ManifestError
 from tasks.manifest.check import check_manifest
-from tasks.manifest.import_csv import foreign_columns, import_csv
+from tasks.manifest.import_csv import import_csv, unknown_columns
 from tasks.manifest.import_openai import import_openai_batch
 
 
@@ -153,5 +153,5 @@ def test_columns_that_no_manifest_has_are_named(tmp_path):
     path = tmp_path / "jobs.csv"
     path.write_text("job_id,note,video_uri,prompt,choices\na,b,c,d,e|f\n")
 
-    assert foreign_columns(path) == ["note"]
+    assert unknown_columns(path) == ["note"]
     assert import_csv(path).columns == ["job_id", "video_uri", "prompt", "choices"]

@@ -6,7 +6,7 @@ from infra.errors import PlanLostError
 from infra.objects import ObjectStore
 from infra.settings import StoreSettings
 from tasks.domain import Job, Shard
-from tasks.manifest.digests import columns_of
+from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.plan_file import SHARDS_PER_FILE, PlanWriter, read_shard
 
 
@@ -30,7 +30,7 @@ def test_every_shard_is_read_back_alone_in_any_order(store):
     count = SHARDS_PER_FILE + 2
     with PlanWriter(*store) as writer:
         for index in range(count):
-            writer.add(columns_of(jobs_of(index)), [3])
+            writer.add(jobs_to_rows(jobs_of(index)), [3])
 
     assert writer.jobs == [3] * count
     assert len(list(store[0].list(store[1]))) == 2
@@ -42,8 +42,8 @@ def test_shards_of_different_sizes_that_come_together_are_read_back_apart(store)
     sizes = [1, 5, 2] * SHARDS_PER_FILE
     shards = [jobs_of(index, count) for index, count in enumerate(sizes)]
     with PlanWriter(*store) as writer:
-        writer.add(columns_of([*chain(*shards[:300])]), sizes[:300])
-        writer.add(columns_of([*chain(*shards[300:])]), sizes[300:])
+        writer.add(jobs_to_rows([*chain(*shards[:300])]), sizes[:300])
+        writer.add(jobs_to_rows([*chain(*shards[300:])]), sizes[300:])
 
     assert writer.jobs == sizes
     for index in (0, 1, SHARDS_PER_FILE, 299, 300, len(sizes) - 1):
@@ -64,7 +64,7 @@ def test_every_field_of_a_job_survives(store):
         **values,
     )
     with PlanWriter(*store) as writer:
-        writer.add(columns_of([job]), [1])
+        writer.add(jobs_to_rows([job]), [1])
 
     (read,) = read_shard(*store, 0).jobs
     assert read == job
@@ -73,7 +73,7 @@ def test_every_field_of_a_job_survives(store):
 
 def test_a_plan_that_was_removed_is_said_to_be_gone(store):
     with PlanWriter(*store) as writer:
-        writer.add(columns_of(jobs_of(0)), [3])
+        writer.add(jobs_to_rows(jobs_of(0)), [3])
     for info in store[0].list(store[1]):
         store[0].remove(info.uri)
 
@@ -83,7 +83,7 @@ def test_a_plan_that_was_removed_is_said_to_be_gone(store):
 
 def write_until_interrupted(store):
     with PlanWriter(*store) as writer:
-        writer.add(columns_of(jobs_of(0)), [3])
+        writer.add(jobs_to_rows(jobs_of(0)), [3])
         raise KeyboardInterrupt
 
 

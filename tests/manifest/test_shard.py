@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.domain import Job, Shard
-from tasks.manifest.digests import jobs_of
-from tasks.manifest.shard import cut_shards
-from tasks.manifest.table import table_of
+from tasks.manifest.digests import rows_to_jobs
+from tasks.manifest.shard import split_into_shards
+from tasks.manifest.table import job_table
 
 
 def jobs_of_videos(counts):
@@ -21,16 +21,16 @@ def jobs_of_videos(counts):
 
 def plan_shards(jobs, *, target_jobs, parts=1):
     """Cut jobs that come in so many parts."""
-    [table] = table_of(jobs).parts()
+    [table] = job_table(jobs).parts()
     part = table.select(pl.col("neighbourhood") // 2**32 * parts // 2**32).to_series()
     split = [table.filter(part == number) for number in range(parts)]
-    cut = cut_shards((rows for rows in split if len(rows)), target_jobs=target_jobs)
+    cut = split_into_shards((rows for rows in split if len(rows)), target_jobs=target_jobs)
     shards = (
         each.rows[end - size : end]
         for each in cut
         for size, end in zip(each.sizes, accumulate(each.sizes), strict=True)
     )
-    return [Shard(index=index, jobs=tuple(jobs_of(rows))) for index, rows in enumerate(shards)]
+    return [Shard(index=index, jobs=tuple(rows_to_jobs(rows))) for index, rows in enumerate(shards)]
 
 
 COUNTS = st.lists(st.integers(1, 250), min_size=1, max_size=60)

@@ -14,10 +14,10 @@ from infra.objects import ObjectStore
 from infra.settings import StoreSettings
 from tasks.domain import Job
 from tasks.manifest import parquet, table
-from tasks.manifest.digests import columns_of, job_digests, jobs_of
+from tasks.manifest.digests import job_digests, jobs_to_rows, rows_to_jobs
 from tasks.manifest.parquet import open_manifest
 from tasks.manifest.read import read_jobs
-from tasks.manifest.table import asked_batches, open_jobs
+from tasks.manifest.table import open_jobs, read_unchecked_batches
 from tests.results.rows import ids_of
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
@@ -68,10 +68,10 @@ def manifest(rows):
     )
 )
 def test_a_column_of_jobs_has_the_digests_of_its_jobs(jobs):
-    frame = columns_of(jobs)
+    frame = jobs_to_rows(jobs)
 
     assert job_digests(frame).to_list() == [job.digest for job in jobs]
-    assert jobs_of(frame) == jobs
+    assert rows_to_jobs(frame) == jobs
 
 
 @pytest.mark.usefixtures("_small_batches")
@@ -232,6 +232,6 @@ def test_what_a_faulty_manifest_asks_can_still_be_compared(tmp_path, objects):
     frame.write_parquet(tmp_path / "m.parquet")
 
     with open_manifest(str(tmp_path / "m.parquet"), objects) as files:
-        [batch] = asked_batches(files)
+        [batch] = read_unchecked_batches(files)
 
     assert batch["job_digest"].is_null().to_list() == [False, True, False]

@@ -5,17 +5,17 @@ import numpy as np
 from tasks.demo.shapes import draw_shape, render_frames
 from tasks.domain import Sampling
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.frames.file import make_frame_file
-from tasks.model.prompt import question_text
+from tasks.frames.file import encode_frame_file
+from tasks.model.prompt import render_question
 from tasks.model.questions import Batch, Question
-from tasks.video.keyframes import Keyframes
+from tasks.video.keyframes import SampledFrames
 from tasks.video.orientation import Orientation
 
 
 def frame_file(seed, *, repeats=2, every_s=0.5):
     rng = np.random.default_rng(seed)
     count = 8
-    keyframes = Keyframes(
+    keyframes = SampledFrames(
         images=render_frames(draw_shape(rng), np.linspace(0, 1, count), rng),
         pts=np.arange(count),
         time_s=np.arange(count) * every_s,
@@ -33,11 +33,11 @@ def frame_file(seed, *, repeats=2, every_s=0.5):
         reason="",
         decode_ms=1.0,
     )
-    return make_frame_file(keyframes, source_uri="v", fingerprint="e", sampling=Sampling()).data
+    return encode_frame_file(keyframes, source_uri="v", fingerprint="e", sampling=Sampling()).data
 
 
 def question(prompt="Which colour is the shape?", choices=("red", "green", "blue", "yellow"), **changed):
-    text = question_text(DEFAULT_TEMPLATE, prompt=prompt, choices=choices)
+    text = render_question(DEFAULT_TEMPLATE, prompt=prompt, choices=choices)
     facts = {"video_id": "v", "system_prompt": None, "scoring": "letter"}
     return Question(text=text, choices=choices, **facts | changed)
 

@@ -6,25 +6,25 @@ from dataclasses import replace
 import pytest
 
 from tasks.domain import Job
-from tasks.manifest.digests import columns_of
-from tasks.model.ambiguity import find_ambiguous, read_encoder
+from tasks.manifest.digests import jobs_to_rows
+from tasks.model.ambiguity import find_ambiguous_jobs, load_tokenizer
 from tasks.model.identity import TINY_MODEL, read_model_card
 
 
 @pytest.fixture(scope="module")
 def encode():
-    return read_encoder(read_model_card(None))
+    return load_tokenizer(read_model_card(None))
 
 
 def jobs(*choices):
     few = [Job(job_id=f"j{number}", video_uri="v", prompt="?", choices=one) for number, one in enumerate(choices)]
-    return [columns_of(few)]
+    return [jobs_to_rows(few)]
 
 
 def test_they_are_counted_and_named_with_the_reason(encode):
     asked = jobs(("yes", "no"), ("yes", "yes, always"), ("red", "green"), ("yes", "yes, always"), ("no", "no, never"))
 
-    found = find_ambiguous(asked, scoring="text", encode=encode)
+    found = find_ambiguous_jobs(asked, scoring="text", encode=encode)
 
     assert found.count == 3
     assert str(found).startswith(
@@ -36,8 +36,8 @@ def test_they_are_counted_and_named_with_the_reason(encode):
 def test_letters_tell_any_choices_apart_as_far_as_they_reach(encode):
     many = tuple(str(number) for number in range(27))
 
-    assert find_ambiguous(jobs(("yes", "yes, always")), scoring="letter", encode=encode) is None
-    found = find_ambiguous(jobs(("yes", "no"), many), scoring="letter", encode=encode)
+    assert find_ambiguous_jobs(jobs(("yes", "yes, always")), scoring="letter", encode=encode) is None
+    found = find_ambiguous_jobs(jobs(("yes", "no"), many), scoring="letter", encode=encode)
     assert str(found) == (
         "1 of 2 jobs has choices that a single token cannot tell apart (for example j1): 27 choices exceed the 26 "
         "letters; give at most 26, or use choice_scoring 'text'."
@@ -48,4 +48,4 @@ def test_a_model_without_a_tokenizer_file_is_left_to_the_engine(tmp_path):
     folder = shutil.copytree(TINY_MODEL, tmp_path / "model")
     (folder / "tokenizer.json").unlink()
 
-    assert read_encoder(replace(read_model_card(None), location=str(folder))) is None
+    assert load_tokenizer(replace(read_model_card(None), location=str(folder))) is None

@@ -1,7 +1,7 @@
 import pytest
 
 from infra.errors import ConfigurationError
-from tasks.model.devices import share_gpus, visible_gpus
+from tasks.model.devices import assign_gpus, visible_gpus
 
 GPUS = ["0", "1", "2", "3", "4"]
 
@@ -17,12 +17,12 @@ GPUS = ["0", "1", "2", "3", "4"]
     ],
 )
 def test_gpus_are_dealt_out_to_engines(gpus, engines, tensor_parallel_size, expected):
-    assert share_gpus(gpus, engines=engines, tensor_parallel_size=tensor_parallel_size) == expected
+    assert assign_gpus(gpus, engines=engines, tensor_parallel_size=tensor_parallel_size) == expected
 
 
 def test_more_engines_than_gpus_are_refused():
     with pytest.raises(ConfigurationError, match="3 engines with 2 GPUs each need 6, but only 5 can be seen"):
-        share_gpus(GPUS, engines=3, tensor_parallel_size=2)
+        assign_gpus(GPUS, engines=3, tensor_parallel_size=2)
 
 
 def test_gpus_are_those_that_the_environment_allows(monkeypatch):

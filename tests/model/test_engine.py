@@ -16,7 +16,7 @@ import pytest
 from infra.errors import EngineLostError, ModelError
 from tasks.domain import Answer
 from tasks.model.identity import TINY_MODEL
-from tasks.model.orders import ask_in_every_order, rotations
+from tasks.model.orders import answer_permuted, rotate_choices
 from tasks.model.process import EngineProcess
 from tasks.model.questions import Batch, EngineConfig
 from tasks.model.recovery import RecoveringEngine
@@ -68,10 +68,10 @@ def test_the_tokens_of_a_video_are_computed_for_its_first_question_alone(engine)
 
 
 def test_the_orders_of_one_question_share_its_videos_prefill(engine):
-    first, *others = (question(choices=order) for order in rotations(("red", "green", "blue", "yellow"), 4))
+    first, *others = (question(choices=order) for order in rotate_choices(("red", "green", "blue", "yellow"), 4))
     batch = Batch(frame_files={"v": frame_file(5)}, questions=(replace(first, others=tuple(others)),))
 
-    [answer] = ask_in_every_order(engine.ask, batch)
+    [answer] = answer_permuted(engine.ask, batch)
 
     alone = engine.ask(batch.only((first, *others)))
     assert answer.order.permutations == 4

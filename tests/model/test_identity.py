@@ -35,14 +35,14 @@ def test_a_limit_of_all_frames_together_is_shared_by_them_in_pairs(folder):
     card = read_model_card(str(folder))
 
     assert card.max_pixels is None
-    assert [card.most_pixels(frames) for frames in (16, 63, 64)] == [1_572_864, 393_216, 393_216]
+    assert [card.pixels_per_frame(frames) for frames in (16, 63, 64)] == [1_572_864, 393_216, 393_216]
 
 
 @pytest.mark.parametrize("size", [{"height": 384, "width": 384}, {"longest_edge": 1536}])
 def test_a_length_is_not_taken_for_an_area(folder, size):
     change_video_processor(folder, size=size)
 
-    assert read_model_card(str(folder)).most_pixels(16) is None
+    assert read_model_card(str(folder)).pixels_per_frame(16) is None
 
 
 @pytest.mark.parametrize(
@@ -132,4 +132,4 @@ def test_a_card_names_the_sampler_that_the_model_was_trained_with(folder, proces
 
     card = read_model_card(str(folder))
 
-    assert (card.faithful_sampler, card.faithful_frames) == (sampler, frames)
+    assert (card.faithful_sampler, card.native_frames) == (sampler, frames)

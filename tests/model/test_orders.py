@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.domain import Answer
-from tasks.model.orders import ask_in_every_order, rotations
-from tasks.model.questions import Batch, Question, Refusal
+from tasks.model.orders import answer_permuted, rotate_choices
+from tasks.model.questions import Batch, Question, QuestionFailure
 
-REFUSED = Refusal(code="prompt_too_long", stage="prompt", message="Too long.")
+REFUSED = QuestionFailure(code="prompt_too_long", stage="prompt", message="Too long.")
 choices_of_any_number = st.integers(2, 26).map(lambda count: tuple(map(str, range(count))))
 
 
 def question(choices, permutations):
     facts = {"video_id": "v", "text": "?", "system_prompt": None, "scoring": "letter"}
-    first, *others = (Question(choices=order, **facts) for order in rotations(choices, permutations))
+    first, *others = (Question(choices=order, **facts) for order in rotate_choices(choices, permutations))
     return replace(first, others=tuple(others))
 
 
@@ -29,12 +29,12 @@ def answer(*probabilities):
 def ask(answer_of, *questions):
     """Ask by a function from the choices as they are shown to a reply."""
     batch = Batch(frame_files={"v": b""}, questions=questions)
-    return ask_in_every_order(lambda asked: [answer_of(one.choices) for one in asked.questions], batch)
+    return answer_permuted(lambda asked: [answer_of(one.choices) for one in asked.questions], batch)
 
 
 @given(choices_of_any_number)
 def test_with_all_rotations_every_choice_stands_once_at_every_position(choices):
-    orders = rotations(choices, 26)
+    orders = rotate_choices(choices, 26)
 
     assert orders[0] == choices
     assert all(set(position) == set(choices) for position in zip(*orders, strict=True))
@@ -42,11 +42,11 @@ def test_with_all_rotations_every_choice_stands_once_at_every_position(choices):
 
 @given(choices_of_any_number, st.integers(1, 26))
 def test_there_are_as_many_different_orders_as_asked_for_or_as_there_are_choices(choices, permutations):
-    assert len(set(rotations(choices, permutations))) == min(permutations, len(choices))
+    assert len(set(rotate_choices(choices, permutations))) == min(permutations, len(choices))
 
 
 def test_few_rotations_are_spread_over_the_choices():
-    assert rotations("abcd", 2) == [tuple("abcd"), tuple("cdab")]
+    assert rotate_choices("abcd", 2) == [tuple("abcd"), tuple("cdab")]
 
 
 def test_a_model_that_reads_the_choices_answers_alike_in_every_order():

@@ -4,7 +4,7 @@ from transformers import AutoTokenizer
 
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.model.identity import TINY_MODEL
-from tasks.model.prompt import chat_messages, question_text, render_choices
+from tasks.model.prompt import chat_messages, render_choices, render_question
 
 
 def test_choices_stand_one_a_line_behind_their_letters():
@@ -18,23 +18,23 @@ def test_choices_past_z_carry_no_letter():
 
 
 def test_the_default_template_puts_question_choices_and_instruction_in_order():
-    text = question_text(DEFAULT_TEMPLATE, prompt="Which?", choices=["x", "y"])
+    text = render_question(DEFAULT_TEMPLATE, prompt="Which?", choices=["x", "y"])
 
     assert text == "Which?\nA. x\nB. y\nAnswer with the option's letter from the given choices directly."
 
 
 def test_braces_in_a_prompt_or_a_choice_stay_as_they_are():
-    text = question_text("{prompt}|{choices}", prompt="{choices} {0}", choices=["{prompt}", "b"])
+    text = render_question("{prompt}|{choices}", prompt="{choices} {0}", choices=["{prompt}", "b"])
 
     assert text == "{choices} {0}|A. {prompt}\nB. b"
 
 
 def test_doubled_braces_of_a_template_stand_for_single_ones():
-    assert question_text("{{{prompt}}} {choices}", prompt="p", choices=["a", "b"]) == "{p} A. a\nB. b"
+    assert render_question("{{{prompt}}} {choices}", prompt="p", choices=["a", "b"]) == "{p} A. a\nB. b"
 
 
 def test_examples_stand_before_the_question():
-    text = question_text("{prompt}\n{choices}", prompt="Which?", choices=["x", "y"], examples="Q: {one}\nA")
+    text = render_question("{prompt}\n{choices}", prompt="Which?", choices=["x", "y"], examples="Q: {one}\nA")
 
     assert text == "Q: {one}\nA\n\nWhich?\nA. x\nB. y"
 

@@ -6,7 +6,7 @@ import pytest
 
 from infra.errors import EngineClosedError
 from tasks.domain import Answer
-from tasks.model.questions import Batch, Refusal
+from tasks.model.questions import Batch, QuestionFailure
 from tasks.model.recovery import RecoveringEngine
 from tests.model.asked import batch_about, frame_file, question
 from tests.stub_engine import Word, answer_to
@@ -23,7 +23,7 @@ def test_the_question_on_which_the_engine_dies_is_refused_and_the_others_answere
     # At first, again after both questions, twice for the deadly one, and to prove that it is to blame.
     assert engine.starts == 5
     assert answer == answer_to(question(), frame_file(1))
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, QuestionFailure)
     assert (refusal.code, refusal.stage) == ("inference_failed", "inference")
 
 
@@ -39,7 +39,7 @@ def test_who_asks_beside_the_deadly_question_gets_an_answer(make_engine):
 
     expected = [answer_to(one, frame_file(1)) for one in innocent.questions]
     assert first == second == third == expected
-    assert isinstance(refused[0], Refusal)
+    assert isinstance(refused[0], QuestionFailure)
 
 
 def test_an_engine_that_was_killed_between_two_batches_answers_the_second(make_engine):

@@ -6,15 +6,15 @@ import pytest
 
 from infra.errors import EngineLostError
 from tasks.domain import Answer
-from tasks.model.orders import ask_in_every_order
-from tasks.model.questions import Batch, Refusal
+from tasks.model.orders import answer_permuted
+from tasks.model.questions import Batch, QuestionFailure
 from tasks.model.recovery import RecoveringEngine
 from tests.model.asked import question
 
 ANSWER = Answer(
     choice_index=0, probabilities=(1.0,), prompt_tokens=1, cached_tokens=0, preprocess_ms=0.0, inference_ms=0.0
 )
-REFUSAL = Refusal(code="prompt_too_long", stage="inference", message="Too long.")
+REFUSAL = QuestionFailure(code="prompt_too_long", stage="inference", message="Too long.")
 TWICE = "The engine died twice on this question. Killed."
 OTHER_ORDER = "The engine died twice on this question with its choices in another order."
 UNASKED = "Not asked: the engine died on 2 other questions about this video."
@@ -44,7 +44,7 @@ class MortalEngine:
 def ask(engine, questions, ask=RecoveringEngine.ask):
     files = {one.video_id: b"" for one in questions}
     replies = ask(RecoveringEngine(engine), Batch(frame_files=files, questions=tuple(questions)))
-    return [reply.message if isinstance(reply, Refusal) else "" for reply in replies]
+    return [reply.message if isinstance(reply, QuestionFailure) else "" for reply in replies]
 
 
 def about(video_id, count):
@@ -87,7 +87,7 @@ def test_other_orders_of_a_deadly_question_are_not_asked_and_are_one_job_of_its_
     engine = MortalEngine(lambda one: one in {deadly, *deadly.others})
 
     assert ask(engine, [first, deadly, *deadly.others, last]) == ["", TWICE, *[OTHER_ORDER] * 3, ""]
-    in_every_order = ask(engine, [first, deadly, last], lambda engine, batch: ask_in_every_order(engine.ask, batch))
+    in_every_order = ask(engine, [first, deadly, last], lambda engine, batch: answer_permuted(engine.ask, batch))
     assert in_every_order == ["", TWICE, ""]
 
 

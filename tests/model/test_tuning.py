@@ -6,14 +6,14 @@ from infra.errors import ConfigurationError
 from tasks.model.health import check_tuning
 from tasks.model.identity import TINY_MODEL
 from tasks.model.questions import EngineConfig
-from tasks.model.shape import Machine, ModelShape, read_shape, tune
+from tasks.model.shape import Machine, ModelProfile, read_model_profile, tune_engine
 from tasks.model.tuning import choose_tuning
 
 GIB = 1024**3
 CPU = Machine(is_cuda=False, free_bytes=16 * GIB, total_bytes=32 * GIB)
 GPU = Machine(is_cuda=True, free_bytes=79 * GIB, total_bytes=80 * GIB)
-SMALL = ModelShape(kv_bytes=4096, widest_bytes=6144, max_tokens=2048, frames_per_token=2)
-LARGE = ModelShape(kv_bytes=57_344, widest_bytes=75_776, max_tokens=128_000, frames_per_token=2)
+SMALL = ModelProfile(kv_bytes=4096, widest_bytes=6144, max_tokens=2048, frames_per_token=2)
+LARGE = ModelProfile(kv_bytes=57_344, widest_bytes=75_776, max_tokens=128_000, frames_per_token=2)
 SEVEN_B = EngineConfig(model="Qwen/Qwen2.5-VL-7B-Instruct", num_frames=16)
 
 
@@ -24,9 +24,9 @@ def chosen(config=SEVEN_B, shape=LARGE, machine=CPU):
 def test_reads_the_measures_of_a_model_from_its_configuration():
     config = EngineConfig(model=str(TINY_MODEL), dtype="float32", num_frames=16, max_pixels=56 * 56)
 
-    shape = read_shape(config)
+    shape = read_model_profile(config)
 
-    assert shape == ModelShape(kv_bytes=2048, widest_bytes=4 * 2 * 384 * 4, max_tokens=2048, frames_per_token=2)
+    assert shape == ModelProfile(kv_bytes=2048, widest_bytes=4 * 2 * 384 * 4, max_tokens=2048, frames_per_token=2)
     assert shape.video_tokens(config) == 32
 
 
@@ -96,7 +96,7 @@ def test_names_the_setting_that_cannot_be_as_it_is(options, settings):
 
 
 def test_chooses_for_the_model_that_ships_with_it_on_this_machine():
-    tuning = tune(EngineConfig(model=str(TINY_MODEL), max_pixels=56 * 56))
+    tuning = tune_engine(EngineConfig(model=str(TINY_MODEL), max_pixels=56 * 56))
 
     assert "prompts up to 2,048 tokens" in tuning.values
     assert tuning.reason

@@ -3,8 +3,8 @@ import pytest
 from infra.errors import DecoderCrashedError, PlanLostError, VideoMissingError
 from infra.objects import ObjectStore
 from infra.settings import StoreSettings
-from tasks.domain import Part, Segment, Shard, View
-from tasks.frames.prepare import PreparedVideo
+from tasks.domain import RunPhase, Segment, Shard, View
+from tasks.frames.prepare import ExtractedVideo
 from tasks.plans.extracted import ExtractedShard, read_extracted, write_extracted
 from tests.results.rows import job
 
@@ -12,14 +12,14 @@ from tests.results.rows import job
 def test_inference_elsewhere_learns_of_each_video_what_extraction_knew(tmp_path):
     shard = Shard(index=3, jobs=tuple(job(name) for name in "abc"))
     facts = {"key": "frames/k", "was_cached": False, "keyframes_in_file": 9, "frames_used": 4, "frame_bytes": 99}
-    prepared = PreparedVideo(uri="a.mp4", fingerprint="e1", lookup_ms=0.5, decode_method="index", **facts)
+    prepared = ExtractedVideo(uri="a.mp4", fingerprint="e1", lookup_ms=0.5, decode_method="index", **facts)
     crashed, missing = DecoderCrashedError("It died."), VideoMissingError("It is gone.")
     crashed.fingerprint = "e2"
     extracted = ExtractedShard(
         shard=shard,
         prepared={View("a.mp4"): prepared, View("a.mp4", shown="lossless", segment=Segment(None, 2.5)): prepared},
         faults={View("b.mp4"): crashed, View("c.mp4"): missing},
-        spent_ms={Part.FETCH: 1.5, Part.DECODE: 2.0},
+        spent_ms={RunPhase.FETCH: 1.5, RunPhase.DECODE: 2.0},
         between_s=(1000.5, 1004.0),
     )
     objects, plan_uri = ObjectStore(StoreSettings()), f"file://{tmp_path}/p"

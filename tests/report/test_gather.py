@@ -13,7 +13,7 @@ from infra.objects import ObjectStore
 from infra.settings import StoreSettings
 from tasks.domain import ModelIdentity, RunSpec, Sampling
 from tasks.frames.cache import FrameCache
-from tasks.frames.file import make_frame_file
+from tasks.frames.file import encode_frame_file
 from tasks.frames.key import frame_key
 from tasks.report.report import gather
 from tasks.results.runs import close_run, find_run, open_run
@@ -104,7 +104,7 @@ def test_a_job_shows_its_question_and_the_frames_that_the_model_saw(engine, star
     uri = pl.read_parquet(manifest)["video_uri"][0]
     frames = extract_keyframes(Path(uri), sampling=SPEC.sampling, limits=Limits())
     key = frame_key(source_uri=uri, fingerprint="e1", sampling=SPEC.sampling)
-    file = make_frame_file(frames, source_uri=uri, fingerprint="e1", sampling=SPEC.sampling)
+    file = encode_frame_file(frames, source_uri=uri, fingerprint="e1", sampling=SPEC.sampling)
     FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache").write(key, file)
     started(SPEC, [of(manifest, name) for name in "ab"])
 

@@ -1,6 +1,6 @@
 import polars as pl
 
-from tasks.evaluation.compare import SpecResults, compare
+from tasks.evaluation.compare import CandidateResults, compare_candidates
 from tasks.evaluation.scores import Cost
 from tasks.report.page import render
 from tasks.report.trade import trade_of
@@ -22,10 +22,12 @@ def evaluation():
     wrong = pl.col("job_id").str.contains(r"subtask [ab]-")
     keyframes = faithful.with_columns(label=pl.when(wrong).then(pl.lit("no")).otherwise("label"))
     results = [
-        SpecResults(name="faithful", spec_id="f" * 16, model="m", sampling={}, labels=faithful, cost=_cost(2.0)),
-        SpecResults(name="keyframes:16", spec_id="5" * 16, model="m", sampling={}, labels=keyframes, cost=_cost(9.5)),
+        CandidateResults(name="faithful", spec_id="f" * 16, model="m", sampling={}, labels=faithful, cost=_cost(2.0)),
+        CandidateResults(
+            name="keyframes:16", spec_id="5" * 16, model="m", sampling={}, labels=keyframes, cost=_cost(9.5)
+        ),
     ]
-    return compare(jobs, results, baseline="faithful", dataset="clips")
+    return compare_candidates(jobs, results, baseline="faithful", dataset="clips")
 
 
 def _cost(jobs_per_s):

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from infra.database import Login, connect
 from infra.errors import ConfigurationError
-from tasks.manifest.table import table_of
+from tasks.manifest.table import job_table
 from tasks.results.choose import Scope, choose_jobs
 from tasks.results.selection import Selection
 from tasks.results.writer import ShardWriter
@@ -38,7 +38,7 @@ def choose(engine, reader, run):
 
     def chosen(named=(), scope=scope, timeout_s=20, **words):
         return choose_jobs(
-            reader, Selection(**words), scope=scope, jobs=table_of(JOBS), named=named, timeout_s=timeout_s
+            reader, Selection(**words), scope=scope, jobs=job_table(JOBS), named=named, timeout_s=timeout_s
         )
 
     return chosen
@@ -126,7 +126,7 @@ def test_sql_that_takes_too_long_is_stopped(choose):
 def test_sql_is_run_by_nobody_who_can_write(database, login):
     engine = connect(database, login)
     with pytest.raises(ConfigurationError, match="can read and nothing else, but this one can write"):
-        choose_jobs(engine, Selection(where="true"), scope=Scope(dataset="d", spec_id="s"), jobs=table_of(JOBS))
+        choose_jobs(engine, Selection(where="true"), scope=Scope(dataset="d", spec_id="s"), jobs=job_table(JOBS))
     engine.dispose()
 
 

@@ -10,8 +10,8 @@ from sqlalchemy import inspect, text
 
 from infra.errors import ConfigurationError
 from tasks.domain import ModelIdentity, OrderBias, RunSpec, Stage
-from tasks.manifest.digests import columns_of
-from tasks.manifest.table import table_of
+from tasks.manifest.digests import jobs_to_rows
+from tasks.manifest.table import job_table
 from tasks.results import read
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
@@ -178,7 +178,7 @@ def pending_ids(engine, jobs, fingerprints, *, dataset="d", **options):
         engine,
         dataset=dataset,
         spec_id=SPEC.spec_id,
-        jobs=table_of(jobs),
+        jobs=job_table(jobs),
         fingerprints_of=lambda uris: [fingerprints[uri] for uri in uris],
         **options,
     )
@@ -203,7 +203,7 @@ def test_a_failure_ends_its_job_until_its_video_changes_or_somebody_asks(engine,
 
 def test_ids_that_another_manifest_used_for_other_questions_are_counted(engine, run):
     ShardWriter(engine, run).write(results=[result(job("a")), result(job("b"))], failures=[])
-    jobs = table_of([job("a"), job("b", prompt="another?"), job("c")])
+    jobs = job_table([job("a"), job("b", prompt="another?"), job("c")])
 
     assert count_foreign(engine, dataset="d", manifest_uri="other.parquet", jobs=jobs) == 1
     assert count_foreign(engine, dataset="d", manifest_uri="m.parquet", jobs=jobs) == 0
@@ -214,7 +214,7 @@ def test_a_corrected_answer_reaches_rows_that_stand(engine, run):
     ShardWriter(engine, run).write(results=[result(job("a", answer="yes"))], failures=[failure(job("b"))])
 
     now = [job("a", answer="no", task="t"), job("b", task="t")]
-    refresh_annotations(engine, dataset="d", spec_id=SPEC.spec_id, jobs=table_of(now))
+    refresh_annotations(engine, dataset="d", spec_id=SPEC.spec_id, jobs=job_table(now))
 
     row = read_results(engine, dataset="d", spec_id=SPEC.spec_id).row(0, named=True)
     assert (row["answer"], row["task"], row["subtask"]) == ("no", "t", None)
@@ -277,7 +277,7 @@ def test_the_audit_lists_ids_by_how_they_ended(engine, run, tmp_path, ending):
     ShardWriter(engine, run).write(results=ended, failures=[failure(jobs[2])])
     path = tmp_path / f"list.{ending}"
 
-    audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=[columns_of(jobs)], listing=path)
+    audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=[jobs_to_rows(jobs)], listing=path)
 
     if ending == "txt":
         assert path.read_text().split() == ["b", "c", "d"]

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from infra.errors import ManifestError
-from tasks.domain.digest import hash_of
-from tasks.routing.fit import Target, fit_below, fit_route
-from tasks.routing.sample import AskedTwice
+from tasks.domain.digest import hash64
+from tasks.routing.fit import Target, fit_margin, fit_route
+from tasks.routing.sample import PairedAnswers
 
 
 def asked(jobs=400, seed=1):
     """Jobs of which the more are right at first, the larger their margin; losslessly, 19 of 20 are."""
     rng = np.random.default_rng(seed)
     margins = rng.uniform(0, 1, jobs)
-    return AskedTwice(
-        videos=np.array([hash_of(f"v{number // 2}") for number in range(jobs)], np.uint64),
+    return PairedAnswers(
+        videos=np.array([hash64(f"v{number // 2}") for number in range(jobs)], np.uint64),
         tasks=np.full(jobs, ""),
         subtasks=np.full(jobs, ""),
         margins=margins,
@@ -32,7 +32,7 @@ def asked(jobs=400, seed=1):
 
 
 def test_the_least_margin_is_taken_from_which_on_the_target_is_reached():
-    few = AskedTwice(
+    few = PairedAnswers(
         videos=np.arange(4, dtype=np.uint64),
         tasks=np.full(4, ""),
         subtasks=np.full(4, ""),
@@ -47,9 +47,9 @@ def test_the_least_margin_is_taken_from_which_on_the_target_is_reached():
         second_s=np.ones(4),
     )
 
-    assert 0.1 < fit_below(few, Target(within=0)) < 0.1 + 1e-9
-    assert fit_below(few, Target(accuracy=0.5)) == 0.0
-    assert fit_below(few, Target(accuracy=0.8)) > 0.4  # all are right below 0.3, but not from there on
+    assert 0.1 < fit_margin(few, Target(within=0)) < 0.1 + 1e-9
+    assert fit_margin(few, Target(accuracy=0.5)) == 0.0
+    assert fit_margin(few, Target(accuracy=0.8)) > 0.4  # all are right below 0.3, but not from there on
 
 
 def test_jobs_that_were_shown_everything_are_never_asked_again():
@@ -79,7 +79,7 @@ def test_what_is_reported_was_measured_on_jobs_that_had_no_part_in_the_choice():
     fit = fit_route(sample, Target())
 
     assert set(first.videos).isdisjoint(second.videos)
-    assert fit.half_below == (fit_below(first, Target()), fit_below(second, Target()))
+    assert fit.half_below == (fit_margin(first, Target()), fit_margin(second, Target()))
     again = sample.margins < np.where(sample.is_first_half(), fit.half_below[1], fit.half_below[0])
     right = np.where(again, sample.second_right, sample.first_right)
     assert fit.held_out.accuracy == right.mean()

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tasks.domain.digest import hash_of
-from tasks.routing.needs import fit_still
-from tasks.routing.sample import AskedTwice
+from tasks.domain.digest import hash64
+from tasks.routing.needs import fit_still_tasks
+from tasks.routing.sample import PairedAnswers
 
 # Jobs right from keyframes, of how many; losslessly, all are.
 KINDS = {
@@ -23,8 +23,8 @@ def asked(kinds=KINDS):
     tags = [kind for kind, (_, jobs) in kinds.items() for _ in range(jobs)]
     first_right = [number < right for right, jobs in kinds.values() for number in range(jobs)]
     jobs = len(tags)
-    return AskedTwice(
-        videos=np.array([hash_of(f"{number}.mp4") for number in range(jobs)], np.uint64),
+    return PairedAnswers(
+        videos=np.array([hash64(f"{number}.mp4") for number in range(jobs)], np.uint64),
         tasks=np.array([task for task, _ in tags]),
         subtasks=np.array([subtask for _, subtask in tags]),
         margins=np.full(jobs, 0.5),
@@ -41,7 +41,7 @@ def asked(kinds=KINDS):
 
 @pytest.fixture(scope="module")
 def needs():
-    return {need.name: need for need in fit_still(asked()).needs}
+    return {need.name: need for need in fit_still_tasks(asked()).needs}
 
 
 def test_tasks_that_lose_nothing_stay_on_keyframes(needs):
@@ -64,17 +64,17 @@ def test_a_task_does_not_hide_a_subtask_that_loses(needs):
 
 
 def test_subtasks_of_a_task_that_stays_are_not_named_again():
-    assert fit_still(asked()).tasks == ("scene", "plain")
+    assert fit_still_tasks(asked()).tasks == ("scene", "plain")
 
 
 def test_the_choice_is_judged_on_jobs_that_it_was_not_made_on():
-    held_out = fit_still(asked()).held_out
+    held_out = fit_still_tasks(asked()).held_out
 
     assert held_out.jobs > 900
     assert -0.01 < held_out.value <= 0
 
 
 def test_where_nothing_stays_nothing_is_judged():
-    fit = fit_still(asked({("motion", "late"): (80, 120)}))
+    fit = fit_still_tasks(asked({("motion", "late"): (80, 120)}))
 
     assert (fit.tasks, fit.held_out) == ((), None)

@@ -14,7 +14,7 @@ from sqlalchemy import func, select
 
 from infra.database import connect
 from infra.embedded import ServiceName, export, running, start, status
-from infra.login import login_headers
+from infra.login import basic_auth_headers
 from infra.objects import ObjectStore
 from infra.settings import Settings
 from tasks.demo.clips import make_demo
@@ -84,7 +84,7 @@ def test_a_run_whose_node_is_lost_frees_its_place_and_goes_on_by_itself(unstarte
     prepare_database(settings.database)
     environment = os.environ | export(settings)
     subprocess.run([sys.executable, "-m", "flows.cli", "deploy"], env=environment, check=True)
-    login = login_headers(settings.prefect.auth_string)
+    login = basic_auth_headers(settings.prefect.auth_string)
     api = httpx.Client(base_url=f"{settings.prefect.api_url}/", headers=login, timeout=30)
     nightly = api.get("deployments/name/classify/nightly").json()
     started = api.post(f"deployments/{nightly['id']}/create_flow_run", json={"parameters": {"manifest": manifest}})

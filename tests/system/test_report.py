@@ -11,7 +11,7 @@ from tasks.domain import Sampling
 from tasks.report.page import render
 from tasks.report.trade import trade_of
 from tasks.video.sample import pick_evenly
-from tasks.video.samplers import SourceFacts, choose_indices
+from tasks.video.samplers import VideoProperties, choose_indices
 from tasks.video.spans import spans_to_decode
 from tests.report.rows import report, shown_job, strip
 from tests.report.test_page import HOSTILE
@@ -95,7 +95,7 @@ def in_python(clip):
     """What the code that runs picks of a clip, and what it decodes for that."""
     total = clip["totalFrames"]
     keyframes = list(range(0, total, clip["gop"]))
-    facts = SourceFacts(total_frames=total, fps=clip["fps"], duration_s=total / clip["fps"])
+    facts = VideoProperties(total_frames=total, fps=clip["fps"], duration_s=total / clip["fps"])
     picks = {"keyframes": [keyframes[at] for at in pick_evenly(len(keyframes), clip["numFrames"])]}
     for name in ("uniform", *FAITHFUL):
         sampling = Sampling(sampler=name, num_frames=clip["numFrames"])

@@ -9,7 +9,7 @@ from tasks.domain import Sampling
 from tasks.video import by_gops
 from tasks.video.extract import extract_keyframes
 from tasks.video.limits import Limits
-from tasks.video.samplers import SourceFacts, choose_indices
+from tasks.video.samplers import VideoProperties, choose_indices
 
 LIMITS = Limits()
 CLIPS = [
@@ -41,7 +41,7 @@ def test_frames_are_those_that_the_sampler_chose(make_clip, decode_linearly, sam
         time_base = float(container.streams.video[0].time_base)
     known = all(pts is not None for pts, _, _ in linear)
     times_s = np.array([pts for pts, _, _ in linear]) * time_base if known else None
-    facts = SourceFacts(total_frames=len(linear), fps=12.0, duration_s=len(linear) / 12, times_s=times_s)
+    facts = VideoProperties(total_frames=len(linear), fps=12.0, duration_s=len(linear) / 12, times_s=times_s)
 
     got = extract_keyframes(path, sampling=sampling, limits=LIMITS, native=True)
 

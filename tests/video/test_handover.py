@@ -8,7 +8,7 @@ import pytest
 from tasks.domain import Sampling
 from tasks.video import handover
 from tasks.video.extract import extract_keyframes
-from tasks.video.handover import Parcel, pack, unpack
+from tasks.video.handover import SharedFrames, from_shared_memory, to_shared_memory
 from tasks.video.limits import Limits
 from tasks.video.pool import DecodePool
 
@@ -25,11 +25,11 @@ def segments(pid):
 def test_frames_arrive_whole_and_leave_nothing_behind(keyframes):
     large = replace(keyframes, images=np.repeat(keyframes.images, 8, axis=1))
 
-    sent = pack(large)
+    sent = to_shared_memory(large)
 
-    assert isinstance(sent, Parcel)
+    assert isinstance(sent, SharedFrames)
     assert len(segments(os.getpid())) == 1
-    got = unpack(sent)
+    got = from_shared_memory(sent)
     assert segments(os.getpid()) == []
     np.testing.assert_array_equal(got.images, large.images)
     assert got.picks.tolist() == keyframes.picks.tolist()
@@ -38,15 +38,15 @@ def test_frames_arrive_whole_and_leave_nothing_behind(keyframes):
 def test_small_frames_go_through_the_pipe(keyframes):
     small = replace(keyframes, images=keyframes.images[:, :8, :8])
 
-    assert pack(small) is small
-    assert unpack(small) is small
+    assert to_shared_memory(small) is small
+    assert from_shared_memory(small) is small
 
 
 def test_frames_go_through_the_pipe_where_there_is_no_room_for_them(keyframes, monkeypatch, tmp_path):
     monkeypatch.setattr(handover, "SHARED_MEMORY", tmp_path / "missing")
     large = replace(keyframes, images=np.repeat(keyframes.images, 8, axis=1))
 
-    assert pack(large) is large
+    assert to_shared_memory(large) is large
 
 
 def test_a_pool_hands_over_what_its_child_decoded(make_clip):

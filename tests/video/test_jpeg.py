@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tasks.video.jpeg import brings_its_tables
+from tasks.video.jpeg import has_own_tables
 
 QUANTIZATION, HUFFMAN = b"\xff\xdb", b"\xff\xc4"
 
@@ -26,7 +26,7 @@ def without(picture, marker, *, which):
 
 
 def test_a_whole_picture_brings_its_tables(picture):
-    assert brings_its_tables(memoryview(picture))
+    assert has_own_tables(memoryview(picture))
 
 
 @pytest.mark.parametrize("marker", [QUANTIZATION, HUFFMAN])
@@ -34,15 +34,15 @@ def test_a_whole_picture_brings_its_tables(picture):
 def test_a_picture_without_a_table_does_not(picture, marker, which):
     if picture.index(b"\xff\xda") < picture.find(marker, picture.index(marker) + 1) and which:
         which = 0  # a progressive picture has but one Huffman table before its first scan
-    assert not brings_its_tables(memoryview(without(picture, marker, which=which)))
+    assert not has_own_tables(memoryview(without(picture, marker, which=which)))
 
 
 def test_what_is_cut_anywhere_or_no_picture_is_borne(picture):
     scan = picture.index(b"\xff\xda")
     for size in range(scan):
-        assert not brings_its_tables(memoryview(picture[:size]))
-    assert not brings_its_tables(memoryview(b""))
-    assert not brings_its_tables(memoryview(bytes(100)))
+        assert not has_own_tables(memoryview(picture[:size]))
+    assert not has_own_tables(memoryview(b""))
+    assert not has_own_tables(memoryview(bytes(100)))
 
 
 def test_damage_before_the_scan_is_borne(picture):
@@ -50,4 +50,4 @@ def test_damage_before_the_scan_is_borne(picture):
     for _ in range(300):
         damaged = bytearray(picture)
         damaged[places.integers(0, picture.index(b"\xff\xda") + 12)] = places.integers(0, 256)
-        brings_its_tables(memoryview(damaged))
+        has_own_tables(memoryview(damaged))

@@ -6,10 +6,10 @@ import pytest
 
 from infra.errors import StoreUnavailableError
 from tasks.domain import Sampling
-from tasks.video.extract import extract_by_ranges, extract_keyframes
+from tasks.video.extract import extract_keyframes, extract_keyframes_by_ranges
 from tasks.video.limits import Limits
-from tasks.video.misled import MisledError
-from tasks.video.ranges import Span, SparseFile
+from tasks.video.misled import FastPathUnavailableError
+from tasks.video.ranges import ByteRange, SparseFile
 
 SAMPLING = Sampling(num_frames=4)
 
@@ -76,8 +76,8 @@ def test_what_was_fetched_is_not_fetched_again():
     source = Memory(noise(1_000_000))
     file = SparseFile(source)
 
-    file.prefetch([Span(5000, 1000), Span(5500, 2000), Span(90_000, 10)])
-    file.prefetch([Span(5000, 2500), Span(90_000, 20)])
+    file.prefetch([ByteRange(5000, 1000), ByteRange(5500, 2000), ByteRange(90_000, 10)])
+    file.prefetch([ByteRange(5000, 2500), ByteRange(90_000, 20)])
 
     assert sorted(source.given) == [(5000, 2500), (90_000, 10), (90_010, 10)]
     assert file.bytes_fetched == 2520
@@ -86,7 +86,7 @@ def test_what_was_fetched_is_not_fetched_again():
 def test_known_extents_are_not_fetched():
     data = noise(200_000)
     first = SparseFile(Memory(data))
-    first.prefetch([Span(100, 50_000)])
+    first.prefetch([ByteRange(100, 50_000)])
     source = Memory(data)
 
     file = SparseFile(source, known=first.extents)
@@ -100,7 +100,7 @@ def test_frames_read_in_parts_are_those_of_the_whole_file(clip):
     source = Memory(clip.read_bytes())
     whole = extract_keyframes(clip, sampling=SAMPLING, limits=Limits())
 
-    got, _ = extract_by_ranges(source, sampling=SAMPLING, limits=Limits())
+    got, _ = extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits())
 
     assert (got.method, got.pts.tolist()) == ("index", whole.pts.tolist())
     np.testing.assert_array_equal(got.images, whole.images)
@@ -109,12 +109,12 @@ def test_frames_read_in_parts_are_those_of_the_whole_file(clip):
 
 def test_with_a_known_header_only_frames_are_read(clip):
     data = clip.read_bytes()
-    _, header = extract_by_ranges(Memory(data), sampling=Sampling(num_frames=2), limits=Limits())
+    _, header = extract_keyframes_by_ranges(Memory(data), sampling=Sampling(num_frames=2), limits=Limits())
     source = Memory(data)
 
-    got, _ = extract_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=header)
+    got, _ = extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=header)
 
-    fresh, _ = extract_by_ranges(Memory(data), sampling=SAMPLING, limits=Limits())
+    fresh, _ = extract_keyframes_by_ranges(Memory(data), sampling=SAMPLING, limits=Limits())
     np.testing.assert_array_equal(got.images, fresh.images)
     assert got.bytes_fetched < fresh.bytes_fetched
     assert len(source.given) <= 4
@@ -123,13 +123,13 @@ def test_with_a_known_header_only_frames_are_read(clip):
 def test_a_container_without_an_index_is_better_read_whole(make_clip):
     data = make_clip("clip.ts", size=(160, 120), frames=240, qp="2").read_bytes()
 
-    with pytest.raises(MisledError, match="no index"):
-        extract_by_ranges(Memory(data), sampling=SAMPLING, limits=Limits())
+    with pytest.raises(FastPathUnavailableError, match="no index"):
+        extract_keyframes_by_ranges(Memory(data), sampling=SAMPLING, limits=Limits())
 
 
 def test_a_small_file_is_better_read_whole(make_clip):
-    with pytest.raises(MisledError, match="most of the file") as error:
-        extract_by_ranges(Memory(make_clip().read_bytes()), sampling=SAMPLING, limits=Limits())
+    with pytest.raises(FastPathUnavailableError, match="most of the file") as error:
+        extract_keyframes_by_ranges(Memory(make_clip().read_bytes()), sampling=SAMPLING, limits=Limits())
 
     assert error.value.bytes_fetched >= 0
 
@@ -139,4 +139,6 @@ def test_a_sources_error_is_its_own_wherever_it_comes(make_clip, failing_after):
     path = make_clip(size=(160, 120), frames=240, gop=24, qp="2")
 
     with pytest.raises(StoreUnavailableError):
-        extract_by_ranges(Memory(path.read_bytes(), failing_after=failing_after), sampling=SAMPLING, limits=Limits())
+        extract_keyframes_by_ranges(
+            Memory(path.read_bytes(), failing_after=failing_after), sampling=SAMPLING, limits=Limits()
+        )

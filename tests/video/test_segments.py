@@ -8,11 +8,11 @@ from benchmarks.extraction.loaders import FileParts
 from infra.errors import SamplingRefusedError
 from tasks.domain import WHOLE, Sampling, Segment
 from tasks.model.video_input import video_input
-from tasks.video.cut import cut
-from tasks.video.extract import extract_by_ranges, extract_keyframes
+from tasks.video.cut import select_segment
+from tasks.video.extract import extract_keyframes, extract_keyframes_by_ranges
 from tasks.video.limits import Limits
 from tasks.video.sample import pick_evenly
-from tasks.video.samplers import SAMPLERS, SourceFacts, choose_indices
+from tasks.video.samplers import SAMPLERS, VideoProperties, choose_indices
 from tests.clips import cut_start, write_clip
 
 pytestmark = pytest.mark.xdist_group("segments")
@@ -70,7 +70,7 @@ def expected(sampling, segment, times_s, are_key):
         inside = earlier[-1:] if earlier.size else candidates[:1]
     if sampling.sampler == "keyframes":
         return inside[pick_evenly(len(inside), sampling.num_frames)]
-    facts = SourceFacts(total_frames=len(inside), fps=FPS, duration_s=len(inside) / FPS, times_s=times_s[inside])
+    facts = VideoProperties(total_frames=len(inside), fps=FPS, duration_s=len(inside) / FPS, times_s=times_s[inside])
     return inside[choose_indices(sampling, facts)]
 
 
@@ -117,7 +117,7 @@ def test_a_segment_of_a_remote_video_counts_from_its_first_frame_again_and_again
     known = ()
 
     for _ in range(2):
-        got, known = extract_by_ranges(
+        got, known = extract_keyframes_by_ranges(
             FileParts(path), sampling=Sampling(num_frames=1), limits=LIMITS, segment=Segment(2.0, 3.0), known=known
         )
         assert got.time_s.tolist() == pytest.approx([3.0 - MISSING / FPS])
@@ -131,8 +131,10 @@ def test_of_a_remote_video_only_the_segments_keyframes_are_read(tmp_path, name):
     segment = Segment(5.0, 7.5)
     whole = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=LIMITS, segment=segment)
 
-    first, index = extract_by_ranges(FileParts(path), sampling=Sampling(num_frames=4), limits=LIMITS, segment=segment)
-    again, _ = extract_by_ranges(
+    first, index = extract_keyframes_by_ranges(
+        FileParts(path), sampling=Sampling(num_frames=4), limits=LIMITS, segment=segment
+    )
+    again, _ = extract_keyframes_by_ranges(
         FileParts(path), sampling=Sampling(num_frames=4), limits=LIMITS, segment=segment, known=index
     )
 
@@ -167,5 +169,5 @@ def test_the_same_segment_has_one_name():
 
 
 def test_frames_out_of_order_are_found_by_their_times():
-    assert cut(np.array([0.0, 2.0, 1.0, 3.0]), Segment(0.5, 2.5), first_s=0.0).numbers.tolist() == [1, 2]
-    assert cut(np.array([0.0, 2.0, 1.0, 3.0]), Segment(1.2, 1.8), first_s=0.0).numbers.tolist() == [2]
+    assert select_segment(np.array([0.0, 2.0, 1.0, 3.0]), Segment(0.5, 2.5), first_s=0.0).numbers.tolist() == [1, 2]
+    assert select_segment(np.array([0.0, 2.0, 1.0, 3.0]), Segment(1.2, 1.8), first_s=0.0).numbers.tolist() == [2]

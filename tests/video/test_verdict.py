@@ -8,18 +8,18 @@ import pytest
 
 from benchmarks.extraction.loaders import FileParts
 from tasks.domain import WHOLE, Sampling, Segment
-from tasks.frames.file import decode_frame_file, make_frame_file
-from tasks.video.extract import extract_by_ranges, extract_keyframes
+from tasks.frames.file import decode_frame_file, encode_frame_file
+from tasks.video.extract import extract_keyframes, extract_keyframes_by_ranges
 from tasks.video.limits import Limits
-from tasks.video.verdict import Thresholds, count_verdicts, judge
+from tasks.video.verdict import CoverageThresholds, count_reasons, measure_coverage
 from tests.clips import cut_start
 
-THRESHOLDS = Thresholds(min_keyframes=3, max_gap_s=4, coverage_radius_s=1, min_coverage=0.5)
+THRESHOLDS = CoverageThresholds(min_keyframes=3, max_gap_s=4, coverage_radius_s=1, min_coverage=0.5)
 
 
 def judged(times_s, duration_s=12.0, segment=WHOLE):
     times_ms = None if times_s is None else np.array([1000 * each for each in times_s], np.int64)
-    return judge(times_ms, keyframes=7, duration_s=duration_s, thresholds=THRESHOLDS, segment=segment)
+    return measure_coverage(times_ms, keyframes=7, duration_s=duration_s, thresholds=THRESHOLDS, segment=segment)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_segment_is_judged_by_its_own_keyframes():
 
 
 def test_verdicts_are_counted_by_reason():
-    counts = count_verdicts(["", "one_keyframe,long_gap", "long_gap"])
+    counts = count_reasons(["", "one_keyframe,long_gap", "long_gap"])
 
     assert counts == {"videos": 3, "one_keyframe": 1, "long_gap": 2}
 
@@ -118,7 +118,7 @@ def cut_clip(request, make_clip, tmp_path):
 def test_what_is_shown_before_the_first_keyframe_counts(cut_clip, sampler):
     got = extract_keyframes(cut_clip, sampling=Sampling(sampler=sampler, num_frames=3), limits=Limits())
 
-    assert got.judged(THRESHOLDS).longest_gap_s == pytest.approx(8, abs=0.1)
+    assert got.coverage(THRESHOLDS).longest_gap_s == pytest.approx(8, abs=0.1)
     assert sampler != "auto" or got.sampler != "keyframes"
 
 
@@ -126,11 +126,11 @@ def test_what_is_shown_before_the_first_keyframe_counts(cut_clip, sampler):
 def test_what_is_shown_before_the_first_keyframe_counts_in_a_remote_video_and_in_its_frame_file(cut_clip):
     source, known = FileParts(cut_clip), ()
     for _ in range(2):
-        got, known = extract_by_ranges(source, sampling=Sampling(num_frames=1), limits=Limits(), known=known)
-        file = make_frame_file(got, source_uri="v", fingerprint="f", sampling=Sampling())
+        got, known = extract_keyframes_by_ranges(source, sampling=Sampling(num_frames=1), limits=Limits(), known=known)
+        file = encode_frame_file(got, source_uri="v", fingerprint="f", sampling=Sampling())
 
-        assert got.judged(THRESHOLDS).longest_gap_s == pytest.approx(8, abs=0.1)
-        assert decode_frame_file(file.data).judged(THRESHOLDS) == got.judged(THRESHOLDS)
+        assert got.coverage(THRESHOLDS).longest_gap_s == pytest.approx(8, abs=0.1)
+        assert decode_frame_file(file.data).coverage(THRESHOLDS) == got.coverage(THRESHOLDS)
 
 
 @pytest.mark.parametrize(

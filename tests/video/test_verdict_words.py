@@ -1,8 +1,8 @@
-from tasks.video.verdict_words import verdict_lines
+from tasks.video.verdict_words import coverage_warnings
 
 
 def test_a_run_says_for_how_many_clips_keyframes_may_not_be_enough():
-    lines = verdict_lines({"videos": 2000, "long_gap": 1, "one_keyframe": 412})
+    lines = coverage_warnings({"videos": 2000, "long_gap": 1, "one_keyframe": 412})
 
     assert lines == [
         "412 of 2,000 clips have a single keyframe: answers about anything later are guesses",
@@ -11,4 +11,4 @@ def test_a_run_says_for_how_many_clips_keyframes_may_not_be_enough():
 
 
 def test_of_enough_keyframes_nothing_is_said():
-    assert verdict_lines({"videos": 2000}) == verdict_lines({}) == []
+    assert coverage_warnings({"videos": 2000}) == coverage_warnings({}) == []

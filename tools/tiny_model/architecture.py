@@ -19,7 +19,7 @@ from transformers import (
 from tasks.demo.actors import SIDE_PX
 from tasks.demo.scenes import SCENE_QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.model.prompt import question_text
+from tasks.model.prompt import render_question
 
 PATCH_PX = 14
 MERGE = 2
@@ -49,7 +49,10 @@ _CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 _CORPUS = (
-    *(question_text(DEFAULT_TEMPLATE, prompt=prompt, choices=choices) for prompt, choices in SCENE_QUESTIONS.values()),
+    *(
+        render_question(DEFAULT_TEMPLATE, prompt=prompt, choices=choices)
+        for prompt, choices in SCENE_QUESTIONS.values()
+    ),
     "You are a helpful assistant. system user assistant",
     "What happens in the video? Who is in it, where are they, and what do they do first, then and last?",
     "Is there a person, an animal, a car or a ball? yes no Yes No",

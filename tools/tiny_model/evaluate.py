@@ -15,9 +15,9 @@ import polars as pl
 import typer
 from rich.table import Table
 
-from flows.cli import ExplainingGroup
+from flows.cli import ReelabelGroup
 from flows.commands.demo import classify_clips
-from flows.commands.terminal import OUT, say
+from flows.commands.terminal import OUT, print_line
 from infra.database import connect
 from tasks.demo.clips import ENCODINGS, MANIFEST_NAME, clip_jobs, draw_clip, write_clip, write_manifest
 from tasks.demo.shapes import OPPOSITES, QUESTIONS
@@ -40,7 +40,7 @@ TARGETS = {"colour": 0.98, "direction": 0.95, "shape": 0.90}
 _CHANCE = (0.10, 0.40)  # four choices, few clips
 _DATASET = "measure"
 
-app = typer.Typer(cls=ExplainingGroup, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(cls=ReelabelGroup, add_completion=False, pretty_exceptions_enable=False)
 
 
 def make_evaluation(
@@ -159,7 +159,7 @@ def _print_accuracy(settings: Settings, jobs: pl.DataFrame) -> int:
     OUT.print(accuracy_table(scores))
     missed = faults(scores)
     for fault in missed:
-        say((fault, "red"))
+        print_line((fault, "red"))
     return 1 if missed else 0
 
 

@@ -12,7 +12,7 @@ from tasks.demo.actors import SHAPES, SIDE_PX
 from tasks.demo.scenes import SCENE_QUESTIONS, draw_scene
 from tasks.demo.shapes import COLOURS, draw_shape, render_frames
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.model.prompt import chat_messages, question_text
+from tasks.model.prompt import chat_messages, render_question
 from tools.tiny_model.architecture import MERGE, PATCH_PX, TEMPORAL_PATCH, TOKENS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def tokenize_questions(tokenizer: Any) -> Prompts:  # noqa: ANN401 - transformer
     pad = "<|video_pad|>"
     before, rows = "", []
     for prompt, choices in SCENE_QUESTIONS.values():
-        text = question_text(DEFAULT_TEMPLATE, prompt=prompt, choices=choices)
+        text = render_question(DEFAULT_TEMPLATE, prompt=prompt, choices=choices)
         chat = tokenizer.apply_chat_template(chat_messages(text, None), tokenize=False, add_generation_prompt=True)
         before, _, after = chat.partition(pad)
         rows.append(tokenizer.encode(after, add_special_tokens=False))

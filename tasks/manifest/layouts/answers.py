@@ -17,7 +17,7 @@ _KINDS = (_TEXT, _LETTER, _NUMBER)
 _UNAMBIGUOUS = {_LETTER: "by number, from 0", _NUMBER: "by letter, from A"}
 
 
-def answers_of(jobs: Sequence[Mapping[str, Any]], *, path: Path) -> list[str | None]:
+def resolve_answers(jobs: Sequence[Mapping[str, Any]], *, path: Path) -> list[str | None]:
     """Resolve each job's answer to one of its choices.
 
     If a notation fits all answers, it is used for all: in a column of numbers, `2` is a number even if a choice is

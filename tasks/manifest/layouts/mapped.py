@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from infra.errors import ManifestError
-from tasks.manifest.layouts.answers import answers_of
+from tasks.manifest.layouts.answers import resolve_answers
 from tasks.manifest.layouts.source import require_columns, strip_letters
 from tasks.manifest.schema import COLUMNS, REQUIRED
 
 if TYPE_CHECKING:
-    from tasks.manifest.layouts.source import Source
+    from tasks.manifest.layouts.source import BenchmarkFiles
 
 _NUMBERS = ("start_s", "end_s")
 _JOINER = "+"
 
 
-def read_mapped(source: Source) -> pl.DataFrame:
+def read_mapped(source: BenchmarkFiles) -> pl.DataFrame:
     """Read a CSV file as mapped by `source.columns`.
 
     A manifest column maps to one column of the file, or to several joined by `+`. Those of `choices` have one
@@ -46,12 +46,14 @@ def read_mapped(source: Source) -> pl.DataFrame:
     places = source.mapped()
     rows = [_job(row, source, parts, places) for row in table.iter_rows(named=True)]
     if "answer" in parts:
-        rows = [row | {"answer": answer} for row, answer in zip(rows, answers_of(rows, path=source.path), strict=True)]
+        rows = [
+            row | {"answer": answer} for row, answer in zip(rows, resolve_answers(rows, path=source.path), strict=True)
+        ]
     return pl.DataFrame(rows, schema={name: COLUMNS[name] for name in columns})
 
 
 def _job(
-    row: dict[str, str | None], source: Source, parts: dict[str, list[str]], places: dict[str, str]
+    row: dict[str, str | None], source: BenchmarkFiles, parts: dict[str, list[str]], places: dict[str, str]
 ) -> dict[str, Any]:
     job: dict[str, Any] = {name: _joined(row, names) for name, names in parts.items()}
     where = f"{source.path}, {job['job_id']}"

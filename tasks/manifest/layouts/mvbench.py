@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tasks.manifest.layouts.source import Source
+    from tasks.manifest.layouts.source import BenchmarkFiles
 
 # From the benchmark's own loader; a map given by the user takes precedence.
 _FOLDERS = {
@@ -50,7 +50,7 @@ _SCHEMA = {
 } | {name: COLUMNS[name] for name in ("start_s", "end_s")}
 
 
-def read_mvbench(source: Source) -> pl.DataFrame:
+def read_mvbench(source: BenchmarkFiles) -> pl.DataFrame:
     """Read one subtask's JSON file, or a folder of them; `start` and `end` become a segment.
 
     Episodic reasoning is skipped: it consists of images, not videos.
@@ -67,7 +67,7 @@ def read_mvbench(source: Source) -> pl.DataFrame:
     return pl.DataFrame([job for file in files for job in _jobs(file, source, folders)], schema=_SCHEMA)
 
 
-def _jobs(file: Path, source: Source, folders: dict[str, str]) -> Iterator[dict[str, Any]]:
+def _jobs(file: Path, source: BenchmarkFiles, folders: dict[str, str]) -> Iterator[dict[str, Any]]:
     subtask, rows = _subtask(file), read_json(file)
     folder = folders.get(subtask)
     if folder is None:

@@ -13,13 +13,13 @@ from infra.errors import ManifestError
 from tasks.manifest.layouts.source import choice_at, require_columns
 
 if TYPE_CHECKING:
-    from tasks.manifest.layouts.source import Source
+    from tasks.manifest.layouts.source import BenchmarkFiles
 
 _CHOICES = ("a0", "a1", "a2", "a3", "a4")
 _TASKS = {"C": "causal", "T": "temporal", "D": "descriptive"}
 
 
-def read_nextqa(source: Source) -> pl.DataFrame:
+def read_nextqa(source: BenchmarkFiles) -> pl.DataFrame:
     """Read `val.csv` or the like; `task` is causal, temporal or descriptive, `subtask` the type (CW, TN, ...).
 
     Videos are at `<path>.mp4`, where the path is that of the video's id in the map, or without a map the id itself.
@@ -38,7 +38,7 @@ def read_nextqa(source: Source) -> pl.DataFrame:
     return pl.DataFrame([_job(row, source, paths) for row in table.iter_rows(named=True)])
 
 
-def _job(row: dict[str, Any], source: Source, paths: dict[str, str]) -> dict[str, Any]:
+def _job(row: dict[str, Any], source: BenchmarkFiles, paths: dict[str, str]) -> dict[str, Any]:
     job_id = f"{row['video']}_{row['qid']}"
     if paths and row["video"] not in paths:
         raise ManifestError(f"{source.video_map} has no entry for video {row['video']} of job {job_id}.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
 from infra.uri import scheme_of
-from tasks.manifest.messages import is_text
+from tasks.manifest.messages import is_valid_unicode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ _LETTERED = re.compile(r"^\(?([A-Z])[.):]\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class BenchmarkFiles:
     """A benchmark on disk.
 
     Attributes:
@@ -118,4 +118,4 @@ def choice_at(choices: Sequence[str], number: int, *, where: str) -> str:
 
 
 def _is_text(value: object) -> bool:
-    return isinstance(value, str) and is_text(value)
+    return isinstance(value, str) and is_valid_unicode(value)

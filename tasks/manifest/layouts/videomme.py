@@ -16,14 +16,14 @@ from tasks.manifest.layouts.source import require_columns, strip_letters
 from tasks.manifest.schema import COLUMNS
 
 if TYPE_CHECKING:
-    from tasks.manifest.layouts.source import Source
+    from tasks.manifest.layouts.source import BenchmarkFiles
 
 _COLUMNS = ("videoID", "question_id", "task_type", "duration", "question", "options", "answer")
 _TYPES = dict.fromkeys(_COLUMNS, pl.String()) | {"options": pl.List(pl.String())}
 _SCHEMA = {name: COLUMNS[name] for name in ("job_id", "video_uri", "prompt", "choices", "answer", "task", "subtask")}
 
 
-def read_videomme(source: Source) -> pl.DataFrame:
+def read_videomme(source: BenchmarkFiles) -> pl.DataFrame:
     """Read the test file; `task` is the task type, `subtask` the video's length (short, medium, long).
 
     Videos are at `<videoID>.mp4`, or at the path in the video map. Unknown answers are null.
@@ -45,7 +45,7 @@ def read_videomme(source: Source) -> pl.DataFrame:
     return pl.DataFrame([_job(row, source, paths) for row in rows.iter_rows(named=True)], schema=_SCHEMA)
 
 
-def _job(row: dict[str, Any], source: Source, paths: dict[str, str]) -> dict[str, Any]:
+def _job(row: dict[str, Any], source: BenchmarkFiles, paths: dict[str, str]) -> dict[str, Any]:
     where = f"{source.path}, {row['question_id']}"
     if row["options"] is None or None in row["options"]:
         raise ManifestError(f"{where}: options is null, or contains a null.")

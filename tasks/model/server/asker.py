@@ -15,20 +15,20 @@ from infra.errors import ConfigurationError, JobError, ServerUnavailableError
 from tasks.domain import Answer
 from tasks.model.choices import choice_tokens
 from tasks.model.lifetime import Lifetime
-from tasks.model.questions import EngineInfo, EngineTimes, Refusal
+from tasks.model.questions import EngineInfo, EngineTimes, QuestionFailure
 from tasks.model.server.client import ServerClient
 from tasks.model.server.clock import SharedClock
-from tasks.model.server.frames import WAYS
-from tasks.model.server.manner import chat_body, find_manner
-from tasks.model.server.scoring import ask_for_logprobs, read_logprobs, score
+from tasks.model.server.frames import FRAME_ENCODINGS
+from tasks.model.server.manner import completion_body, detect_capabilities
+from tasks.model.server.scoring import logprobs_request, read_logprobs, score
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from infra.server_settings import ServerSettings
     from tasks.model.questions import Batch, Question, Reply
-    from tasks.model.server.frames import Carried
-    from tasks.model.server.manner import Manner
+    from tasks.model.server.frames import EncodedFrames
+    from tasks.model.server.manner import ServerCapabilities
 
 _CACHED_TEXTS = 65_536
 _PROBE_TEXT = "A (yes) or B (no)?"
@@ -39,11 +39,11 @@ class _Ready:
     """What is known about the server after probing it."""
 
     model: str
-    manner: Manner
+    manner: ServerCapabilities
     info: EngineInfo
 
 
-class ServerAsker(Lifetime):
+class ServerBackend(Lifetime):
     """Answers batches through a server; a context manager that closes its connections.
 
     Different videos are asked about concurrently, and the questions on one video one after another, so that
@@ -78,7 +78,7 @@ class ServerAsker(Lifetime):
     def times(self) -> EngineTimes:
         """Time with requests in flight, and time spent only on preparing frames for them."""
         busy_ms = self._request_clock.busy_ms
-        return EngineTimes(busy_ms=busy_ms, waited_ms=max(0.0, self._batch_clock.busy_ms - busy_ms))
+        return EngineTimes(busy_ms=busy_ms, starved_ms=max(0.0, self._batch_clock.busy_ms - busy_ms))
 
     def start(self) -> None:
         """Do nothing: the server is not ours to start."""
@@ -142,7 +142,7 @@ class ServerAsker(Lifetime):
         started = time.perf_counter()
         model = self._client.find_model()
         self._check_tokenizer()
-        manner = find_manner(self._client, model=model.id, frames=self._settings.frames, encode=self._encode)
+        manner = detect_capabilities(self._client, model=model.id, frames=self._settings.frames, encode=self._encode)
         version = self._client.find_version()
         software = f"vLLM {version}" if version else "not vLLM"
         shown = "logprobs of any token" if manner.exact else "top logprobs only"
@@ -176,23 +176,23 @@ class ServerAsker(Lifetime):
     def _ask_video(self, ready: _Ready, frame_file: bytes, questions: list[Question]) -> list[Reply]:
         started = time.perf_counter()
         try:
-            carried = WAYS[ready.manner.frames](frame_file)
+            carried = FRAME_ENCODINGS[ready.manner.frames](frame_file)
         except JobError as error:
-            return [Refusal.of(error)] * len(questions)
+            return [QuestionFailure.of(error)] * len(questions)
         encode_ms = (time.perf_counter() - started) * 1e3 / len(questions)
         return [self._answer(ready, question, carried, encode_ms) for question in questions]
 
-    def _answer(self, ready: _Ready, question: Question, carried: Carried, encode_ms: float) -> Reply:
+    def _answer(self, ready: _Ready, question: Question, carried: EncodedFrames, encode_ms: float) -> Reply:
         try:
             tokens = choice_tokens(question.choices, scoring=question.scoring, encode=self._encode)
-            body = chat_body(
+            body = completion_body(
                 model=ready.model, text=question.text, system_prompt=question.system_prompt, carried=carried
             )
             with self._request_clock.share() as share:
-                completion = self._client.complete(body | ask_for_logprobs(tokens, exact=ready.manner.exact))
+                completion = self._client.complete(body | logprobs_request(tokens, exact=ready.manner.exact))
             probabilities = score(tokens, read_logprobs(completion, self._encode))
         except JobError as error:
-            return Refusal.of(error)
+            return QuestionFailure.of(error)
         usage = completion.usage
         details = usage.prompt_tokens_details if usage else None
         return Answer(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SIZE_MULTIPLE_PX = 28
 
 
-def ask_for_card(settings: ServerSettings) -> ModelCard:
+def read_served_model_card(settings: ServerSettings) -> ModelCard:
     """Ask a server for its model.
 
     The identity includes the server's URL, because the weights behind the name may change at any time.

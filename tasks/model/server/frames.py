@@ -28,7 +28,7 @@ _PNG_LEVEL = 1  # the fastest; higher ones take several times as long and save a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
+class EncodedFrames:
     """Frames, encoded for a request.
 
     Attributes:
@@ -40,17 +40,17 @@ class Carried:
     options: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
-def as_frame_file(data: bytes) -> Carried:
+def encode_as_frame_file(data: bytes) -> EncodedFrames:
     """Encode the frame file as it is; the server reads it with Reelabel's plugin.
 
     Raises:
         FrameFileError: The frame file is damaged.
     """
     decode_frame_file(data)  # report a damaged file here, not from the server
-    return Carried(parts=[_video(f"data:{_ARROW};base64,{_base64(data)}")])
+    return EncodedFrames(parts=[_video(f"data:{_ARROW};base64,{_base64(data)}")])
 
 
-def as_pngs(data: bytes) -> Carried:
+def encode_as_pngs(data: bytes) -> EncodedFrames:
     """Encode a video as a list of PNGs, with their times as request options, which vLLM must be set to trust.
 
     Raises:
@@ -59,24 +59,28 @@ def as_pngs(data: bytes) -> Carried:
     frames = decode_frame_file(data)
     _, metadata = video_input(frames)
     times = {name: metadata[name] for name in _TIMES}
-    return Carried(
+    return EncodedFrames(
         parts=[_video(f"data:{_IMAGE_LIST};base64,{','.join(_pngs(frames))}")],
         options={"media_io_kwargs": {"video": {"num_frames": -1, **times}}},
     )
 
 
-def as_images(data: bytes) -> Carried:
+def encode_as_images(data: bytes) -> EncodedFrames:
     """Encode each frame as a separate image: the model gets no times, and sees no video.
 
     Raises:
         FrameFileError: The frame file is damaged.
     """
     urls = [f"data:image/png;base64,{png}" for png in _pngs(decode_frame_file(data))]
-    return Carried(parts=[{"type": "image_url", "image_url": {"url": url}} for url in urls])
+    return EncodedFrames(parts=[{"type": "image_url", "image_url": {"url": url}} for url in urls])
 
 
-WAYS: dict[str, Callable[[bytes], Carried]] = {"frame_file": as_frame_file, "png": as_pngs, "images": as_images}
-TIMED_WAYS = ("frame_file", "png")
+FRAME_ENCODINGS: dict[str, Callable[[bytes], EncodedFrames]] = {
+    "frame_file": encode_as_frame_file,
+    "png": encode_as_pngs,
+    "images": encode_as_images,
+}
+TIMED_ENCODINGS = ("frame_file", "png")
 
 
 def _video(url: str) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from infra.errors import ReelabelError
 from infra.health import Check
-from tasks.model.ambiguity import read_encoder
+from tasks.model.ambiguity import load_tokenizer
 from tasks.model.identity import read_model_card
-from tasks.model.server.asker import ServerAsker
+from tasks.model.server.asker import ServerBackend
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -18,8 +18,8 @@ def check_server(settings: Settings) -> Check:
     """Ask the server about a probe video, as a run would."""
     name, revision = settings.model.name, settings.model.revision
     try:
-        encode = read_encoder(read_model_card(name, revision=revision)) if name else None
-        with ServerAsker(settings.server, encode=encode) as asker:
+        encode = load_tokenizer(read_model_card(name, revision=revision)) if name else None
+        with ServerBackend(settings.server, encode=encode) as asker:
             return Check(name="server", ok=True, detail=asker.wait_ready().tuning)
     except ReelabelError as error:
         return Check(name="server", ok=False, detail=error.code, advice=error.message)

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import ConfigurationError, JobError
 from tasks.model.choices import choice_tokens
-from tasks.model.grey import grey_video
-from tasks.model.server.frames import TIMED_WAYS, WAYS
-from tasks.model.server.scoring import ask_for_logprobs, read_logprobs
+from tasks.model.grey import probe_video
+from tasks.model.server.frames import FRAME_ENCODINGS, TIMED_ENCODINGS
+from tasks.model.server.scoring import logprobs_request, read_logprobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tasks.model.server.client import ServerClient
-    from tasks.model.server.frames import Carried
+    from tasks.model.server.frames import EncodedFrames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
+class ServerCapabilities:
     """What a server supports.
 
     Attributes:
@@ -31,20 +31,20 @@ class Manner:
     exact: bool
 
 
-def chat_body(*, model: str, text: str, system_prompt: str | None, carried: Carried) -> dict[str, Any]:
+def completion_body(*, model: str, text: str, system_prompt: str | None, carried: EncodedFrames) -> dict[str, Any]:
     """Build a request for one token, with the video before the question."""
     user = {"role": "user", "content": [*carried.parts, {"type": "text", "text": text}]}
     system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
     return {"model": model, "messages": [*system, user], "max_tokens": 1, "temperature": 0, **carried.options}
 
 
-def find_manner(
+def detect_capabilities(
     client: ServerClient,
     *,
     model: str,
     frames: str,
     encode: Callable[[str], list[int]],
-) -> Manner:
+) -> ServerCapabilities:
     """Find the best encoding and kind of logprobs that the server supports, by trying them in order.
 
     Args:
@@ -58,16 +58,18 @@ def find_manner(
     """
     tokens = choice_tokens(("yes", "no"), scoring="letter", encode=encode)
     rejection = ""
-    for encoding in TIMED_WAYS if frames == "auto" else (frames,):
-        body = chat_body(model=model, text="A or B?", system_prompt=None, carried=WAYS[encoding](grey_video()))
+    for encoding in TIMED_ENCODINGS if frames == "auto" else (frames,):
+        body = completion_body(
+            model=model, text="A or B?", system_prompt=None, carried=FRAME_ENCODINGS[encoding](probe_video())
+        )
         for exact in (True, False):
             try:
-                shown = read_logprobs(client.complete(body | ask_for_logprobs(tokens, exact=exact)), encode)
+                shown = read_logprobs(client.complete(body | logprobs_request(tokens, exact=exact)), encode)
             except JobError as error:
                 rejection = error.message
                 continue
             if not exact or shown.logprobs.keys() >= frozenset().union(*tokens):
-                return Manner(frames=encoding, exact=exact)
+                return ServerCapabilities(frames=encoding, exact=exact)
     raise ConfigurationError(
         f"The server at {client.url} does not accept video (server.frames is {frames}): {rejection} "
         "Start vLLM with --trust-request-mm-kwargs, or with Reelabel's plugin; see docs/server.md."

@@ -24,7 +24,7 @@ _NEGLIGIBLE = 1e-3
 _ID = "token_id:"
 
 
-def ask_for_logprobs(tokens: ChoiceTokens, *, exact: bool) -> dict[str, Any]:
+def logprobs_request(tokens: ChoiceTokens, *, exact: bool) -> dict[str, Any]:
     """Build the request fields that ask for logprobs.
 
     Args:
@@ -38,7 +38,7 @@ def ask_for_logprobs(tokens: ChoiceTokens, *, exact: bool) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ReturnedLogprobs:
     """Logprobs that a server returned for the first token.
 
     Attributes:
@@ -50,7 +50,7 @@ class Shown:
     least: float
 
 
-def read_logprobs(completion: Completion, encode: Callable[[str], list[int]]) -> Shown:
+def read_logprobs(completion: Completion, encode: Callable[[str], list[int]]) -> ReturnedLogprobs:
     """Read the logprobs of the first token.
 
     Args:
@@ -69,10 +69,10 @@ def read_logprobs(completion: Completion, encode: Callable[[str], list[int]]) ->
         token = _id_of(entry.token, encode)
         if token is not None:
             found[token] = float(np.logaddexp(found.get(token, -np.inf), entry.logprob))
-    return Shown(logprobs=found, least=min(entry.logprob for entry in entries))
+    return ReturnedLogprobs(logprobs=found, least=min(entry.logprob for entry in entries))
 
 
-def score(tokens: ChoiceTokens, shown: Shown) -> tuple[float, ...]:
+def score(tokens: ChoiceTokens, shown: ReturnedLogprobs) -> tuple[float, ...]:
     """Convert logprobs to probabilities over the choices.
 
     Raises:

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.domain import Sampling
-    from tasks.video.samplers.facts import Indices, SourceFacts
+    from tasks.video.samplers.facts import Indices, VideoProperties
 
 _FPS = 2.0
 _MAX_DURATION_S = 300.0
 
 
-def sample_dynamically(sampling: Sampling, facts: SourceFacts) -> Indices:
+def sample_dynamically(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Sample at `fps` up to `max_duration_s`; spread `fps * max_duration_s` frames over longer videos.
 
     Equivalent to vLLM's loader `opencv_dynamic`, which follows GLM-4V's video processor in transformers.
@@ -36,7 +36,7 @@ def sample_dynamically(sampling: Sampling, facts: SourceFacts) -> Indices:
     return _round_up(np.linspace(0, facts.length_s, count) * facts.fps, facts)
 
 
-def _round_up(positions: npt.NDArray[np.floating[Any]], facts: SourceFacts) -> Indices:
+def _round_up(positions: npt.NDArray[np.floating[Any]], facts: VideoProperties) -> Indices:
     """Round fractional positions up to existing frames."""
     # Clipped before the conversion: a bogus duration may exceed 64 bits.
     return np.unique(np.minimum(np.ceil(positions), facts.total_frames - 1).astype(np.int64))

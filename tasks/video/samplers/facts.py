@@ -13,7 +13,7 @@ Indices: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SourceFacts:
+class VideoProperties:
     """The properties of a video stream that determine which frames are sampled.
 
     vLLM's loaders use OpenCV's: its frame rate, and the frame count divided by it as the duration. Pass the same to

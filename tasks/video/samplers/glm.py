@@ -8,7 +8,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from tasks.domain import Sampling
-    from tasks.video.samplers.facts import Indices, SourceFacts
+    from tasks.video.samplers.facts import Indices, VideoProperties
 
 _FPS_UP_TO_S = ((30.0, 3.0), (300.0, 1.0), (2400.0, 0.5))  # lower frame rates for longer videos
 _MAX_DURATION_S = _FPS_UP_TO_S[-1][0]
@@ -16,7 +16,7 @@ _MAX_FRAMES = 640
 _TEMPORAL_PATCH = 2  # frames per temporal patch of the model
 
 
-def sample_glm46v(sampling: Sampling, facts: SourceFacts) -> Indices:  # noqa: ARG001 - the model leaves no choice
+def sample_glm46v(sampling: Sampling, facts: VideoProperties) -> Indices:  # noqa: ARG001 - the model leaves no choice
     """Sample 6, 2 or 1 frames per second depending on the duration, an even number up to 640.
 
     Equivalent to vLLM's loader `glm46v`, which follows GLM-4.6V's video processor in transformers.
@@ -37,7 +37,7 @@ def sample_glm46v(sampling: Sampling, facts: SourceFacts) -> Indices:  # noqa: A
     return np.append(unique, unique[-1:]) if len(unique) % _TEMPORAL_PATCH else unique
 
 
-def _walk(facts: SourceFacts, *, step_s: float) -> Indices:
+def _walk(facts: VideoProperties, *, step_s: float) -> Indices:
     """Take the first frame, then for each step the first unused frame at or after it.
 
     Returns:

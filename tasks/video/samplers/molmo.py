@@ -11,14 +11,14 @@ from infra.errors import SamplingRefusedError
 
 if TYPE_CHECKING:
     from tasks.domain import Sampling
-    from tasks.video.samplers.facts import Indices, SourceFacts
+    from tasks.video.samplers.facts import Indices, VideoProperties
 
 _FPS = 2.0
 _MAX_FPS = 8
 _MIN_SPACED_FRAMES = 3  # shorter videos are sampled whole
 
 
-def sample_molmo2(sampling: Sampling, facts: SourceFacts) -> Indices:
+def sample_molmo2(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Sample up to `num_frames` frames, at most `fps` per second, according to `frame_sample_mode`.
 
     Equivalent to vLLM's loader `molmo2`, which follows Molmo 2's video processor.
@@ -34,7 +34,7 @@ def sample_molmo2(sampling: Sampling, facts: SourceFacts) -> Indices:
     return _sample_to_last_frame(sampling, facts)
 
 
-def _sample_to_last_frame(sampling: Sampling, facts: SourceFacts) -> Indices:
+def _sample_to_last_frame(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Sample every 1 / `fps` seconds and add the last frame; if those are too many, spread `num_frames` evenly."""
     fps, last = sampling.fps or _FPS, facts.total_frames - 1
     if facts.total_frames < _MIN_SPACED_FRAMES:
@@ -57,7 +57,7 @@ def _sample_to_last_frame(sampling: Sampling, facts: SourceFacts) -> Indices:
     )
 
 
-def _sample_by_divisor(sampling: Sampling, facts: SourceFacts) -> Indices:
+def _sample_by_divisor(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Take every k-th frame, at the highest rate up to 8 fps at which `num_frames` span the video.
 
     Candidate rates are the multiples of `fps` that divide the video's own frame rate, all truncated to integers. At

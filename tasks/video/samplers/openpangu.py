@@ -8,12 +8,12 @@ import numpy as np
 
 if TYPE_CHECKING:
     from tasks.domain import Sampling
-    from tasks.video.samplers.facts import Indices, SourceFacts
+    from tasks.video.samplers.facts import Indices, VideoProperties
 
 _FPS = 2.0
 
 
-def sample_openpangu(sampling: Sampling, facts: SourceFacts) -> Indices:
+def sample_openpangu(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Sample at `fps` from the first frame; if that exceeds `num_frames`, spread `num_frames` evenly.
 
     Equivalent to vLLM's loader `openpangu`.

@@ -11,7 +11,7 @@ from infra.errors import SamplingRefusedError
 
 if TYPE_CHECKING:
     from tasks.domain import Sampling
-    from tasks.video.samplers.facts import Indices, SourceFacts
+    from tasks.video.samplers.facts import Indices, VideoProperties
 
 _FPS = 2.0
 _MAX_FPS = 30.0
@@ -24,7 +24,7 @@ _LANES = 8  # float32 lanes in a vector of torch's CPU kernel
 _UNROLLED = 2 * _LANES
 
 
-def sample_qwen2_vl(sampling: Sampling, facts: SourceFacts) -> Indices:
+def sample_qwen2_vl(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Sample at `fps`, an even number of frames from `min_frames` to `max_frames`.
 
     Equivalent to vLLM's loader `qwen2_vl`, which follows Qwen2-VL's video processor in transformers; Qwen2.5-VL uses
@@ -50,7 +50,7 @@ def sample_qwen2_vl(sampling: Sampling, facts: SourceFacts) -> Indices:
     return np.minimum(_arange_as_torch(facts.total_frames, count), facts.total_frames - 1)
 
 
-def sample_qwen3_vl(sampling: Sampling, facts: SourceFacts) -> Indices:
+def sample_qwen3_vl(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Sample at `fps`, from `min_frames` to `max_frames` frames, evenly from the first to the last.
 
     Equivalent to vLLM's loader `qwen3_vl`, which follows Qwen3-VL's video processor in transformers.

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tasks.domain import Sampling
-    from tasks.video.samplers.facts import Indices, SourceFacts
+    from tasks.video.samplers.facts import Indices, VideoProperties
 
-SAMPLERS: Mapping[str, Callable[[Sampling, SourceFacts], Indices]] = {
+SAMPLERS: Mapping[str, Callable[[Sampling, VideoProperties], Indices]] = {
     "uniform": sample_uniformly,
     "dynamic": sample_dynamically,
     "qwen2_vl": sample_qwen2_vl,
@@ -32,7 +32,7 @@ SAMPLERS: Mapping[str, Callable[[Sampling, SourceFacts], Indices]] = {
 }
 
 
-def choose_indices(sampling: Sampling, facts: SourceFacts) -> Indices:
+def choose_indices(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Choose the frames to show to the model, by a dense sampler.
 
     Returns:

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.domain import Sampling
-    from tasks.video.samplers.facts import Indices, SourceFacts
+    from tasks.video.samplers.facts import Indices, VideoProperties
 
 _FPS = 2.0
 _MAX_FRAMES = 768
 _TOLERANCE = 1e-6  # of a step, for rounding: the last instant may fall just past the last frame
 
 
-def sample_on_timeline(sampling: Sampling, facts: SourceFacts) -> Indices:
+def sample_on_timeline(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Take the frame nearest to each instant of the samplers `fps` and `num_frames`.
 
     With `fps`, instants start at the first frame; if there are more than `max_frames`, that many are spread over the
@@ -36,7 +36,7 @@ def sample_on_timeline(sampling: Sampling, facts: SourceFacts) -> Indices:
     return _nearest(times_s, _targets_s(sampling, times_s))
 
 
-def deviations_s(sampling: Sampling, facts: SourceFacts) -> npt.NDArray[np.float64] | None:
+def deviations_s(sampling: Sampling, facts: VideoProperties) -> npt.NDArray[np.float64] | None:
     """Return the deviation of each sampled frame from its instant, for the samplers `fps` and `num_frames`.
 
     Returns:
@@ -51,7 +51,7 @@ def deviations_s(sampling: Sampling, facts: SourceFacts) -> npt.NDArray[np.float
     return deviations
 
 
-def _times_s(facts: SourceFacts) -> npt.NDArray[np.float64] | None:
+def _times_s(facts: VideoProperties) -> npt.NDArray[np.float64] | None:
     if facts.times_s is not None:
         return facts.times_s
     return np.arange(facts.total_frames) / facts.fps if facts.fps else None

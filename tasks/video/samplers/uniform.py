@@ -9,10 +9,10 @@ import numpy as np
 
 if TYPE_CHECKING:
     from tasks.domain import Sampling
-    from tasks.video.samplers.facts import Indices, SourceFacts
+    from tasks.video.samplers.facts import Indices, VideoProperties
 
 
-def sample_uniformly(sampling: Sampling, facts: SourceFacts) -> Indices:
+def sample_uniformly(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Sample `num_frames` frames, or as many as `fps` yields if that is fewer.
 
     Equivalent to vLLM's loader `opencv`.

@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 
 from infra.embedded import ServiceName, start, status, stop
 from infra.health import check_prefect
-from infra.login import login_headers
+from infra.login import basic_auth_headers
 from infra.settings import DatabaseSettings, Settings
 
 POOL = "some pool"  # its name is part of addresses
@@ -46,7 +46,7 @@ def _pids(settings):
 
 
 def _online_workers(prefect):
-    headers = {"Content-Type": "application/json"} | login_headers(prefect.auth_string)
+    headers = {"Content-Type": "application/json"} | basic_auth_headers(prefect.auth_string)
     url = f"{prefect.api_url}/work_pools/{quote(prefect.work_pool)}/workers/filter"
     request = urllib.request.Request(url, b"{}", headers)
     with urllib.request.urlopen(request, timeout=10) as answer:
@@ -70,7 +70,7 @@ def test_server_and_worker_start_again_after_a_kill(settings):
 
 def _pools(prefect):
     url = f"{prefect.api_url}/work_pools/filter"
-    answer = httpx.post(url, json={}, headers=login_headers(prefect.auth_string), timeout=10)
+    answer = httpx.post(url, json={}, headers=basic_auth_headers(prefect.auth_string), timeout=10)
     return [pool["name"] for pool in answer.raise_for_status().json()]
 
 

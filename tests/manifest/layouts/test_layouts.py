@@ -9,7 +9,7 @@ from tasks.manifest.check import check_manifest
 from tasks.manifest.layouts.mapped import read_mapped
 from tasks.manifest.layouts.mvbench import read_mvbench
 from tasks.manifest.layouts.nextqa import read_nextqa
-from tasks.manifest.layouts.source import Source, strip_letters
+from tasks.manifest.layouts.source import BenchmarkFiles, strip_letters
 from tasks.manifest.layouts.videomme import read_videomme
 
 NEXTQA = (
@@ -30,7 +30,7 @@ def test_nextqa_is_read_with_its_map_of_videos(tmp_path):
     places = {"4010069381": "1164/4010069381", "6238938227": "0000/6238938227"}
     video_map = write(tmp_path / "map_vid_vidorID.json", json.dumps(places))
 
-    frame = read_nextqa(Source(path=questions, videos="s3://b/NExTVideo/", video_map=video_map))
+    frame = read_nextqa(BenchmarkFiles(path=questions, videos="s3://b/NExTVideo/", video_map=video_map))
 
     assert check_manifest(frame) == []
     assert frame["job_id"].to_list() == ["4010069381_6", "6238938227_12"]
@@ -58,7 +58,7 @@ def test_what_is_not_nextqa_is_refused(tmp_path, text, places, message):
     video_map = write(tmp_path / "map.json", json.dumps(places)) if places else None
 
     with pytest.raises(ManifestError, match=message):
-        read_nextqa(Source(path=write(tmp_path / "val.csv", text), video_map=video_map))
+        read_nextqa(BenchmarkFiles(path=write(tmp_path / "val.csv", text), video_map=video_map))
 
 
 def mvbench_row(**changed):
@@ -72,7 +72,7 @@ def test_mvbench_is_read_from_its_folder_with_segments(tmp_path):
     write(folder / "scene_transition.json", json.dumps([mvbench_row(), mvbench_row(video="T.mp4")]))
     write(folder / "episodic_reasoning.json", json.dumps([mvbench_row(video="frames")]))
 
-    frame = read_mvbench(Source(path=folder, videos=str(tmp_path / "video")))
+    frame = read_mvbench(BenchmarkFiles(path=folder, videos=str(tmp_path / "video")))
 
     assert check_manifest(frame) == []
     assert frame["job_id"].to_list() == ["action_sequence_0", "scene_transition_0", "scene_transition_1"]
@@ -93,11 +93,11 @@ def test_mvbench_is_read_from_its_folder_with_segments(tmp_path):
 def test_a_map_says_where_the_videos_of_another_subtask_stand(tmp_path, folder, uri):
     questions = write(tmp_path / "juggling.json", json.dumps([mvbench_row()]))
     with pytest.raises(ManifestError, match="The video folder of subtask juggling is unknown"):
-        read_mvbench(Source(path=questions))
+        read_mvbench(BenchmarkFiles(path=questions))
 
     video_map = write(tmp_path / "map.json", json.dumps({"juggling": folder}))
 
-    assert read_mvbench(Source(path=questions, videos="/v", video_map=video_map))["video_uri"][0] == uri
+    assert read_mvbench(BenchmarkFiles(path=questions, videos="/v", video_map=video_map))["video_uri"][0] == uri
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_map_says_where_the_videos_of_another_subtask_stand(tmp_path, folder, 
 )
 def test_what_is_not_mvbench_is_refused(tmp_path, text, message):
     with pytest.raises(ManifestError, match=message):
-        read_mvbench(Source(path=write(tmp_path / "action_count.json", text)))
+        read_mvbench(BenchmarkFiles(path=write(tmp_path / "action_count.json", text)))
 
 
 @pytest.mark.parametrize(
@@ -128,20 +128,20 @@ def test_values_of_another_type_than_mvbenchs_are_named(tmp_path, changed, messa
     path = write(tmp_path / "action_count.json", json.dumps(rows))
 
     with pytest.raises(ManifestError, match=rf"action_count\.json, {message}"):
-        read_mvbench(Source(path=path))
+        read_mvbench(BenchmarkFiles(path=path))
 
     path.write_text(json.dumps(rows[:1]))
-    assert read_mvbench(Source(path=path)).select("answer", "start_s", "end_s").row(0) == (None, 0.0, 2.5)
+    assert read_mvbench(BenchmarkFiles(path=path)).select("answer", "start_s", "end_s").row(0) == (None, 0.0, 2.5)
 
 
 def test_json_that_is_nested_too_deeply_is_refused(tmp_path):
     with pytest.raises(ManifestError, match=r"Cannot read .* as JSON: it is nested too deeply"):
-        read_mvbench(Source(path=write(tmp_path / "action_count.json", "[" * 200_000)))
+        read_mvbench(BenchmarkFiles(path=write(tmp_path / "action_count.json", "[" * 200_000)))
 
 
 def test_a_folder_without_subtasks_is_refused(tmp_path):
     with pytest.raises(ManifestError, match="contains no JSON file"):
-        read_mvbench(Source(path=tmp_path))
+        read_mvbench(BenchmarkFiles(path=tmp_path))
 
 
 def videomme(path, **changed):
@@ -163,7 +163,7 @@ def videomme(path, **changed):
 
 
 def test_videomme_is_read_without_its_letters(tmp_path):
-    frame = read_videomme(Source(path=videomme(tmp_path / "test.parquet"), videos="/videos"))
+    frame = read_videomme(BenchmarkFiles(path=videomme(tmp_path / "test.parquet"), videos="/videos"))
 
     assert check_manifest(frame) == []
     assert frame["video_uri"][0] == "/videos/fFjv93ACGo8.mp4"
@@ -188,7 +188,7 @@ def test_letters_are_taken_off_choices_only_where_they_count_them(choices, strip
 
 
 def test_a_question_of_videomme_may_have_no_known_answer(tmp_path):
-    frame = read_videomme(Source(path=videomme(tmp_path / "test.parquet", answer=None)))
+    frame = read_videomme(BenchmarkFiles(path=videomme(tmp_path / "test.parquet", answer=None)))
 
     assert check_manifest(frame) == []
     assert frame["answer"].to_list() == [None]
@@ -205,7 +205,7 @@ def test_a_question_of_videomme_may_have_no_known_answer(tmp_path):
 )
 def test_values_of_another_type_than_videommes_are_named(tmp_path, changed, message):
     with pytest.raises(ManifestError, match=message):
-        read_videomme(Source(path=videomme(tmp_path / "test.parquet", **changed)))
+        read_videomme(BenchmarkFiles(path=videomme(tmp_path / "test.parquet", **changed)))
 
 
 def test_what_is_not_videomme_is_refused(tmp_path):
@@ -213,9 +213,9 @@ def test_what_is_not_videomme_is_refused(tmp_path):
     with pytest.raises(
         ManifestError, match="lacks the columns videoID, question_id, task_type, duration, options, answer"
     ):
-        read_videomme(Source(path=tmp_path / "other.parquet"))
+        read_videomme(BenchmarkFiles(path=tmp_path / "other.parquet"))
     with pytest.raises(ManifestError, match="001-1: the answer 'Z' is not the letter of one of its 4 choices"):
-        read_videomme(Source(path=videomme(tmp_path / "test.parquet", answer="Z")))
+        read_videomme(BenchmarkFiles(path=videomme(tmp_path / "test.parquet", answer="Z")))
 
 
 MAPPING = {
@@ -235,7 +235,7 @@ def test_any_csv_is_read_by_a_mapping(tmp_path, right):
         f"vid,n,file,q,c1,c2,c3,right,from,other\nv,7,a.mp4,Colour?,red,green,blue,{right},1.5,x\n",
     )
 
-    frame = read_mapped(Source(path=path, videos="s3://b/v", columns=MAPPING))
+    frame = read_mapped(BenchmarkFiles(path=path, videos="s3://b/v", columns=MAPPING))
 
     assert check_manifest(frame) == []
     assert frame.to_dicts() == [
@@ -255,7 +255,7 @@ def answered(tmp_path, *rows):
     lines = "".join(f"{number},{','.join(row)}\n" for number, row in enumerate(rows))
     path = write(tmp_path / "any.csv", f"n,c1,c2,c3,c4,right\n{lines}")
     columns = {"job_id": "n", "video_uri": "n", "prompt": "n", "choices": "c1+c2+c3+c4", "answer": "right"}
-    return read_mapped(Source(path=path, columns=columns))["answer"].to_list()
+    return read_mapped(BenchmarkFiles(path=path, columns=columns))["answer"].to_list()
 
 
 def test_answers_of_a_column_are_all_texts_or_all_letters_or_all_numbers(tmp_path):
@@ -302,7 +302,7 @@ def test_a_video_that_a_table_names_by_its_whole_place_is_left_there(tmp_path):
     lines = "".join(f"{number},{place},Who?,x|y\n" for number, place in enumerate(places))
     path = write(tmp_path / "any.csv", f"n,file,q,c\n{lines}")
 
-    frame = read_mapped(Source(path=path, videos="/folder", columns=columns))
+    frame = read_mapped(BenchmarkFiles(path=path, videos="/folder", columns=columns))
 
     assert frame["video_uri"].to_list() == [*places[:3], "/folder/day/d.mp4"]
 
@@ -310,10 +310,10 @@ def test_a_video_that_a_table_names_by_its_whole_place_is_left_there(tmp_path):
 def test_choices_may_stand_in_one_column_and_fewer_than_columns(tmp_path):
     path = write(tmp_path / "any.csv", "vid,n,file,q,c1,c2,c3\nv,7,a.mp4,Colour?,A. red,B. green,\n")
     columns = {name: MAPPING[name] for name in ("job_id", "video_uri", "prompt", "choices")}
-    assert read_mapped(Source(path=path, columns=columns))["choices"].to_list() == [["red", "green"]]
+    assert read_mapped(BenchmarkFiles(path=path, columns=columns))["choices"].to_list() == [["red", "green"]]
 
     barred = write(tmp_path / "barred.csv", "vid,n,file,q,c1\nv,7,a.mp4,Colour?,red | green\n")
-    frame = read_mapped(Source(path=barred, columns=columns | {"choices": "c1"}))
+    frame = read_mapped(BenchmarkFiles(path=barred, columns=columns | {"choices": "c1"}))
     assert frame["choices"].to_list() == [["red", "green"]]
 
 
@@ -339,10 +339,10 @@ def test_a_mapping_that_does_not_fit_is_refused(tmp_path, columns, message):
     text = "vid,n,file,q,c1,c2,c3,right,from\nv,7,a.mp4,Colour?,red,green,blue,A,0\n"
 
     with pytest.raises(ManifestError, match=message):
-        read_mapped(Source(path=write(tmp_path / "any.csv", text), columns=columns))
+        read_mapped(BenchmarkFiles(path=write(tmp_path / "any.csv", text), columns=columns))
 
 
 def test_a_file_that_is_not_there_is_named():
     for read in (read_nextqa, read_videomme, read_mvbench):
         with pytest.raises(ManifestError, match="gone"):
-            read(Source(path=Path("/gone")))
+            read(BenchmarkFiles(path=Path("/gone")))

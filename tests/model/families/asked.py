@@ -2,7 +2,7 @@
 
 from flows.spec import make_spec
 from infra.settings import Settings
-from tasks.frames.file import make_frame_file
+from tasks.frames.file import encode_frame_file
 from tasks.model.identity import read_model_card
 from tasks.model.questions import Question
 from tasks.video.extract import extract_keyframes
@@ -17,4 +17,4 @@ QUESTION = Question(video_id="v", text=TEXT, system_prompt="Be brief.", choices=
 def frame_file(model, clip, *, num_frames):
     sampling = make_spec(read_model_card(str(model)), Settings(), num_frames=num_frames).sampling
     keyframes = extract_keyframes(clip, sampling=sampling, limits=Limits())
-    return make_frame_file(keyframes, source_uri="v", fingerprint="e", sampling=sampling).data
+    return encode_frame_file(keyframes, source_uri="v", fingerprint="e", sampling=sampling).data

@@ -15,7 +15,7 @@ from infra.settings import Settings
 from tasks.frames.file import decode_frame_file
 from tasks.model.identity import read_model_card
 from tasks.model.inputs import InputRenderer
-from tasks.model.shape import read_shape
+from tasks.model.shape import read_model_profile
 from tasks.model.video_input import video_input
 from tests.model.families.architectures import MAKERS, TEXT_TEMPLATE, save
 from tests.model.families.asked import NUM_FRAMES, QUESTION, frame_file
@@ -57,7 +57,7 @@ def main(folder):
         for num_frames in (NUM_FRAMES, 1):
             data = frame_file(folder / family, folder / "clip.mp4", num_frames=num_frames)
             seen[f"{family} {num_frames}"] = look(renderer, data) | {
-                "most_tokens": read_shape(config).video_tokens(config)
+                "most_tokens": read_model_profile(config).video_tokens(config)
             }
     (folder / "seen.json").write_text(json.dumps(seen))
 

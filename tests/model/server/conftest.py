@@ -3,7 +3,7 @@
 import pytest
 
 from infra.server_settings import ServerSettings
-from tasks.model.server.asker import ServerAsker
+from tasks.model.server.asker import ServerBackend
 from tests.stub_server import encoder, serve_stub
 from tests.vllm_server import KEY
 
@@ -23,7 +23,7 @@ def make_asker():
     def make(url, *, is_tokenizer_known=True, encode=None, **settings):
         encode = encode or encoder() if is_tokenizer_known else None
         settings = {"url": url, "api_key": KEY, "max_attempts": 2} | settings
-        askers.append(ServerAsker(ServerSettings(**settings), encode=encode))
+        askers.append(ServerBackend(ServerSettings(**settings), encode=encode))
         return askers[-1]
 
     yield make

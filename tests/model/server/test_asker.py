@@ -7,7 +7,7 @@ import pytest
 from infra.errors import ConfigurationError, ServerUnavailableError
 from infra.server_settings import ServerSettings
 from tasks.domain import Answer
-from tasks.model.server.card import ask_for_card
+from tasks.model.server.card import read_served_model_card
 from tests.model.asked import batch_about, frame_file, question
 from tests.model.server.questions import BATCH
 from tests.stub_server import MOST_TOKENS, probabilities_of
@@ -32,7 +32,7 @@ def test_every_answer_goes_to_its_question_and_many_threads_may_ask(stub_server,
 
 
 def test_without_the_model_at_hand_the_server_tells_name_and_tokens(stub_server, make_asker):
-    card = ask_for_card(ServerSettings(url=stub_server, api_key=KEY))
+    card = read_served_model_card(ServerSettings(url=stub_server, api_key=KEY))
 
     replies = make_asker(stub_server, is_tokenizer_known=False).ask(BATCH)
 

@@ -7,7 +7,7 @@ from PIL import Image
 
 from infra.errors import FrameFileError
 from tasks.frames.file import decode_frame_file
-from tasks.model.server.frames import WAYS
+from tasks.model.server.frames import FRAME_ENCODINGS
 from tests.model.asked import frame_file
 
 DATA = frame_file(1, every_s=7.5)
@@ -18,7 +18,7 @@ def pictures(texts):
 
 
 def test_a_frame_file_travels_as_it_is():
-    [part] = WAYS["frame_file"](DATA).parts
+    [part] = FRAME_ENCODINGS["frame_file"](DATA).parts
 
     kind, _, text = part["video_url"]["url"].partition(",")
     assert kind == "data:application/vnd.apache.arrow.file;base64"
@@ -26,7 +26,7 @@ def test_a_frame_file_travels_as_it_is():
 
 
 def test_pngs_carry_exact_pixels_and_true_times():
-    carried = WAYS["png"](DATA)
+    carried = FRAME_ENCODINGS["png"](DATA)
 
     frames = decode_frame_file(DATA)
     kind, _, text = carried.parts[0]["video_url"]["url"].partition(",")
@@ -38,7 +38,7 @@ def test_pngs_carry_exact_pixels_and_true_times():
 
 
 def test_images_carry_exact_pixels_and_no_times():
-    carried = WAYS["images"](DATA)
+    carried = FRAME_ENCODINGS["images"](DATA)
 
     frames = decode_frame_file(DATA)
     texts = [part["image_url"]["url"].removeprefix("data:image/png;base64,") for part in carried.parts]
@@ -47,6 +47,6 @@ def test_images_carry_exact_pixels_and_no_times():
 
 
 def test_every_way_tells_a_damaged_frame_file():
-    for way in WAYS:
+    for way in FRAME_ENCODINGS:
         with pytest.raises(FrameFileError):
-            WAYS[way](DATA[:-100])
+            FRAME_ENCODINGS[way](DATA[:-100])

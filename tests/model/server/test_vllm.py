@@ -9,12 +9,12 @@ from infra.errors import ConfigurationError
 from infra.server_settings import ServerSettings
 from infra.settings import Settings
 from tasks.domain import Answer
-from tasks.model.ambiguity import read_encoder
+from tasks.model.ambiguity import load_tokenizer
 from tasks.model.health import check_engine
 from tasks.model.identity import TINY_MODEL
 from tasks.model.process import EngineProcess
 from tasks.model.questions import Batch, EngineConfig
-from tasks.model.server.card import ask_for_card
+from tasks.model.server.card import read_served_model_card
 from tests.model.asked import batch_about, frame_file, question
 from tests.model.server.questions import BATCH, SHAPES
 from tests.vllm_server import KEY, NAME, gate
@@ -60,9 +60,9 @@ def test_questions_on_one_video_share_its_prefill_and_many_threads_may_ask(vllm_
 
 
 def test_without_the_model_at_hand_the_server_tells_name_and_tokens(vllm_server, make_asker, expected):
-    card = ask_for_card(ServerSettings(url=vllm_server, api_key=KEY))
+    card = read_served_model_card(ServerSettings(url=vllm_server, api_key=KEY))
 
-    assert read_encoder(card) is None
+    assert load_tokenizer(card) is None
     replies = make_asker(vllm_server, is_tokenizer_known=False).ask(BATCH)
 
     assert (card.identity.name, card.identity.served_at) == (NAME, vllm_server)

@@ -14,7 +14,7 @@ from tasks.domain import Sampling
 from tasks.model.identity import TINY_MODEL
 from tasks.model.process import engine_environment
 from tasks.model.questions import EngineConfig
-from tasks.video.samplers import SourceFacts, choose_indices
+from tasks.video.samplers import VideoProperties, choose_indices
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("samplers-of-vllm")]
 
@@ -90,7 +90,7 @@ def choose(case):
     try:
         return choose_indices(
             Sampling(sampler=case["sampler"], **case["options"]),
-            SourceFacts(total_frames=total, fps=fps, duration_s=duration),
+            VideoProperties(total_frames=total, fps=fps, duration_s=duration),
         ).tolist()
     except SamplingRefusedError:
         return None

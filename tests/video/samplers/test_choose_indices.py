@@ -5,14 +5,14 @@ from hypothesis import strategies as st
 
 from infra.errors import SamplingRefusedError
 from tasks.domain import Sampling
-from tasks.video.samplers import SAMPLERS, SourceFacts, choose_indices
+from tasks.video.samplers import SAMPLERS, VideoProperties, choose_indices
 
 
 @st.composite
 def sources(draw):
     total = draw(st.integers(1, 5000))
     fps = draw(st.sampled_from([0.0, 1.0, 24.0, 29.97]) | st.floats(0.1, 240))
-    return SourceFacts(total_frames=total, fps=fps, duration_s=total / fps if fps else 0.0)
+    return VideoProperties(total_frames=total, fps=fps, duration_s=total / fps if fps else 0.0)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -51,7 +51,7 @@ def test_indices_are_frames_of_the_video_in_order(sampler, facts, num_frames):
 )
 def test_a_refusal_says_what_the_video_lacks(options, facts, message):
     total, fps = facts
-    source = SourceFacts(total_frames=total, fps=fps, duration_s=total / fps if fps else 0.0)
+    source = VideoProperties(total_frames=total, fps=fps, duration_s=total / fps if fps else 0.0)
 
     with pytest.raises(SamplingRefusedError) as refusal:
         choose_indices(Sampling(**options), source)
@@ -60,7 +60,7 @@ def test_a_refusal_says_what_the_video_lacks(options, facts, message):
 
 
 def test_a_duration_that_cannot_be_is_refused_before_it_costs_memory():
-    facts = SourceFacts(total_frames=2**31, fps=1e-6, duration_s=0.0)
+    facts = VideoProperties(total_frames=2**31, fps=1e-6, duration_s=0.0)
 
     with pytest.raises(SamplingRefusedError, match="contradict its duration"):
         choose_indices(Sampling(sampler="molmo2"), facts)
@@ -68,7 +68,7 @@ def test_a_duration_that_cannot_be_is_refused_before_it_costs_memory():
 
 def test_keyframes_are_not_chosen_from_facts():
     with pytest.raises(ValueError, match="keyframes is not a dense sampler"):
-        choose_indices(Sampling(), SourceFacts(total_frames=1, fps=1.0, duration_s=1.0))
+        choose_indices(Sampling(), VideoProperties(total_frames=1, fps=1.0, duration_s=1.0))
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_keyframes_are_not_chosen_from_facts():
 )
 def test_impossible_facts_are_refused(facts, message):
     with pytest.raises(ValueError, match=message):
-        SourceFacts(**{"total_frames": 2, "fps": 1.0, "duration_s": 2.0} | facts)
+        VideoProperties(**{"total_frames": 2, "fps": 1.0, "duration_s": 2.0} | facts)

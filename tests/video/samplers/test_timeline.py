@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.domain import Sampling
-from tasks.video.samplers import SourceFacts, choose_indices, deviations_s
+from tasks.video.samplers import VideoProperties, choose_indices, deviations_s
 
 # A second at 10 fps, a pause of two seconds, another second at 10 fps.
 PAUSED_S = np.r_[np.arange(10) / 10, 3 + np.arange(10) / 10]
@@ -12,7 +12,7 @@ PAUSED_S = np.r_[np.arange(10) / 10, 3 + np.arange(10) / 10]
 
 def facts_at(times_s, fps=0.0):
     times_s = np.asarray(times_s, np.float64)
-    return SourceFacts(total_frames=len(times_s), fps=fps, duration_s=float(np.ptp(times_s)), times_s=times_s)
+    return VideoProperties(total_frames=len(times_s), fps=fps, duration_s=float(np.ptp(times_s)), times_s=times_s)
 
 
 def test_fps_takes_the_frame_nearest_to_each_instant():
@@ -42,14 +42,14 @@ def test_more_instants_than_max_frames_are_spread_over_the_video():
 
 
 def test_a_frame_rate_stands_in_for_unknown_times():
-    facts = SourceFacts(total_frames=31, fps=30.0, duration_s=31 / 30)
+    facts = VideoProperties(total_frames=31, fps=30.0, duration_s=31 / 30)
 
     assert choose_indices(Sampling(sampler="fps", fps=3), facts).tolist() == [0, 10, 20, 30]
 
 
 @pytest.mark.parametrize("sampler", ["fps", "num_frames"])
 def test_without_times_and_frame_rate_frames_are_taken_uniformly(sampler):
-    facts = SourceFacts(total_frames=9, fps=0.0, duration_s=0.0)
+    facts = VideoProperties(total_frames=9, fps=0.0, duration_s=0.0)
     sampling = Sampling(sampler=sampler, num_frames=3)
 
     assert choose_indices(sampling, facts).tolist() == [0, 4, 8]
