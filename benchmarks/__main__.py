@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli import ReelabelGroup
+from flows.cli.main import ReelabelGroup
 
 _FOLDER = Path(".reelabel/bench")
 

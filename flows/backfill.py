@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from prefect import State, flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.choosing import JobSelector, find_base_run, read_ids
-from flows.ending import completed_state
-from flows.parameters import (
+from flows.run.execute import execute_run
+from flows.run.local_executor import MAX_TASKS
+from flows.run.parameters import (
     DEFAULT_PROMPTS,
     DEFAULT_SAMPLING,
     EMPTY_SELECTION,
@@ -19,13 +19,13 @@ from flows.parameters import (
     NumFrames,
     Permutations,
 )
-from flows.request import RunRequest
-from flows.run import execute_run
-from flows.work import MAX_TASKS
-from infra.objects import ObjectStore
-from infra.sampling_settings import SamplingOptions
+from flows.run.request import RunRequest
+from flows.run.result import completed_state
+from flows.run.selection import JobSelector, find_base_run, read_ids
 from infra.settings import PromptOptions, load_settings
-from tasks.results.schema import prepare_database
+from infra.settings.sampling import SamplingOptions
+from reelabel.sources.object_store import ObjectStore
+from tasks.database.schema import prepare_database
 from tasks.results.selection import Selection
 
 if TYPE_CHECKING:

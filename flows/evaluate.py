@@ -7,25 +7,24 @@ from typing import TYPE_CHECKING
 import polars as pl
 from prefect import State, flow, get_run_logger
 
-from flows.artifacts import publish_evaluation
-from flows.candidates import resolve_candidates
 from flows.classify import classify
-from flows.ending import completed_state
-from flows.parameters import Baseline, Dataset, Manifest, Models, Samplers
-from infra.database import connect
+from flows.compare.candidates import resolve_candidates
+from flows.compare.tables import publish_evaluation
+from flows.run.parameters import Baseline, Dataset, Manifest, Models, Samplers
+from flows.run.result import completed_state
+from infra.database.connect import connect
 from infra.errors import ManifestError
-from infra.objects import ObjectStore
 from infra.settings import load_settings
-from infra.wording import pluralize
+from reelabel.sources.object_store import ObjectStore
+from reelabel.wording import pluralize
 from tasks.evaluation.compare import compare_candidates
-from tasks.manifest.read import dataset_name
-from tasks.manifest.table import open_jobs
+from tasks.manifest.table import dataset_name, open_jobs
 from tasks.results.evaluations import read_answers, save_evaluation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flows.candidates import Candidate
+    from flows.compare.candidates import Candidate
     from infra.settings import Settings
     from tasks.evaluation.scores import Evaluation
 

@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING
 from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.on_ray import ray_cluster, remote_extractor
-from flows.parameters import IdleTimeout, PlanId
-from flows.patience import retry_faults, retry_outage, waits_cancelled_at_exit
-from flows.serving import CACHED_PLANS, PlanScope
-from flows.taking import make_lease_keeper
-from flows.work import MAX_TASKS, extract_ahead, local_extraction, open_extractor
-from infra.objects import ObjectStore
+from flows.run.local_executor import MAX_TASKS, extract_ahead, local_extraction, open_extractor
+from flows.run.parameters import IdleTimeout, PlanId
+from flows.run.ray_executor import ray_cluster, remote_extractor
+from flows.shard.plan_scope import CACHED_PLANS, PlanScope
+from flows.shard.queue import make_lease_keeper
+from flows.shard.retry import retry_faults, retry_outage, waits_cancelled_at_exit
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
-from infra.wording import pluralize
-from tasks.frames.decoding import decode_pool
+from reelabel.sources.object_store import ObjectStore
+from reelabel.wording import pluralize
+from tasks.frame_cache.pool import decode_pool
 from tasks.plans.extracted import write_extracted
 from tasks.plans.lease import Work, finish_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from flows.taking import LeasedShard, ShardQueue
-    from flows.work import ShardInExtraction
+    from flows.run.local_executor import ShardInExtraction
+    from flows.shard.queue import LeasedShard, ShardQueue
     from infra.settings import Settings
+    from reelabel.frames.extractor import FrameExtractor
     from tasks.domain import RunSpec
-    from tasks.frames.prepare import FrameExtractor
     from tasks.plans.extracted import ExtractedShard
     from tasks.plans.plan import Plan
 

@@ -13,21 +13,22 @@ from typing import TYPE_CHECKING
 from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.arriving import ViewStream
-from flows.asker import check_backend, make_backend, read_card
-from flows.parameters import IdleTimeout, Model, PlanId
-from flows.patience import retry_faults, retry_outage, waits_cancelled_at_exit
-from flows.serving import CACHED_PLANS, PlanScope
-from flows.taking import make_lease_keeper
-from flows.work import MAX_TASKS, ShardInExtraction, infer_shards, make_inference_context, open_extractor
-from infra.errors import ConfigurationError, PlanLostError
-from infra.objects import ObjectStore
+from flows.run.backends import check_backend, make_backend, read_card
+from flows.run.local_executor import MAX_TASKS, ShardInExtraction, infer_shards, make_inference_context, open_extractor
+from flows.run.parameters import IdleTimeout, Model, PlanId
+from flows.shard.plan_scope import CACHED_PLANS, PlanScope
+from flows.shard.queue import make_lease_keeper
+from flows.shard.retry import retry_faults, retry_outage, waits_cancelled_at_exit
+from flows.shard.stream import ViewStream
+from infra.errors import PlanLostError
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
-from infra.wording import pluralize
+from reelabel.errors import ConfigurationError
+from reelabel.frames.cache_key import decoder_versions
+from reelabel.sources.object_store import ObjectStore
+from reelabel.wording import pluralize
 from tasks.domain import RunPhase, WallClockProfile
-from tasks.frames.decoding import decode_pool
-from tasks.frames.key import decoder_versions
+from tasks.frame_cache.pool import decode_pool
 from tasks.plans.extracted import ExtractedShard, read_extracted
 from tasks.plans.lease import Work, finish_alone
 from tasks.results.write import RunKey
@@ -35,11 +36,12 @@ from tasks.results.write import RunKey
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flows.asking import InferenceContext
-    from flows.taking import LeasedShard, ShardQueue
+    from flows.shard.infer import InferenceContext
+    from flows.shard.queue import LeasedShard, ShardQueue
     from infra.settings import Settings
-    from tasks.domain import ModelIdentity, Sampling
-    from tasks.model.questions import EngineInfo
+    from reelabel.sampling.options import Sampling
+    from tasks.domain import ModelIdentity
+    from tasks.model.protocol import EngineInfo
     from tasks.plans.plan import Plan
 
 _POLL_S = 1.0

@@ -8,29 +8,53 @@ from typing import TYPE_CHECKING
 
 from prefect import State, flow, get_run_logger
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterEndTime, FlowRunFilterTags
 
-from flows.ending import completed_state
-from flows.history import remove_flow_runs
-from infra.database import connect
-from infra.objects import ObjectStore
+from flows.run.names import TAG
+from flows.run.result import completed_state
+from infra.database.connect import connect
 from infra.settings import load_settings
-from infra.temporary import remove_stale_folders, remove_stale_shared_memory
-from infra.wording import pluralize
-from tasks.frames.collect import evict
-from tasks.frames.orphans import remove_orphans
-from tasks.plans.retention import remove_plans
-from tasks.results.leavings import PAGE, SELECTION, remove_old_files
-from tasks.results.retention import remove_old, remove_superseded
+from reelabel.sources.object_store import ObjectStore
+from reelabel.temporary import remove_stale_folders, remove_stale_shared_memory
+from reelabel.wording import pluralize
+from tasks.database.schema import prepare_database
+from tasks.frame_cache.eviction import evict
+from tasks.frame_cache.orphans import remove_orphans
+from tasks.results.retention import PAGE, SELECTION, remove_old, remove_old_files, remove_plans, remove_superseded
 from tasks.results.runs import close_lost_runs, count_lost_runs
-from tasks.results.schema import prepare_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from prefect.client.orchestration import SyncPrefectClient
     from sqlalchemy import Engine
 
     from infra.settings import Settings
-    from tasks.frames.collect import EvictionResult
+    from tasks.frame_cache.eviction import EvictionResult
+
+
+_PAGE = 200
+
+
+def remove_flow_runs(client: SyncPrefectClient, *, ended_before: datetime, dry_run: bool = False) -> int:
+    """Remove our flow runs that ended before a given time, with their logs; return their number.
+
+    Other flow runs on the same server are kept. What our runs did is recorded in Postgres.
+    """
+    old = FlowRunFilter(
+        tags=FlowRunFilterTags(all_=[TAG]),
+        end_time=FlowRunFilterEndTime(before_=ended_before),
+    )
+    found = 0
+    while True:
+        page = client.read_flow_runs(flow_run_filter=old, limit=_PAGE, offset=found if dry_run else 0)
+        found += len(page)
+        if not dry_run:
+            for flow_run in page:
+                client.delete_flow_run(flow_run.id)
+        if len(page) < _PAGE:
+            return found
+
 
 _TEMPORARY_S = 24 * 3600.0
 

@@ -8,17 +8,17 @@ from prefect import State, flow, get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
 
-from flows.ending import completed_state
-from flows.names import ON_DEMAND
-from flows.parameters import Dataset, Manifest
-from infra.database import connect
-from infra.errors import ConfigurationError
-from infra.objects import ObjectStore
+from flows.run.names import ON_DEMAND
+from flows.run.parameters import Dataset, Manifest
+from flows.run.result import completed_state
+from infra.database.connect import connect
 from infra.settings import load_settings
-from infra.wording import pluralize
-from tasks.manifest.match import stat_manifest_files
+from reelabel.errors import ConfigurationError
+from reelabel.sources.object_store import ObjectStore
+from reelabel.wording import pluralize
+from tasks.database.schema import prepare_database
+from tasks.manifest.location import stat_manifest_files
 from tasks.results.arrivals import record_started, unstarted
-from tasks.results.schema import prepare_database
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

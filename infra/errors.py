@@ -46,128 +46,7 @@ Each takes a single message, so that it can be pickled, and has a `code` that ne
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-
-class ReelabelError(Exception):
-    """Base class of all errors that Reelabel explains to its user.
-
-    Attributes:
-        code: Stable identifier, stored in failure rows and printed on the command line.
-    """
-
-    code: ClassVar[str] = "reelabel_error"
-
-    def __init__(self, message: str) -> None:
-        """Store the message: what is wrong, where, and what to do about it."""
-        super().__init__(message)
-        self.message = message
-
-
-class JobError(ReelabelError):
-    """One job cannot succeed; the error is recorded on its row, and the job is retried only on request.
-
-    Attributes:
-        stage: Stage of the pipeline: fetch, decode, cache, prompt or inference.
-    """
-
-    code = "job_error"
-    stage: ClassVar[str] = "decode"
-
-
-class VideoError(JobError):
-    """The job's video is at fault.
-
-    Attributes:
-        fingerprint: Version of the video; None if it could not be determined.
-    """
-
-    code = "video_error"
-    fingerprint: str | None = None
-
-
-class VideoMissingError(VideoError):
-    """There is no object or file at the job's URI."""
-
-    code = "video_missing"
-    stage = "fetch"
-
-
-class VideoRefusedError(VideoError):
-    """Access to the source is denied, or its URI is not usable."""
-
-    code = "video_refused"
-    stage = "fetch"
-
-
-class VideoUnavailableError(VideoError):
-    """A web server did not deliver the video in any attempt; the next run tries again."""
-
-    code = "video_unavailable"
-    stage = "fetch"
-
-
-class VideoEmptyError(VideoError):
-    """The object or file has no bytes."""
-
-    code = "video_empty"
-    stage = "fetch"
-
-
-class VideoUnreadableError(VideoError):
-    """FFmpeg recognizes no container format."""
-
-    code = "video_unreadable"
-
-
-class NoVideoStreamError(VideoError):
-    """The container has no video stream."""
-
-    code = "no_video_stream"
-
-
-class NoFramesError(VideoError):
-    """The video stream contains no decodable frame."""
-
-    code = "no_frames"
-
-
-class SamplingRefusedError(VideoError):
-    """The sampler does not support this video."""
-
-    code = "sampling_refused"
-
-
-class VideoTooLargeError(VideoError):
-    """The source, or one of its frames, exceeds the configured limits."""
-
-    code = "video_too_large"
-
-
-class VideoChangedError(VideoError):
-    """The source was replaced while it was being read."""
-
-    code = "video_changed"
-    stage = "fetch"
-
-
-class DecoderCrashedError(VideoError):
-    """The decoding process died on this video."""
-
-    code = "decoder_crashed"
-
-
-class DecoderTimeoutError(VideoError):
-    """Decoding this video exceeded the time limit."""
-
-    code = "decoder_timeout"
-
-
-class FrameFileError(JobError):
-    """A cached frame file is damaged and could not be recreated."""
-
-    code = "frame_file_damaged"
-    stage = "cache"
+from reelabel.errors import JobError, ReelabelError, TransientError
 
 
 class PromptError(JobError):
@@ -196,63 +75,10 @@ class InferenceError(JobError):
     stage = "inference"
 
 
-class ObjectError(ReelabelError):
-    """One object or file of a store is at fault."""
-
-    code = "object_error"
-
-
-class ObjectMissingError(ObjectError):
-    """There is nothing at the URI."""
-
-    code = "object_missing"
-
-
-class ObjectChangedError(ObjectError):
-    """The object was replaced after it was first looked at."""
-
-    code = "object_changed"
-
-
-class ObjectTooLargeError(ObjectError):
-    """The object exceeds the size limit."""
-
-    code = "object_too_large"
-
-
-class RangesIgnoredError(ObjectError):
-    """The server does not support range requests."""
-
-    code = "ranges_ignored"
-
-
-class TransientError(ReelabelError):
-    """The same call may succeed later.
-
-    Attributes:
-        retries_exhausted: Whether retries have already lasted too long to try again.
-    """
-
-    code = "transient"
-    retries_exhausted = False
-
-
-class StoreUnavailableError(TransientError):
-    """The object store did not respond, or responded with a server error."""
-
-    code = "store_unavailable"
-
-
 class DatabaseUnavailableError(TransientError):
     """Postgres did not respond."""
 
     code = "database_unavailable"
-
-
-class DiskUnavailableError(TransientError):
-    """A local disk is full or not writable."""
-
-    code = "disk_unavailable"
 
 
 class EngineLostError(TransientError):
@@ -271,12 +97,6 @@ class ServerUnavailableError(TransientError):
     """The inference server did not respond, or responded with a server error."""
 
     code = "server_unavailable"
-
-
-class DecodersLostError(TransientError):
-    """Decoding processes are killed faster than they can be restarted."""
-
-    code = "decoders_lost"
 
 
 class LeaseLostError(ReelabelError):
@@ -319,13 +139,3 @@ class ModelError(ReelabelError):
     """The model cannot be loaded."""
 
     code = "model_invalid"
-
-
-class ConfigurationError(ReelabelError):
-    """A setting, a service or a password is wrong."""
-
-    code = "configuration"
-
-
-class ObjectRefusedError(ConfigurationError):
-    """The store accepts the login but denies access to this object."""

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from typer.main import get_command
 
 # Consoles take their width from the environment when they are made, else each time they print: made here, they do so.
-from flows.cli import app
+from flows.cli.main import app
 
 _TIMEOUT_S = 500
 
@@ -26,7 +26,7 @@ def reelabel(environment, *arguments):
 
 def reelabel_process(environment, *arguments):
     """Run a command as users do: a process of its own, which takes seconds to begin."""
-    command = [sys.executable, "-m", "flows.cli", *arguments]
+    command = [sys.executable, "-m", "flows.cli.main", *arguments]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     assert "Traceback" not in ended.stdout + ended.stderr
     return ended

@@ -11,12 +11,12 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from infra.database import Login
+from infra.database.connect import Login
 from infra.embedded import ServiceName, running, start
 from infra.embedded.home import Home
 from infra.embedded.postgres import Postgres
-from infra.objects import ObjectStore
 from infra.settings import DatabaseSettings, Settings
+from reelabel.sources.object_store import ObjectStore
 from sql.roles import OWNER, create_roles
 from tests.shared import common_folder, locked, made_once
 

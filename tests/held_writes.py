@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import DDL, text
 
-from infra.database import connect
+from infra.database.connect import connect
 
 _LOCK = 20_111
 _HOLD = DDL(f"""

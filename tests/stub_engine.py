@@ -18,8 +18,8 @@ from pathlib import Path
 
 from infra.errors import InferenceError, ModelError, PromptTooLongError
 from tasks.domain import Answer
-from tasks.model.child import Implementation, main
-from tasks.model.questions import EngineInfo, Question, QuestionFailure
+from tasks.model.engine.engine_main import Implementation, main
+from tasks.model.protocol import EngineInfo, Question, QuestionFailure
 
 COMMAND = (sys.executable, "-P", __file__)
 _HUNGRY_BYTES = 1024**3

@@ -13,9 +13,9 @@ from hashlib import blake2b
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from string import ascii_uppercase
 
-from tasks.model.ambiguity import load_tokenizer
-from tasks.model.choices import choice_probabilities, choice_tokens
 from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.prompts.ambiguity import load_tokenizer
+from tasks.model.prompts.choices import choice_probabilities, choice_tokens
 from tests.vllm_server import KEY, NAME
 
 MOST_TOKENS = 2048

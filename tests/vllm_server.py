@@ -14,9 +14,9 @@ from pathlib import Path
 
 import httpx
 
+from tasks.model.engine.process import engine_environment
 from tasks.model.identity import TINY_MODEL
-from tasks.model.process import engine_environment
-from tasks.model.questions import EngineConfig
+from tasks.model.protocol import EngineConfig
 from tests.shared import shared
 
 KEY = "open-sesame"

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from infra.embedded import s3_program
 from infra.embedded.processes import free_port
-from infra.errors import ReelabelError, StoreUnavailableError
+from reelabel.errors import ReelabelError, StoreUnavailableError
 
 
 @contextmanager

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tasks.domain import Sampling
+from reelabel.decode.orientation import Orientation
+from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
+from reelabel.integrations.vllm.video_input import video_input
+from reelabel.sampled_frames import SampledFrames
+from reelabel.sampling.options import Sampling
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.frames.file import decode_frame_file, encode_frame_file
-from tasks.model.prompt import render_question
-from tasks.model.questions import Question
-from tasks.model.video_input import video_input
-from tasks.video.keyframes import SampledFrames
-from tasks.video.orientation import Orientation
+from tasks.model.prompts.prompt import render_question
+from tasks.model.protocol import Question
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from benchmarks.engine.noise import noise_file, noise_question
 from infra.errors import ModelError
 from tasks.domain import Answer
-from tasks.model.questions import Batch
+from tasks.model.protocol import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tasks.model.questions import Reply
+    from tasks.model.protocol import Reply
 
 COUNTS = (1, 2, 4, 8)
 _WARM_UP_ROUNDS = 2

@@ -11,7 +11,7 @@ from benchmarks.exactness.linear import digest_pixels
 
 if TYPE_CHECKING:
     from benchmarks.exactness.linear import LinearDecode
-    from tasks.video.keyframes import SampledFrames
+    from reelabel.sampled_frames import SampledFrames
 
 _MAX_FAULTS = 5
 _SEVERITY = ("pixels", "facts", "counts")

@@ -12,10 +12,10 @@ import numpy as np
 
 from benchmarks.exactness.agreement import disagreements
 from benchmarks.exactness.linear import LinearDecode, decode_linearly
-from infra.errors import VideoError
-from tasks.domain import Sampling
-from tasks.video.extract import extract_keyframes
-from tasks.video.limits import Limits
+from reelabel.errors import VideoError
+from reelabel.extract import extract_keyframes
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from benchmarks.media.matrix import Cell
-    from tasks.video.keyframes import SampledFrames
+    from reelabel.sampled_frames import SampledFrames
 
 _PICKS = (16, 4, 1, None)
 _METHODS = {"index", "seek", "linear"}

@@ -18,16 +18,16 @@ from benchmarks.exactness.agreement import disagreements
 from benchmarks.exactness.linear import LinearDecode, decode_linearly
 from benchmarks.exactness.mutate import mutate
 from benchmarks.media.matrix import Cell
-from infra.errors import VideoError
-from tasks.domain import Sampling
-from tasks.video.extract import extract_keyframes
-from tasks.video.limits import Limits
-from tasks.video.pool import DecodePool
+from reelabel.errors import VideoError
+from reelabel.extract import extract_keyframes
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tasks.video.keyframes import SampledFrames
+    from reelabel.sampled_frames import SampledFrames
 
 TIMEOUT_S = 10.0
 REQUIRED_SHARE = 0.9

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.extraction.loaders import FileParts
-from infra.errors import VideoError
-from tasks.domain import Sampling
-from tasks.frames.index_file import decode_index, encode_index
-from tasks.video.extract import extract_keyframes, extract_keyframes_by_ranges
-from tasks.video.limits import Limits
-from tasks.video.misled import FastPathUnavailableError
-from tasks.video.ranges import CachedRange, SparseFile
-from tasks.video.shots import ExtractionRequest
-from tasks.video.table import KeyframeTable, extract_by_table
+from reelabel.decode.assemble import ExtractionRequest
+from reelabel.errors import VideoError
+from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.fast_path import FastPathUnavailableError
+from reelabel.frames.index_file import decode_index, encode_index
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+from reelabel.sources.sparse_file import CachedRange, SparseFile
+from reelabel.strategies.keyframe_table import KeyframeTable, extract_by_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tasks.video.keyframes import SampledFrames
+    from reelabel.sampled_frames import SampledFrames
 
 _FIRST, _LATER = Sampling(num_frames=3), Sampling(num_frames=7)
 # What a decode by table does not report, and what varies from call to call.

@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tasks.frames.collect import cached_files, evict
+from tasks.frame_cache.eviction import cached_files, evict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from infra.objects import ObjectStore
+    from reelabel.sources.object_store import ObjectStore
 
 _THREADS = 16
 

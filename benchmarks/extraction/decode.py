@@ -24,9 +24,9 @@ from benchmarks.extraction.loaders import (
     uniform_with_pyav,
     uniform_with_torchcodec,
 )
-from tasks.video.extract import extract_keyframes, extract_keyframes_by_ranges
-from tasks.video.limits import Limits
-from tasks.video.pool import DecodePool
+from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -8,18 +8,18 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.extraction.loaders import SAMPLING, Limit
-from tasks.frames.remote import RemoteVideo
-from tasks.video.boxes import walk_boxes
-from tasks.video.extract import extract_keyframes, extract_keyframes_by_ranges
-from tasks.video.limits import Limits
+from reelabel.containers.mp4_boxes import walk_boxes
+from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.frames.fetch import RemoteVideo
+from reelabel.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from benchmarks.media.clips import BenchClip
-    from infra.objects import ObjectInfo, ObjectStore
-    from tasks.video.table import SavedIndex
+    from reelabel.sources.object_store import ObjectInfo, ObjectStore
+    from reelabel.strategies.keyframe_table import SavedIndex
 
 _BOX_HEAD_BYTES = 16
 

@@ -15,11 +15,11 @@ import av
 import numpy as np
 
 from benchmarks.media.clips import FPS
-from tasks.domain import Sampling
-from tasks.video.limits import Limits
-from tasks.video.ranges import CachedRange
-from tasks.video.render import Renderer
-from tasks.video.sample import pick_evenly
+from reelabel.decode.render import Renderer
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+from reelabel.sampling.uniform import pick_evenly
+from reelabel.sources.sparse_file import CachedRange
 
 if TYPE_CHECKING:
     from pathlib import Path

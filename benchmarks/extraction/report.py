@@ -32,9 +32,9 @@ from benchmarks.extraction.similar import measure_similar, overall_factor
 from benchmarks.extraction.store import measure_store
 from benchmarks.media.clips import bench_clips, store_clips
 from benchmarks.plot import Panel, draw
-from flows.commands.opened import running_services
+from flows.cli.context import running_services
 from infra.embedded import ServiceName
-from infra.objects import ObjectStore
+from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.media.scenes import LENGTH_S, SCENES
-from tasks.domain import Sampling
-from tasks.video.extract import extract_keyframes
-from tasks.video.limits import Limits
-from tasks.video.similar import drop_similar
+from reelabel.extract import extract_keyframes
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+from reelabel.sampling.similar import drop_similar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

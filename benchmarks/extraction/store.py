@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.extraction.loaders import SAMPLING, FileParts
-from tasks.frames.file import decode_frame_file, encode_frame_file
-from tasks.frames.packets import collect_packets, verify_packets, with_packets, with_pixels
-from tasks.frames.pixels import from_differences, to_differences
-from tasks.video.extract import extract_keyframes_by_ranges
-from tasks.video.limits import Limits
-from tasks.video.pool import DecodePool
+from reelabel.extract import extract_keyframes_by_ranges
+from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
+from reelabel.frames.packets import collect_packets, verify_packets, with_packets, with_pixels
+from reelabel.frames.pixels import from_differences, to_differences
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from benchmarks.media.clips import BenchClip
-    from infra.objects import ObjectStore
-    from tasks.frames.file import FrameFile
-    from tasks.frames.packets import StoredPackets
-    from tasks.frames.pixels import LosslessEncoding
-    from tasks.video.keyframes import SampledFrames
+    from reelabel.frames.frame_file import FrameFile
+    from reelabel.frames.packets import StoredPackets
+    from reelabel.frames.pixels import LosslessEncoding
+    from reelabel.sampled_frames import SampledFrames
+    from reelabel.sources.object_store import ObjectStore
 
 PACKETS = "packets"
 _PLAIN = "zstd, plain"  # compresses the pixels themselves; the others, differences between frames

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.pipeline.contender import Timing
-from tasks.model.prompt import build_question
-from tasks.model.video_input import video_input
-from tasks.video.extract import extract_keyframes
-from tasks.video.limits import Limits
+from reelabel.extract import extract_keyframes
+from reelabel.integrations.vllm.video_input import video_input
+from reelabel.limits import Limits
+from tasks.model.prompts.prompt import build_question
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from benchmarks.pipeline.workload import Workload
     from tasks.domain import Job
-    from tasks.model.inputs import InputRenderer
+    from tasks.model.engine.renderer import InputRenderer
 
 _Request = tuple[str, Any, Any]  # the video, vLLM's input, vLLM's sampling parameters
 
@@ -44,8 +44,8 @@ class BareEngine:
         """Load the model and render the requests."""
         from vllm import LLM  # noqa: PLC0415 - imported in the contender's own process
 
-        from tasks.model.arguments import vllm_arguments  # noqa: PLC0415
-        from tasks.model.inputs import InputRenderer  # noqa: PLC0415
+        from tasks.model.engine.renderer import InputRenderer  # noqa: PLC0415
+        from tasks.model.engine.tuning import vllm_arguments  # noqa: PLC0415
 
         self._llm = LLM(**{**vllm_arguments(self.workload.engine), "mm_processor_cache_gb": 0, **self.arguments})
         renderer = InputRenderer(self.workload.engine)

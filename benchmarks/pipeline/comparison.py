@@ -20,12 +20,12 @@ from benchmarks.pipeline.llm_chat import LlmChat
 from benchmarks.pipeline.targets import CEILING, COLD, EXTRACTION, KEYFRAMES, UNIFORM, WARM, check_targets
 from benchmarks.pipeline.utilization import CpuUtilization
 from benchmarks.pipeline.workload import WARM_UP_CLIPS, Workload, make_jobs, write_manifest
-from flows.engine_config import engine_config
-from flows.spec import make_spec
-from infra.objects import ObjectStore
-from infra.s3 import sign_url
+from flows.run.backends import engine_config
+from flows.run.spec import make_spec
+from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.s3 import sign_url
+from tasks.model.engine.process import engine_environment
 from tasks.model.identity import read_model_card
-from tasks.model.process import engine_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.pipeline.contender import Timing
-from infra.objects import ObjectStore
-from tasks.frames.cache import FrameCache
-from tasks.frames.prepare import FrameExtractor
-from tasks.video.limits import Limits
-from tasks.video.pool import DecodePool
+from reelabel.frames.cache import FrameCache
+from reelabel.frames.extractor import FrameExtractor
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from infra.settings import StoreSettings
-    from tasks.domain import Sampling
+    from reelabel.sampling.options import Sampling
 
 _DECODE_TIMEOUT_S = 60
 _DECODE_MIB = 4096

@@ -16,12 +16,12 @@ from benchmarks.cores import Cores, EngineBinding
 from benchmarks.pipeline.contender import Timing
 from benchmarks.pipeline.workload import warm_up_batch
 from flows.classify import classify
-from infra.database import connect
+from infra.database.connect import connect
 from infra.embedded import export
 from infra.errors import NotReconciledError
+from tasks.database.tables import RESULT, RUN
 from tasks.domain import RunPhase
-from tasks.model.process import EngineProcess
-from tasks.results.tables import RESULT, RUN
+from tasks.model.engine.process import EngineProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -29,10 +29,11 @@ from benchmarks.pipeline.targets import CEILING, COLD, KEYFRAMES, UNIFORM, check
 from benchmarks.pipeline.utilization import observe
 from benchmarks.pipeline.workload import WARM_UP_CLIPS, Workload, make_jobs
 from infra.settings import StoreSettings
-from tasks.domain import RunSpec, Sampling
+from reelabel.sampling.options import Sampling
+from tasks.domain import RunSpec
+from tasks.model.engine.process import engine_environment
 from tasks.model.identity import TINY_MODEL, read_model_card
-from tasks.model.process import engine_environment
-from tasks.model.questions import EngineConfig
+from tasks.model.protocol import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

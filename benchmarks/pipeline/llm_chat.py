@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.cores import Cores, bind, descendants
 from benchmarks.pipeline.contender import Timing
-from tasks.model.choices import choice_probabilities, choice_tokens
-from tasks.model.prompt import build_question
+from tasks.model.prompts.choices import choice_probabilities, choice_tokens
+from tasks.model.prompts.prompt import build_question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from benchmarks.pipeline.workload import Workload
     from tasks.domain import Job
-    from tasks.model.questions import Question
+    from tasks.model.protocol import Question
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,8 +42,8 @@ class LlmChat:
         """Load the model, and bind the engine's process to its cores."""
         from vllm import LLM  # noqa: PLC0415 - imported in the contender's own process
 
-        from tasks.loaders.plugin import register  # noqa: PLC0415
-        from tasks.model.arguments import vllm_arguments  # noqa: PLC0415
+        from reelabel.integrations.vllm.plugin import register  # noqa: PLC0415
+        from tasks.model.engine.tuning import vllm_arguments  # noqa: PLC0415
 
         register()  # vLLM registers installed plugins only
         self._llm = LLM(

@@ -13,9 +13,9 @@ from benchmarks.cores import Cores, EngineBinding
 from benchmarks.pipeline.contender import Timing
 from benchmarks.pipeline.workload import warm_up_batch
 from tasks.domain import Answer
-from tasks.model.process import EngineProcess
-from tasks.model.prompt import build_question
-from tasks.model.questions import Batch
+from tasks.model.engine.process import EngineProcess
+from tasks.model.prompts.prompt import build_question
+from tasks.model.protocol import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from benchmarks.pipeline.extraction import Extractor
     from benchmarks.pipeline.workload import Workload
-    from tasks.frames.prepare import FrameExtractor
-    from tasks.model.questions import Question, Reply
+    from reelabel.frames.extractor import FrameExtractor
+    from tasks.model.protocol import Question, Reply
 
 _BATCH_VIDEOS = 8
 _MAX_CONCURRENT_BATCHES = 6

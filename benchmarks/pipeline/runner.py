@@ -21,11 +21,11 @@ from benchmarks.engine.weights import has_weights
 from benchmarks.media.footage import make_footage
 from benchmarks.pipeline.report import DEFINITION, print_results, print_versions, results_json, versions
 from benchmarks.pipeline.workload import WARM_UP_CLIPS
-from flows.commands.scheduler import prefect_ready
+from flows.cli.context import prefect_ready
 from infra.embedded import ServiceName, running
 from infra.settings import Settings, load_settings
+from tasks.database.schema import prepare_database
 from tasks.model.identity import TINY_MODEL
-from tasks.results.schema import prepare_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from reelabel.extract import extract_keyframes
+from reelabel.frames.frame_file import encode_frame_file
+from reelabel.limits import Limits
 from tasks.demo.shapes import QUESTIONS
 from tasks.domain import Job
-from tasks.frames.file import encode_frame_file
-from tasks.model.prompt import build_question
-from tasks.model.questions import Batch
-from tasks.video.extract import extract_keyframes
-from tasks.video.limits import Limits
+from tasks.model.prompts.prompt import build_question
+from tasks.model.protocol import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tasks.domain import RunSpec
-    from tasks.model.questions import EngineConfig
+    from tasks.model.protocol import EngineConfig
 
 WARM_UP_CLIPS = 8
 

@@ -19,8 +19,8 @@ from benchmarks.scale import steps
 from benchmarks.scale.parallel import SHARD_JOBS, lease_shards, run_in_parallel, write_results
 from benchmarks.scale.process import run_in_process
 from benchmarks.scale.synthetic import begin_run, fill_results, write_ids, write_manifest
-from infra.objects import ObjectStore
 from infra.settings import DatabaseSettings, StoreSettings
+from reelabel.sources.object_store import ObjectStore
 from sql.migrate import upgrade
 from tasks.manifest.table import open_jobs
 

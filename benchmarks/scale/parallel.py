@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.scale.synthetic import RUN
-from infra.database import connect
+from infra.database.connect import connect
 from tasks.domain import Answer, Failure, Job, JobResult, Stage
 from tasks.plans.lease import Work, claim
 from tasks.results.writer import ShardWriter

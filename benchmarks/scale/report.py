@@ -11,7 +11,7 @@ from rich.table import Table
 from benchmarks.console import OUT, PROGRESS, print_json
 from benchmarks.plot import Panel, draw
 from benchmarks.scale.measure import measure_scale
-from flows.commands.opened import running_services
+from flows.cli.context import running_services
 from infra.embedded import ServiceName
 
 if TYPE_CHECKING:

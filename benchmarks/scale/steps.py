@@ -9,14 +9,14 @@ from uuid import uuid4
 import polars as pl
 
 from benchmarks.scale.synthetic import DATASET, RUN, SPEC, fingerprints_of
-from infra.database import connect
-from infra.objects import ObjectStore
+from infra.database.connect import connect
 from infra.settings import StoreSettings
+from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.parquet import open_manifest
 from tasks.manifest.plan_file import PlanWriter
 from tasks.manifest.shard import split_into_shards
 from tasks.manifest.table import open_jobs, read_unchecked_batches
-from tasks.model.ambiguity import find_ambiguous_jobs
+from tasks.model.prompts.ambiguity import find_ambiguous_jobs
 from tasks.plans.plan import Plan, open_plan
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs

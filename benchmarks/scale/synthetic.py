@@ -11,10 +11,10 @@ import pyarrow as pa
 from pyarrow import parquet
 from sqlalchemy import text
 
-from infra.database import connect
+from infra.database.connect import connect
+from tasks.database.temp_table import staged_jobs
 from tasks.domain import ModelIdentity, RunSpec
 from tasks.results.runs import open_run
-from tasks.results.stage import staged_jobs
 from tasks.results.write import RunKey
 
 if TYPE_CHECKING:

@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from reelabel.frames.frame_file import encode_frame_file
+from reelabel.limits import Limits
+from reelabel.sampling.passes import choose_pass, dense_pass, sampling_of_pass
 from tasks.domain import Answer, Job
-from tasks.domain.passes import choose_pass, dense_pass, sampling_of_pass
-from tasks.frames.file import encode_frame_file
-from tasks.model.prompt import build_question
-from tasks.model.questions import Batch
-from tasks.video.limits import Limits
+from tasks.model.prompts.prompt import build_question
+from tasks.model.protocol import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tasks.domain import RunSpec, Sampling
-    from tasks.model.process import EngineProcess
-    from tasks.video.keyframes import SampledFrames
-    from tasks.video.pool import DecodePool
+    from reelabel.pool.decode_pool import DecodePool
+    from reelabel.sampled_frames import SampledFrames
+    from reelabel.sampling.options import Sampling
+    from tasks.domain import RunSpec
+    from tasks.model.engine.process import EngineProcess
 
 _BATCH_JOBS = 32
 _MAX_CONCURRENT_BATCHES = 3

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from reelabel.sampling.options import Sampling
 from tasks.demo.actors import SIDE_PX
-from tasks.domain import RunSpec, Sampling
+from tasks.domain import RunSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from benchmarks.trade.report import Trade
+    from tasks.evaluation.route_fit import RoutingPoint
     from tasks.evaluation.scores import Proportion
-    from tasks.routing.fit import RoutingPoint
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BELOW = 560, 300, 60, 130, 46, 44
 _LABEL_PX, _LETTER_PX = 13, 6.4

@@ -10,10 +10,10 @@ import polars as pl
 
 from benchmarks.trade.candidates import AUTO, ESCALATED, KEYFRAMES, NATIVE, auto_of, escalated, escalated_name, specs_of
 from benchmarks.trade.thresholds import try_thresholds
-from tasks.domain.digest import hash64
-from tasks.routing.fit import Target, fit_route
-from tasks.routing.needs import fit_still_tasks
-from tasks.routing.sample import PairedAnswers
+from reelabel.digest import hash64
+from tasks.evaluation.route_fit import Target, fit_route
+from tasks.evaluation.route_needs import fit_still_tasks
+from tasks.evaluation.route_sample import PairedAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from benchmarks.trade.asking import Answers
     from benchmarks.trade.thresholds import ThresholdResult
     from tasks.domain import ModelIdentity, RunSpec
-    from tasks.routing.fit import RouteFit
-    from tasks.routing.needs import StillFit
+    from tasks.evaluation.route_fit import RouteFit
+    from tasks.evaluation.route_needs import StillFit
 
     Ask = Callable[[str, RunSpec], Answers]
 

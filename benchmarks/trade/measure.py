@@ -16,11 +16,11 @@ from benchmarks.trade.clips import FIT_SEED_OFFSET, MANIFEST_NAME, fit_clips, ke
 from benchmarks.trade.fitting import fit
 from benchmarks.trade.report import Trade
 from benchmarks.trade.tables import accuracy_table, cost_table, curve_table, margin_table, still_table, threshold_table
+from reelabel.pool.decode_pool import DecodePool
 from tasks.demo.actors import SIDE_PX
+from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import read_model_card
-from tasks.model.process import EngineProcess
-from tasks.model.questions import EngineConfig
-from tasks.video.pool import DecodePool
+from tasks.model.protocol import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,8 +11,8 @@ import polars as pl
 from benchmarks.trade.candidates import ESCALATED, NATIVE
 from benchmarks.trade.fitting import asked_twice
 from tasks.evaluation.compare import CandidateResults, compare_candidates
+from tasks.evaluation.route_fit import accuracy_curve
 from tasks.evaluation.scores import Cost
-from tasks.routing.fit import accuracy_curve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from benchmarks.trade.asking import Answers
     from benchmarks.trade.fitting import Fitted
     from tasks.domain import RunSpec
+    from tasks.evaluation.route_fit import RoutingPoint
     from tasks.evaluation.scores import Evaluation
-    from tasks.routing.fit import RoutingPoint
 
 _BY = ["candidate", "task", "subtask", "keyframes"]
 

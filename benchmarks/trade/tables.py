@@ -9,7 +9,7 @@ from rich.table import Table
 from benchmarks.trade.candidates import KEYFRAMES, NATIVE
 from benchmarks.trade.mix import KEYFRAMES as NUMBERS
 from benchmarks.trade.mix import MOTION, SCENE
-from tasks.routing.needs import NON_INFERIORITY_BOUND
+from tasks.evaluation.route_needs import NON_INFERIORITY_BOUND
 
 if TYPE_CHECKING:
     from benchmarks.trade.fitting import Fitted

@@ -10,7 +10,7 @@ import polars as pl
 
 from benchmarks.trade.candidates import NATIVE
 from benchmarks.trade.mix import MOTION
-from tasks.video.verdict import DEFAULT_THRESHOLDS, CoverageThresholds, measure_coverage
+from reelabel.coverage import DEFAULT_THRESHOLDS, CoverageThresholds, measure_coverage
 
 if TYPE_CHECKING:
     from benchmarks.trade.asking import Answers

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PREFIX = "REELABEL_"
 # Prefect reads every item of its logging configuration from the environment.
 _JSON_LINES = {
-    "PREFECT_LOGGING_FORMATTERS_JSON_CLASS": "infra.json_lines.JsonLines",
+    "PREFECT_LOGGING_FORMATTERS_JSON_CLASS": "infra.json_logs.JsonLines",
     "PREFECT_LOGGING_HANDLERS_CONSOLE_FORMATTER": "json",
     "PREFECT_LOGGING_COLORS": "false",
 }

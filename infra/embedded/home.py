@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from infra.embedded.processes import Identity, is_supported
-from infra.errors import ConfigurationError
+from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

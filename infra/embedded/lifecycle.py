@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from infra.embedded.home import Record
 from infra.embedded.processes import end, end_marked, free_port, spawn
-from infra.errors import ConfigurationError
+from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import signal

@@ -18,7 +18,7 @@ from sqlalchemy.engine import make_url
 
 from infra.embedded.home import ServiceName
 from infra.embedded.service import Launch
-from infra.errors import ConfigurationError
+from reelabel.errors import ConfigurationError
 from sql.roles import OWNER, READER, ROLES, WRITER, create_roles
 
 if TYPE_CHECKING:

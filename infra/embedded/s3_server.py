@@ -15,9 +15,9 @@ from pydantic import SecretStr
 from infra.embedded.home import ServiceName
 from infra.embedded.processes import free_port, is_listening
 from infra.embedded.service import Launch
-from infra.errors import ConfigurationError, StoreUnavailableError
-from infra.objects import ObjectStore
 from infra.settings import StoreSettings
+from reelabel.errors import ConfigurationError, StoreUnavailableError
+from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from infra.embedded.home import Home

@@ -10,11 +10,11 @@ import signal
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
+from infra.basic_auth import basic_auth_headers
 from infra.embedded.environment import export
 from infra.embedded.home import ServiceName
 from infra.embedded.prefect_server import PrefectServer, prefect_command, prefect_environment
 from infra.embedded.service import Launch
-from infra.login import basic_auth_headers
 
 if TYPE_CHECKING:
     from pathlib import Path

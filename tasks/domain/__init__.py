@@ -1,12 +1,13 @@
 """Shared types. Imports no other package of Reelabel."""
 
+from reelabel.sampling.options import ROUTING_OPTIONS, SAMPLER_OPTIONS, SamplerName, Sampling
+from reelabel.segment import WHOLE, Segment
 from tasks.domain.cost import RunCost
 from tasks.domain.job import Job, Shard
-from tasks.domain.ledger import RunPhase, WallClockProfile
 from tasks.domain.outcome import Answer, Failure, FirstAnswer, JobResult, OrderBias, Stage
-from tasks.domain.segment import WHOLE, Segment
-from tasks.domain.spec import ROUTING_OPTIONS, SAMPLER_OPTIONS, ModelIdentity, RunSpec, SamplerName, Sampling
+from tasks.domain.spec import ModelIdentity, RunSpec
 from tasks.domain.view import View, group_by_view
+from tasks.domain.wall_clock import RunPhase, WallClockProfile
 
 __all__ = [
     "ROUTING_OPTIONS",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tasks.domain.digest import json_digest
+from reelabel.digest import json_digest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,7 +100,7 @@ class JobResult:
     """One labelled job, as stored in the results table. Durations are in milliseconds.
 
     Attributes:
-        decode_method: How its frames were reached; see `tasks.video.keyframes`.
+        decode_method: How its frames were reached; see `reelabel.sampled_frames`.
         decode_note: Why a slower method was used, or what is wrong with the file; empty if nothing is.
         sampler: The sampler that chose its frames.
         frames_decoded: Frames decoded for it, now or when they were cached.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tasks.domain.passes import choose_pass
-from tasks.domain.segment import WHOLE, Segment
+from reelabel.sampling.passes import choose_pass
+from reelabel.segment import WHOLE, Segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from reelabel.sampling.options import Sampling
+    from reelabel.sampling.passes import FramePass
     from tasks.domain.job import Job
-    from tasks.domain.passes import FramePass
-    from tasks.domain.spec import Sampling
 
 
 class View(NamedTuple):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
-from tasks.calibration.fit import expected_calibration_error
+from tasks.evaluation.calibration import expected_calibration_error
 from tasks.evaluation.scores import CandidateScore, Cost, Evaluation, GroupScore
 from tasks.evaluation.significance import adjust_by_holm, paired_difference, proportion
 

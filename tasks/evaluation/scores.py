@@ -86,7 +86,7 @@ class CandidateScore:
         failures: Those of them that failed.
         correct: Labels that equal the known answer.
         accuracy: Proportion of correct labels; None without labels.
-        calibration_error: Expected calibration error, 0 to 1 (`tasks.calibration.fit`).
+        calibration_error: Expected calibration error, 0 to 1 (`tasks.evaluation.calibration`).
         difference: Difference to the baseline; None for the baseline itself, and if no job is labelled by both.
         cost: What the labels cost.
     """

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from infra.template import check_template
-from infra.uri import INLINE_SCHEME, WEB_SCHEMES
+from infra.settings.template import check_template
+from reelabel.sources.uri import INLINE_SCHEME, WEB_SCHEMES
 from tasks.manifest.fault import Fault, row_fault
 from tasks.manifest.messages import fill_from_messages, messages_as_json
 from tasks.manifest.schema import COLUMNS, LONGEST_ID_BYTES, REPLACED_BY_MESSAGES, REQUIRED, ROW, SCHEMES, STORED_TEXT

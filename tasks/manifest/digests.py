@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from reelabel.digest import DIGEST_LENGTH
 from tasks.domain import Job
-from tasks.domain.digest import DIGEST_LENGTH
 from tasks.manifest.schema import COLUMNS, ROW
 
 if TYPE_CHECKING:

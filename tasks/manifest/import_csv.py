@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from infra.errors import ManifestError
-from tasks.manifest.messages import is_valid_unicode
+from reelabel.integrations.chat_messages import is_valid_unicode
 from tasks.manifest.schema import COLUMNS, REPLACED_BY_MESSAGES, REQUIRED
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from infra.errors import ManifestError
-from tasks.manifest.messages import is_valid_unicode, parse_messages
+from reelabel.integrations.chat_messages import is_valid_unicode, parse_messages
 from tasks.manifest.schema import COLUMNS
 
 if TYPE_CHECKING:

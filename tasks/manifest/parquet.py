@@ -10,10 +10,11 @@ import polars as pl
 import pyarrow as pa
 from pyarrow import parquet
 
-from infra.ahead import prefetch
-from infra.errors import ManifestError, ManifestMissingError, ObjectMissingError
-from infra.temporary import temporary_folder
-from tasks.manifest.match import resolve_manifest_files
+from infra.errors import ManifestError, ManifestMissingError
+from infra.prefetch import prefetch
+from reelabel.errors import ObjectMissingError
+from reelabel.temporary import temporary_folder
+from tasks.manifest.location import resolve_manifest_files
 from tasks.manifest.schema import COLUMNS, REQUIRED
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from infra.objects import ObjectStore
+    from reelabel.sources.object_store import ObjectStore
 
 _BATCH_ROWS = 65_536
 _IDS_AT_ONCE = 16 * _BATCH_ROWS

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Self
 import polars as pl
 import pyarrow as pa
 
-from infra.errors import ObjectChangedError, ObjectMissingError, PlanLostError
+from infra.errors import PlanLostError
+from reelabel.errors import ObjectChangedError, ObjectMissingError
 from tasks.domain import Job, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-    from infra.objects import ObjectInfo, ObjectStore
+    from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
 SHARDS_PER_FILE = 256
 # Large types: videos inlined as data: URIs may exceed 2 GiB together.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from infra.uri import INLINE_SCHEME, WEB_SCHEMES
+from reelabel.sources.uri import INLINE_SCHEME, WEB_SCHEMES
 
 REQUIRED: dict[str, pl.DataType] = {
     "job_id": pl.String(),

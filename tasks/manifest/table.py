@@ -1,4 +1,4 @@
-"""A manifest's jobs as columns on disk: validated and digested once, then read part by part."""
+"""A manifest's jobs as columns on disk: checked and digested once, then read part by part."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import polars as pl
 
 from infra.errors import ManifestError
 from infra.spill import Spill
-from infra.temporary import temporary_folder
+from reelabel.temporary import temporary_folder
 from tasks.manifest.check import check_rows, conform_columns, find_duplicate_ids
-from tasks.manifest.digests import job_digests, jobs_to_rows
+from tasks.manifest.digests import job_digests, jobs_to_rows, rows_to_jobs
 from tasks.manifest.fault import Fault
 from tasks.manifest.messages import fill_from_messages
 from tasks.manifest.parquet import open_manifest
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from infra.objects import ObjectStore
+    from reelabel.sources.object_store import ObjectStore
     from tasks.domain import Job
     from tasks.manifest.parquet import ManifestFiles
+
 
 _ROWS_PER_PART = 200_000
 _HASH_BYTES = 8
@@ -209,3 +210,20 @@ def _with_neighbourhood(frame: pl.DataFrame) -> pl.DataFrame:
 def _part(parts: int) -> pl.Expr:
     """Split the range of `neighbourhood` into equal parts."""
     return (pl.col("neighbourhood") // 2**32) * parts // 2**32
+
+
+def read_jobs(uri: str, objects: ObjectStore) -> list[Job]:
+    """Read and validate a manifest into memory; for large ones, use `open_jobs`.
+
+    Raises:
+        ManifestError: The manifest is invalid; the message lists every fault, with counts and first rows.
+    """
+    with open_jobs(uri, objects) as table:
+        return rows_to_jobs(pl.concat(table.parts()).sort(ROW))
+
+
+def dataset_name(uri: str) -> str:
+    """Derive a dataset's default name from its manifest: the stem of the file, without glob characters."""
+    stem = uri.rstrip("/").rsplit("/", 1)[-1].rsplit(".", 1)[0]
+    cleaned = "".join(character for character in stem if character not in "*?[]").strip("-_. ")
+    return cleaned or "manifest"

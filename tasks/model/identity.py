@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import ModelError
-from tasks.domain import ModelIdentity, SamplerName
+from tasks.domain import ModelIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from reelabel.sampling.options import SamplerName
 
 TINY_MODEL = Path(__file__).parents[1] / "demo" / "reelabel-tiny"
 

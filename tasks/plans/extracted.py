@@ -6,13 +6,15 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from infra.errors import ObjectMissingError, PlanLostError, VideoError
-from tasks.domain import RunPhase, Segment, Shard, View
-from tasks.frames.prepare import ExtractedVideo
+from infra.errors import PlanLostError
+from reelabel.errors import ObjectMissingError, VideoError
+from reelabel.frames.extractor import ExtractedVideo
+from reelabel.segment import Segment
+from tasks.domain import RunPhase, Shard, View
 
 if TYPE_CHECKING:
-    from infra.objects import ObjectStore
-    from tasks.domain.passes import FramePass
+    from reelabel.sampling.passes import FramePass
+    from reelabel.sources.object_store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from infra.errors import TransientError
+from reelabel.errors import TransientError
 from tasks.plans.lease import Work, claim, release, renew
 
 if TYPE_CHECKING:

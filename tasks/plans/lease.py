@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select, text, update
 
-from infra.database import database_errors
+from infra.database.connect import database_errors
 from infra.errors import LeaseLostError
 from sql.queries import read_query
-from tasks.results.tables import SHARD
+from tasks.database.tables import SHARD
 
 if TYPE_CHECKING:
     from collections.abc import Collection

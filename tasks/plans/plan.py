@@ -10,10 +10,10 @@ from sqlalchemy import bindparam, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError
 
-from infra.database import database_errors
+from infra.database.connect import database_errors
 from infra.errors import PlanLostError
 from sql.queries import read_query
-from tasks.results.tables import PLAN, SHARD
+from tasks.database.tables import PLAN, SHARD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

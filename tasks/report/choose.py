@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Text, cast, func, literal, select
 
-from tasks.results.tables import FAILURE, RESULT
+from tasks.database.tables import FAILURE, RESULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from sqlalchemy import ColumnElement, Connection, Select
 
-    from tasks.report.key import Key
+    from tasks.report.run_key import Key
 
 MOST_JOBS = 300
 _EACH = 40

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Integer, case, cast, func, select
 
-from tasks.calibration.fit import BINS
-from tasks.results.tables import RESULT
+from tasks.database.tables import RESULT
+from tasks.evaluation.calibration import BINS
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
 
-    from tasks.report.key import Key
+    from tasks.report.run_key import Key
 
 _MARGIN_BINS = 20
 _MOST_LABELS = 16

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select
 
-from tasks.report.key import Key
+from tasks.database.tables import RESULT, RUN, SPEC
+from tasks.report.run_key import Key
 from tasks.results.runs import RUN_STATE
-from tasks.results.tables import RESULT, RUN, SPEC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,26 +10,27 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from sqlalchemy import select
 
-from infra.errors import FrameFileError, ManifestError, ObjectError
-from infra.uri import redact_uri
-from tasks.domain.passes import with_sampler
-from tasks.domain.segment import Segment
-from tasks.frames.key import frame_key
+from infra.errors import ManifestError
+from reelabel.errors import FrameFileError, ObjectError
+from reelabel.frames.cache_key import frame_key
+from reelabel.sampling.passes import with_sampler
+from reelabel.segment import Segment
+from reelabel.sources.uri import redact_uri
+from tasks.database.tables import FAILURE, RESULT
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs
-from tasks.model.prompt import build_question
+from tasks.model.prompts.prompt import build_question
 from tasks.report.strip import make_strip
-from tasks.results.tables import FAILURE, RESULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from sqlalchemy import Connection, RowMapping
 
-    from infra.objects import ObjectStore
+    from reelabel.frames.cache import FrameCache
+    from reelabel.sources.object_store import ObjectStore
     from tasks.domain import Job, RunSpec
-    from tasks.frames.cache import FrameCache
-    from tasks.report.key import Key
+    from tasks.report.run_key import Key
     from tasks.report.strip import Strip
 
 _READS_AT_ONCE = 8

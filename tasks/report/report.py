@@ -8,46 +8,37 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select
 
-from infra.database import database_errors
-from infra.errors import ConfigurationError
-from infra.uri import redact_uri
-from infra.wording import pluralize
-from tasks.frames.cache import FrameCache
+from infra.database.connect import database_errors
+from reelabel.errors import ConfigurationError
+from reelabel.frames.cache import FrameCache
+from reelabel.sources.uri import redact_uri
+from reelabel.wording import pluralize
+from tasks.database.tables import FAILURE, RESULT
 from tasks.report.choose import MOST_JOBS, choose_jobs
-from tasks.report.counts import (
-    calibration_error,
-    count_labels,
-    count_margins,
-    measure_reliability,
-    score_tasks,
-)
-from tasks.report.doubts import find_doubts
+from tasks.report.counts import calibration_error, count_labels, count_margins, measure_reliability, score_tasks
 from tasks.report.earlier import earlier_runs, find_changes
-from tasks.report.failures import group_failures
-from tasks.report.faithful import native_sampler
+from tasks.report.findings import find_doubts, find_slowest, group_failures
 from tasks.report.glance import look
 from tasks.report.jobs import Sources, read_shown
-from tasks.report.key import Key
-from tasks.report.slowest import find_slowest
+from tasks.report.native_sampler import native_sampler
+from tasks.report.run_key import Key
 from tasks.report.timeline import read_timeline
 from tasks.report.trade import trade_of
 from tasks.results.evaluations import last_evaluation
 from tasks.results.runs import read_spec
-from tasks.results.tables import FAILURE, RESULT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sqlalchemy import Connection, Engine, RowMapping
 
-    from infra.objects import ObjectStore
+    from reelabel.sources.object_store import ObjectStore
     from tasks.domain import RunSpec
     from tasks.report.counts import LabelCount, MarginBin, Reliability, TaskAccuracy
     from tasks.report.earlier import Changes, RunFigures
-    from tasks.report.failures import FailureGroup
+    from tasks.report.findings import FailureGroup, SlowJob
     from tasks.report.glance import Glance
     from tasks.report.jobs import ShownJobs
-    from tasks.report.slowest import SlowJob
     from tasks.report.timeline import Timeline
     from tasks.report.trade import Trade
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from infra.errors import FrameFileError
-from tasks.video.keyframes import UNKNOWN_POSITION
+from reelabel.errors import FrameFileError
+from reelabel.sampled_frames import UNKNOWN_POSITION
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tasks.frames.file import FrameFile
+    from reelabel.frames.frame_file import FrameFile
 
 _LONG_SIDE_PX = 144
 _QUALITY = 60

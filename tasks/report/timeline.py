@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlalchemy import and_, select
 
-from tasks.results.tables import PLAN, SHARD
-from tasks.video.sample import pick_evenly
+from reelabel.sampling.uniform import pick_evenly
+from tasks.database.tables import PLAN, SHARD
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from sqlalchemy import Connection, RowMapping
 
-    from tasks.report.key import Key
+    from tasks.report.run_key import Key
 
 _MOST_DRAWN = 60
 _CLOCKS_APART_S = 2.0

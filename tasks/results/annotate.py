@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import or_, update
 
-from tasks.results.stage import ASKED, has_rows, staged_jobs
-from tasks.results.tables import FAILURE, RESULT
+from tasks.database.tables import FAILURE, RESULT
+from tasks.database.temp_table import ASKED, has_rows, staged_jobs
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

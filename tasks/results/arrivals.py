@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 
-from infra.database import database_errors
-from tasks.results.tables import ARRIVAL
+from infra.database.connect import database_errors
+from tasks.database.tables import ARRIVAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from infra.objects import ObjectInfo
+    from reelabel.sources.object_store import ObjectInfo
 
 
 def unstarted(engine: Engine, found: Sequence[ObjectInfo]) -> list[tuple[ObjectInfo, UUID | None]]:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from sqlalchemy import RowMapping, func, select
 from sqlalchemy.dialects.postgresql import insert
 
-from infra.database import database_errors
+from infra.database.connect import database_errors
 from infra.errors import ManifestError
-from infra.wording import pluralize
-from tasks.calibration.fit import BINS, Calibration
-from tasks.calibration.known import KnownAnswers
-from tasks.results.stage import ASKED, staged_jobs
-from tasks.results.tables import CALIBRATION, RESULT
+from reelabel.wording import pluralize
+from tasks.database.tables import CALIBRATION, RESULT
+from tasks.database.temp_table import ASKED, staged_jobs
+from tasks.evaluation.calibration import BINS, Calibration
+from tasks.evaluation.temperature import KnownAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

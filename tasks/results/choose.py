@@ -12,11 +12,12 @@ import psycopg
 import pyarrow as pa
 from sqlalchemy import Column, Integer, MetaData, Table, Text, func, select, text
 
-from infra.copy_out import copy_query
-from infra.errors import ConfigurationError, DatabaseUnavailableError
+from infra.database.copy_out import copy_query
+from infra.errors import DatabaseUnavailableError
+from reelabel.errors import ConfigurationError
 from sql.queries import read_query
+from tasks.database.temp_table import copy_in, staged_jobs
 from tasks.manifest.schema import ROW
-from tasks.results.stage import copy_in, staged_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,11 +9,11 @@ from uuid import uuid4
 import polars as pl
 from sqlalchemy import func, insert, select
 
-from infra.database import database_errors
+from infra.database.connect import database_errors
+from tasks.database.tables import EVALUATION, RUN
 from tasks.domain import RunCost
 from tasks.evaluation.scores import Cost, Evaluation
 from tasks.results.read import read_failures, read_results
-from tasks.results.tables import EVALUATION, RUN
 
 if TYPE_CHECKING:
     from uuid import UUID

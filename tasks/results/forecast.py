@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import BigInteger, Double, cast, func, select
 
-from infra.database import database_errors
+from infra.database.connect import database_errors
+from tasks.database.tables import RESULT, RUN
 from tasks.domain import RunPhase
-from tasks.results.tables import RESULT, RUN
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Double, case, cast, func, select
 
-from infra.database import database_errors
+from infra.database.connect import database_errors
+from tasks.database.tables import PLAN, RUN, SHARD
 from tasks.results.runs import RUN_STATE
-from tasks.results.tables import PLAN, RUN, SHARD
 
 if TYPE_CHECKING:
     from uuid import UUID

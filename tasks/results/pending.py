@@ -10,13 +10,13 @@ import polars as pl
 import pyarrow as pa
 from sqlalchemy import and_, func, or_, select, true
 
-from infra.copy_out import copy_query
-from infra.database import database_errors
-from infra.errors import VideoUnavailableError
+from infra.database.connect import database_errors
+from infra.database.copy_out import copy_query
+from reelabel.errors import VideoUnavailableError
+from tasks.database.tables import FAILURE, RESULT, RUN
+from tasks.database.temp_table import ASKED, KEYS, has_rows, staged_jobs
 from tasks.domain import Stage
 from tasks.manifest.schema import ROW
-from tasks.results.stage import ASKED, KEYS, has_rows, staged_jobs
-from tasks.results.tables import FAILURE, RESULT, RUN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

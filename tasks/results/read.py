@@ -22,8 +22,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from infra.database import database_errors
-from tasks.results.tables import FAILURE, RESULT
+from infra.database.connect import database_errors
+from tasks.database.tables import FAILURE, RESULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,14 +8,14 @@ import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 
-from infra.database import database_errors
-from infra.errors import ConfigurationError
-from tasks.domain.digest import hash64
-from tasks.domain.segment import Segment
-from tasks.domain.spec import FITTED
-from tasks.results.stage import ASKED, staged_jobs
-from tasks.results.tables import RESULT, ROUTE, SPEC
-from tasks.routing.sample import PairedAnswers
+from infra.database.connect import database_errors
+from reelabel.digest import hash64
+from reelabel.errors import ConfigurationError
+from reelabel.sampling.options import FITTED
+from reelabel.segment import Segment
+from tasks.database.tables import RESULT, ROUTE, SPEC
+from tasks.database.temp_table import ASKED, staged_jobs
+from tasks.evaluation.route_sample import PairedAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine, Row
 
     from tasks.domain import Job, RunSpec
-    from tasks.routing.fit import RouteFit
+    from tasks.evaluation.route_fit import RouteFit
 
 _TIMES = ("decode_ms", "preprocess_ms", "inference_ms")
 _READ = ("job_id", "spec_id", "label", "margin", "sampler", "frames_decoded", *_TIMES)

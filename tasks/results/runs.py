@@ -9,10 +9,10 @@ from pydantic import ValidationError
 from sqlalchemy import RowMapping, String, case, cast, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from infra.database import database_errors
-from infra.errors import ConfigurationError
+from infra.database.connect import database_errors
+from reelabel.errors import ConfigurationError
+from tasks.database.tables import RUN, RUN_SPEC, SPEC
 from tasks.domain import RunSpec
-from tasks.results.tables import RUN, RUN_SPEC, SPEC
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import and_, func, select, text
 
-from infra.wording import pluralize
+from reelabel.wording import pluralize
 from sql.queries import read_query
-from tasks.results.stage import ASKED, staged_jobs
-from tasks.results.tables import RESULT
+from tasks.database.tables import RESULT
+from tasks.database.temp_table import ASKED, staged_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

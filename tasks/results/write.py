@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import String, bindparam, delete, func, select, text, tuple_
 
-from infra.database import database_errors
+from infra.database.connect import database_errors
 from sql.queries import read_query
+from tasks.database.tables import FAILURE, RESULT
+from tasks.database.temp_table import array_text, copy_rows
 from tasks.plans.lease import finish
-from tasks.results.copy_rows import array_text, copy_rows
-from tasks.results.tables import FAILURE, RESULT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -62,7 +62,7 @@ def _kill_decoder(world, pid, rng):
 
 
 def _kill_engine(world, pid, rng):
-    return _kill_one(_below([pid, world.pid(ServiceName.WORKER)], "tasks.model.child"), rng)
+    return _kill_one(_below([pid, world.pid(ServiceName.WORKER)], "tasks.model.engine.engine_main"), rng)
 
 
 def _kill_worker(world, _pid, _rng):

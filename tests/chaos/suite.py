@@ -31,7 +31,7 @@ def _in_one_world(world, folder, numbers, *, seed, kinds, clips, rng):
     manifest, jobs = world.upload(clips, seed)
     log = folder / "deploy.log"
     with log.open("ab") as file:
-        deployed = world.start([sys.executable, "-P", "-m", "flows.cli", "deploy"], file).wait(300)
+        deployed = world.start([sys.executable, "-P", "-m", "flows.cli.main", "deploy"], file).wait(300)
     assert deployed == 0, f"`reelabel deploy` failed; see {log}"
     labels, usual_s = Trial(world, number=0, manifest=manifest, folder=folder).undisturbed()
     assert len(labels) == len(jobs)

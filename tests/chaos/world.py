@@ -14,11 +14,11 @@ import psycopg
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
+from infra.basic_auth import basic_auth_headers
 from infra.embedded import ServiceName, export, start, stop
 from infra.embedded.home import Home
-from infra.login import basic_auth_headers
-from infra.objects import ObjectStore
 from infra.settings import Settings
+from reelabel.sources.object_store import ObjectStore
 from tasks.demo.clips import make_demo
 from tests.chaos.gate import Gate
 from tests.vllm_server import KEY, serve_tiny_model
@@ -117,7 +117,7 @@ class World:
 
     def start_run(self, arguments, log, **changes):
         """Start a command of ours in a process group of its own."""
-        command = [sys.executable, "-P", "-m", "flows.cli", *arguments]
+        command = [sys.executable, "-P", "-m", "flows.cli.main", *arguments]
         return self.start(command, log, **changes)
 
     def start(self, command, log, **changes):

@@ -1,11 +1,11 @@
 import pytest
 
 from benchmarks.media.matrix import matrix
-from tasks.video.by_seeking import list_packets, presentation_order
-from tasks.video.limits import Limits
-from tasks.video.misled import FastPathUnavailableError
-from tasks.video.source import open_video
-from tasks.video.timetable import read_frame_times
+from reelabel.containers.demux import open_video
+from reelabel.containers.mp4_sample_table import read_frame_times
+from reelabel.fast_path import FastPathUnavailableError
+from reelabel.limits import Limits
+from reelabel.strategies.seek import list_packets, presentation_order
 
 pytestmark = pytest.mark.xdist_group("matrix")
 

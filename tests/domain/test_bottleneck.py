@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from infra.settings import Settings
 from tasks.domain import RunPhase
-from tasks.domain.bottleneck import describe_bottleneck
+from tasks.domain.cost import describe_bottleneck
 from tests.domain.test_cost import cost
 
 SETTINGS = Settings()

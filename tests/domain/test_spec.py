@@ -3,10 +3,10 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from infra.sampling_settings import SamplingSettings
-from tasks.domain import ModelIdentity, RunSpec, SamplerName, Sampling
-from tasks.domain.spec import DenseSamplerName
-from tasks.video.samplers import SAMPLERS
+from infra.settings.sampling import SamplingSettings
+from reelabel.sampling.options import DenseSamplerName, SamplerName, Sampling
+from reelabel.sampling.registry import SAMPLERS
+from tasks.domain import ModelIdentity, RunSpec
 
 
 def test_options_left_empty_are_not_in_the_serialised_form():

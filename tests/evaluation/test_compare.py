@@ -1,7 +1,7 @@
 import polars as pl
 import pytest
 
-from tasks.domain import Sampling
+from reelabel.sampling.options import Sampling
 from tasks.evaluation.compare import CandidateResults, compare_candidates
 from tasks.evaluation.scores import Cost, Evaluation
 

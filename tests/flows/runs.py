@@ -2,7 +2,7 @@
 
 import httpx
 
-from infra.login import basic_auth_headers
+from infra.basic_auth import basic_auth_headers
 
 
 def artifact_of(prefect, run_id, key):

@@ -15,13 +15,13 @@ from annotated_types import Ge
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import func, select
 
-from infra.database import connect
+from infra.database.connect import connect
 from infra.embedded.processes import free_port
-from infra.objects import ObjectStore
 from infra.settings import DatabaseSettings
+from reelabel.sources.object_store import ObjectStore
+from tasks.database.tables import RESULT, RUN
 from tasks.demo.clips import make_demo
 from tasks.domain import RunPhase
-from tasks.results.tables import RESULT, RUN
 from tests.command_line import reelabel, reelabel_process
 from tests.flows.runs import artifact_of, state_of
 from tests.held_writes import only_first_rows_of
@@ -87,7 +87,7 @@ def observed_run(environment, manifest, tmp_path_factory):
     """A run as users start it, by an engine of its own; and the last metrics that it showed."""
     folder, port = tmp_path_factory.mktemp("observed"), free_port()
     settings = {"REELABEL_METRICS_PORT": str(port), "REELABEL_LOG_FORMAT": "json"}
-    command = [sys.executable, "-m", "flows.cli", "classify", manifest, "--dataset", "first"]
+    command = [sys.executable, "-m", "flows.cli.main", "classify", manifest, "--dataset", "first"]
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         run = subprocess.Popen(command, env=environment | settings, stdout=out, stderr=err)
     shown = ""
@@ -315,7 +315,7 @@ def test_the_second_time_nothing_is_extracted_and_nothing_asked(environment, man
 def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, engine, own_services):
     with only_first_rows_of("killed", own_services.database):
         killed = subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", "classify", manifest, "--dataset", "killed"],
+            [sys.executable, "-m", "flows.cli.main", "classify", manifest, "--dataset", "killed"],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

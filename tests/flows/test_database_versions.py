@@ -5,18 +5,18 @@ import sqlalchemy
 
 from flows.backfill import backfill
 from flows.classify import classify
-from flows.commands.show import print_audit, print_results
-from flows.commands.status import show_status
+from flows.cli.results import print_audit, print_results
+from flows.cli.status import show_status
 from flows.extract import extract
 from flows.infer import infer
 from flows.maintain import apply_retention
-from infra.database import connect
+from infra.database.connect import connect
 from infra.embedded import export
-from infra.errors import ConfigurationError
 from infra.settings import StoreSettings, load_settings
+from reelabel.errors import ConfigurationError
 from sql.migrate import downgrade, head
+from tasks.database.schema import check_schema, prepare_database
 from tasks.demo.clips import make_demo
-from tasks.results.schema import check_schema, prepare_database
 
 # Each stops at the database: before a model is loaded, and before Prefect is asked for anything.
 STARTS = {

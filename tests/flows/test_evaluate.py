@@ -4,12 +4,12 @@ import polars as pl
 import pytest
 from sqlalchemy import func, select
 
-from infra.database import connect
-from infra.objects import ObjectStore
+from infra.database.connect import connect
+from reelabel.sources.object_store import ObjectStore
+from tasks.database.tables import RUN
 from tasks.demo.clips import make_demo
 from tasks.evaluation.scores import Evaluation
 from tasks.results.evaluations import last_evaluation
-from tasks.results.tables import RUN
 from tests.command_line import reelabel
 
 pytestmark = pytest.mark.xdist_group("test_evaluate")

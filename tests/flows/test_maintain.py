@@ -5,13 +5,13 @@ from prefect.client.orchestration import get_client
 from prefect.deployments import run_deployment
 from prefect.states import Completed
 
-from flows import history
+from flows import maintain
 from flows.classify import classify
-from flows.deploy import deploy_flows
 from flows.maintain import apply_retention
-from flows.names import TAG
+from flows.run.names import TAG
+from flows.schedule.deploy import deploy_flows
 from infra.embedded import export
-from infra.upkeep_settings import RetentionSettings
+from infra.settings.retention import RetentionSettings
 from tests.command_line import reelabel
 
 
@@ -22,7 +22,7 @@ def client(prefect_api):  # noqa: ARG001 - which it talks to
 
 
 def test_it_says_what_would_go_and_takes_it(client, own_services, monkeypatch):
-    monkeypatch.setattr(history, "TAG", "of this test alone")
+    monkeypatch.setattr(maintain, "TAG", "of this test alone")
     ours, strangers = (
         client.create_flow_run(classify, parameters={"manifest": "x"}, tags=tags, state=Completed())
         for tags in (["of this test alone"], [TAG])

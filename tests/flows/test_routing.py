@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from infra.database import connect
-from infra.objects import ObjectStore
+from infra.database.connect import connect
+from reelabel.sources.object_store import ObjectStore
+from tasks.database.tables import RESULT, ROUTE, RUN
 from tasks.demo.clips import Encoding, clip_jobs, draw_clip, make_demo, write_clip, write_manifest
 from tasks.demo.shapes import QUESTIONS
-from tasks.results.tables import RESULT, ROUTE, RUN
 from tests.command_line import reelabel as run_command
 from tests.flows.runs import artifact_of
 

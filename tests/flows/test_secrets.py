@@ -11,7 +11,7 @@ from sqlalchemy.engine import make_url
 
 from infra.embedded.home import Home
 from infra.embedded.postgres import Postgres
-from infra.objects import ObjectStore
+from reelabel.sources.object_store import ObjectStore
 from tasks.demo.clips import make_demo
 from tests.command_line import reelabel, reelabel_process
 from tests.vllm_server import KEY

@@ -8,12 +8,12 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.deployments import run_deployment
 from prefect.states import Cancelled
 
-from flows.deploy import deploy_flows
-from flows.names import ON_DEMAND
+from flows.run.names import ON_DEMAND
+from flows.schedule.deploy import deploy_flows
 from flows.watch import start_new_runs
-from infra.database import connect
-from infra.objects import ObjectStore
+from infra.database.connect import connect
 from infra.settings import RunSettings
+from reelabel.sources.object_store import ObjectStore
 
 pytestmark = pytest.mark.xdist_group("prefect")
 

@@ -6,11 +6,12 @@ import sqlalchemy
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
-from infra.database import check_database, connect, database_errors, require_writes
+from infra.database.connect import check_database, connect, database_errors, require_writes
 from infra.embedded.processes import free_port
-from infra.errors import ConfigurationError, DatabaseUnavailableError
+from infra.errors import DatabaseUnavailableError
 from infra.settings import DatabaseSettings
-from tasks.results.stage import copy_in
+from reelabel.errors import ConfigurationError
+from tasks.database.temp_table import copy_in
 from tests.chaos.gate import Gate
 
 

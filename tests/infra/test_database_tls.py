@@ -13,9 +13,9 @@ import pytest
 from pydantic import SecretStr, ValidationError
 from sqlalchemy.engine import make_url
 
-from infra.database import check_database, connect
-from infra.errors import ConfigurationError
+from infra.database.connect import check_database, connect
 from infra.settings import DatabaseSettings
+from reelabel.errors import ConfigurationError
 from tests.certificates import Authority
 
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)  # what libpq asks before anything else

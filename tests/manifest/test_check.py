@@ -2,11 +2,11 @@ import polars as pl
 import pytest
 
 from infra.errors import ManifestError
-from infra.objects import ObjectStore
 from infra.settings import StoreSettings
+from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.check import check_manifest
-from tasks.manifest.match import stat_manifest_files
-from tasks.manifest.read import dataset_name, read_jobs
+from tasks.manifest.location import stat_manifest_files
+from tasks.manifest.table import dataset_name, read_jobs
 
 
 def rows(**changed):

@@ -3,8 +3,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from infra.errors import ConfigurationError
-from tasks.manifest.dates import check_date_placeholders, fill_date_placeholders, has_date_placeholders
+from reelabel.errors import ConfigurationError
+from tasks.manifest.location import check_date_placeholders, fill_date_placeholders, has_date_placeholders
 
 NIGHT = datetime(2026, 11, 1, 2, tzinfo=ZoneInfo("Europe/Berlin"))
 

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 import polars as pl
 import pytest
 
-from infra.objects import ObjectStore
 from infra.settings import StoreSettings
+from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.check import check_manifest
-from tasks.manifest.read import read_jobs
+from tasks.manifest.table import read_jobs
 
 VIDEO = {"type": "video_url", "video_url": {"url": "s3://b/v.mp4"}}
 TEXT = {"type": "text", "text": "What colour?"}

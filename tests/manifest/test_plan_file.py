@@ -3,8 +3,8 @@ from itertools import chain
 import pytest
 
 from infra.errors import PlanLostError
-from infra.objects import ObjectStore
 from infra.settings import StoreSettings
+from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Job, Shard
 from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.plan_file import SHARDS_PER_FILE, PlanWriter, read_shard

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from infra.errors import ManifestError
-from tasks.manifest.read import read_jobs
+from tasks.manifest.table import read_jobs
 
 
 def parquet(job_id):

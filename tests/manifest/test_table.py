@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
 from infra.errors import ManifestError
-from infra.objects import ObjectStore
 from infra.settings import StoreSettings
+from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Job
 from tasks.manifest import parquet, table
 from tasks.manifest.digests import job_digests, jobs_to_rows, rows_to_jobs
 from tasks.manifest.parquet import open_manifest
-from tasks.manifest.read import read_jobs
-from tasks.manifest.table import open_jobs, read_unchecked_batches
+from tasks.manifest.table import open_jobs, read_jobs, read_unchecked_batches
 from tests.results.rows import ids_of
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)

@@ -2,14 +2,14 @@
 
 import numpy as np
 
+from reelabel.decode.orientation import Orientation
+from reelabel.frames.frame_file import encode_frame_file
+from reelabel.sampled_frames import SampledFrames
+from reelabel.sampling.options import Sampling
 from tasks.demo.shapes import draw_shape, render_frames
-from tasks.domain import Sampling
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.frames.file import encode_frame_file
-from tasks.model.prompt import render_question
-from tasks.model.questions import Batch, Question
-from tasks.video.keyframes import SampledFrames
-from tasks.video.orientation import Orientation
+from tasks.model.prompts.prompt import render_question
+from tasks.model.protocol import Batch, Question
 
 
 def frame_file(seed, *, repeats=2, every_s=0.5):

@@ -15,13 +15,13 @@ import pytest
 
 from infra.errors import EngineLostError, ModelError
 from tasks.domain import Answer
+from tasks.model.engine.process import EngineProcess
+from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.identity import TINY_MODEL
-from tasks.model.orders import answer_permuted, rotate_choices
-from tasks.model.process import EngineProcess
-from tasks.model.questions import Batch, EngineConfig
-from tasks.model.recovery import RecoveringEngine
+from tasks.model.prompts.choice_permutation import answer_permuted, rotate_choices
+from tasks.model.protocol import Batch, EngineConfig
 from tests.model.asked import batch_about, frame_file, question
-from tests.model.test_process import has_ended
+from tests.model.engine.test_process import has_ended
 
 # One worker: the tests share an engine.
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("engine")]
@@ -190,8 +190,8 @@ def test_an_engine_that_runs_out_of_memory_is_started_again(tmp_path):
 
 def test_an_engine_ends_with_its_parent(tmp_path):
     script = (
-        "import time; from pathlib import Path; from tasks.model.process import EngineProcess;"
-        "from tasks.model.questions import EngineConfig;"
+        "import time; from pathlib import Path; from tasks.model.engine.process import EngineProcess;"
+        "from tasks.model.protocol import EngineConfig;"
         f"e = EngineProcess(EngineConfig(model={str(TINY_MODEL)!r}), log_path=Path({str(tmp_path / 'log')!r}),"
         " start_timeout_s=99); e.start(); print(e.pid, flush=True); time.sleep(600)"
     )

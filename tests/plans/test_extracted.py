@@ -1,10 +1,12 @@
 import pytest
 
-from infra.errors import DecoderCrashedError, PlanLostError, VideoMissingError
-from infra.objects import ObjectStore
+from infra.errors import PlanLostError
 from infra.settings import StoreSettings
-from tasks.domain import RunPhase, Segment, Shard, View
-from tasks.frames.prepare import ExtractedVideo
+from reelabel.errors import DecoderCrashedError, VideoMissingError
+from reelabel.frames.extractor import ExtractedVideo
+from reelabel.segment import Segment
+from reelabel.sources.object_store import ObjectStore
+from tasks.domain import RunPhase, Shard, View
 from tasks.plans.extracted import ExtractedShard, read_extracted, write_extracted
 from tests.results.rows import job
 

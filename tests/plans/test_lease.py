@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from infra.database import connect
+from infra.database.connect import connect
 from infra.errors import LeaseLostError
 from infra.settings import DatabaseSettings
 from tasks.plans.keeper import LeaseKeeper

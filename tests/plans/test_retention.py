@@ -6,11 +6,11 @@ import pytest
 import sqlalchemy
 from sqlalchemy import func
 
-from infra.objects import ObjectStore
 from infra.settings import StoreSettings
+from reelabel.sources.object_store import ObjectStore
 from tasks.plans.plan import close_plan, open_plans
-from tasks.plans.retention import remove_plans
 from tasks.results.overview import standing_plans
+from tasks.results.retention import remove_plans
 from tasks.results.runs import LOST_AFTER, close_run, update_run
 from tests.plans.conftest import engine, run
 

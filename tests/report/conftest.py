@@ -1,6 +1,6 @@
 import pytest
 
-from infra.database import connect
+from infra.database.connect import connect
 from infra.settings import DatabaseSettings
 
 

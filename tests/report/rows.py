@@ -6,11 +6,10 @@ from uuid import UUID
 
 from tasks.report.counts import LabelCount, MarginBin, Reliability, TaskAccuracy
 from tasks.report.earlier import RunFigures
-from tasks.report.failures import FailureGroup
+from tasks.report.findings import FailureGroup, SlowJob
 from tasks.report.glance import look
 from tasks.report.jobs import ShownJob, ShownJobs
 from tasks.report.report import Report
-from tasks.report.slowest import SlowJob
 from tasks.report.strip import Frame, Strip
 from tasks.report.timeline import ShardSpan, Timeline
 

@@ -8,20 +8,21 @@ import polars as pl
 import pytest
 from sqlalchemy import insert
 
-from infra.errors import ConfigurationError
-from infra.objects import ObjectStore
 from infra.settings import StoreSettings
-from tasks.domain import ModelIdentity, RunSpec, Sampling
-from tasks.frames.cache import FrameCache
-from tasks.frames.file import encode_frame_file
-from tasks.frames.key import frame_key
+from reelabel.errors import ConfigurationError
+from reelabel.extract import extract_keyframes
+from reelabel.frames.cache import FrameCache
+from reelabel.frames.cache_key import frame_key
+from reelabel.frames.frame_file import encode_frame_file
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+from reelabel.sources.object_store import ObjectStore
+from tasks.database.tables import PLAN, SHARD
+from tasks.domain import ModelIdentity, RunSpec
 from tasks.report.report import gather
 from tasks.results.runs import close_run, find_run, open_run
-from tasks.results.tables import PLAN, SHARD
 from tasks.results.write import RunKey
 from tasks.results.writer import ShardWriter
-from tasks.video.extract import extract_keyframes
-from tasks.video.limits import Limits
 from tests.clips import write_clip
 from tests.results.rows import failure, job, result
 

@@ -2,7 +2,7 @@ from uuid import uuid4
 
 import pytest
 
-from infra.database import connect
+from infra.database.connect import connect
 from infra.settings import DatabaseSettings
 from tasks.results.runs import open_run
 from tasks.results.write import RunKey

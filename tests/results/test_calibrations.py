@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from infra.errors import ManifestError
-from tasks.calibration.fit import calibrate
+from tasks.evaluation.calibration import calibrate
 from tasks.results.calibrations import known_answers, read_calibration, save_calibration
 from tasks.results.read import read_results
 from tasks.results.writer import ShardWriter

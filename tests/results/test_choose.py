@@ -3,8 +3,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pydantic import ValidationError
 
-from infra.database import Login, connect
-from infra.errors import ConfigurationError
+from infra.database.connect import Login, connect
+from reelabel.errors import ConfigurationError
 from tasks.manifest.table import job_table
 from tasks.results.choose import Scope, choose_jobs
 from tasks.results.selection import Selection

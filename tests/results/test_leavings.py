@@ -3,9 +3,9 @@ from uuid import uuid4
 
 import pytest
 
-from flows.choosing import store_ids
+from flows.run.selection import store_ids
 from tasks.report.place import page_uri
-from tasks.results.leavings import PAGE, SELECTION, remove_old_files
+from tasks.results.retention import PAGE, SELECTION, remove_old_files
 
 NOW, YEAR = timedelta(seconds=-5), timedelta(days=365)
 

@@ -8,7 +8,8 @@ import pytest
 from psycopg.errors import ForeignKeyViolation
 from sqlalchemy import inspect, text
 
-from infra.errors import ConfigurationError
+from reelabel.errors import ConfigurationError
+from tasks.database.tables import METADATA
 from tasks.domain import ModelIdentity, OrderBias, RunSpec, Stage
 from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.table import job_table
@@ -18,7 +19,6 @@ from tasks.results.audit import audit_jobs
 from tasks.results.pending import count_foreign, pending_jobs
 from tasks.results.read import read_endings, read_failures, read_results
 from tasks.results.runs import close_run, find_run, open_run
-from tasks.results.tables import METADATA
 from tasks.results.writer import ShardWriter
 from tests.results.rows import FACTS, SPEC, failure, ids_of, job, result
 

@@ -6,11 +6,11 @@ import pytest
 import sqlalchemy
 from sqlalchemy import func
 
+from tasks.database.tables import RUN
 from tasks.domain import RunSpec
 from tasks.results.read import read_failures, read_results
 from tasks.results.retention import remove_old, remove_superseded
 from tasks.results.runs import LOST_AFTER, close_run, open_run, update_run
-from tasks.results.tables import RUN
 from tasks.results.writer import ShardWriter
 from tests.results.rows import FACTS, SPEC, failure, job, result
 

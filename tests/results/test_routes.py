@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from infra.errors import ConfigurationError
-from tasks.domain import FirstAnswer, RunSpec, Sampling
+from reelabel.errors import ConfigurationError
+from reelabel.sampling.options import Sampling
+from tasks.domain import FirstAnswer, RunSpec
+from tasks.evaluation.route_fit import Target, fit_route
 from tasks.results.read import read_results
 from tasks.results.routes import ask_again_below, asked_twice, save_route
 from tasks.results.runs import open_run
 from tasks.results.writer import ShardWriter
-from tasks.routing.fit import Target, fit_route
 from tests.results.rows import SPEC, job, result
 
 LOSSLESS = RunSpec(model=SPEC.model, sampling=Sampling(sampler="uniform"))

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from flows.commands.summary import _accuracies
+from flows.cli.summary import _accuracies
 from tasks.domain import OrderBias
 from tasks.results.summary import OrderScore, Summary, TaskScore, summarize_results
 from tasks.results.writer import ShardWriter

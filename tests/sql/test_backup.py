@@ -2,12 +2,12 @@
 
 import subprocess
 
-from infra.database import connect
+from infra.database.connect import connect
 from infra.embedded import postgres_folder
 from infra.settings import DatabaseSettings
 from sql.migrate import downgrade
+from tasks.database.schema import check_schema
 from tasks.results.audit import audit_jobs
-from tasks.results.schema import check_schema
 from tasks.results.writer import ShardWriter
 from tests.results.conftest import engine, run
 from tests.results.rows import SPEC, failure, job, result

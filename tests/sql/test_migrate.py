@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 import sqlalchemy
 from sqlalchemy import inspect
 
-from infra.database import connect
+from infra.database.connect import connect
 from infra.settings import DatabaseSettings
 from sql.migrate import current, downgrade, head, revisions, upgrade
 from tasks.results.read import read_failures, read_results

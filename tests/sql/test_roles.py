@@ -6,12 +6,12 @@ import pytest
 from psycopg.errors import InsufficientPrivilege
 from sqlalchemy.engine import make_url
 
-from infra.database import Login, connect
-from infra.errors import ConfigurationError
+from infra.database.connect import Login, connect
 from infra.settings import DatabaseSettings
+from reelabel.errors import ConfigurationError
 from sql.migrate import downgrade, upgrade
 from sql.roles import ROLES, create_roles
-from tasks.results.schema import prepare_database, upgrade_schema
+from tasks.database.schema import prepare_database, upgrade_schema
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def reelabel(home):
     environment = clean | {"REELABEL_HOME": str(home), "COLUMNS": "160"}
 
     def run(*arguments, **variables):
-        command = [sys.executable, "-m", "flows.cli", *arguments]
+        command = [sys.executable, "-m", "flows.cli.main", *arguments]
         return subprocess.run(
             command, env=environment | variables, capture_output=True, text=True, timeout=500, check=False
         )

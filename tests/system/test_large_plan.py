@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from infra.objects import ObjectStore
 from infra.settings import StoreSettings
+from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Job
 from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.plan_file import PlanWriter, read_shard

@@ -12,14 +12,14 @@ import polars as pl
 import pytest
 from sqlalchemy import func, select
 
-from infra.database import connect
+from infra.basic_auth import basic_auth_headers
+from infra.database.connect import connect
 from infra.embedded import ServiceName, export, running, start, status
-from infra.login import basic_auth_headers
-from infra.objects import ObjectStore
 from infra.settings import Settings
+from reelabel.sources.object_store import ObjectStore
+from tasks.database.schema import prepare_database
+from tasks.database.tables import RESULT, RUN
 from tasks.demo.clips import make_demo
-from tasks.results.schema import prepare_database
-from tasks.results.tables import RESULT, RUN
 
 RESUMED_WITHIN_S = 180
 TIMES = 10  # each question is asked, so that the run is far from done when its first answers are seen
@@ -83,7 +83,7 @@ def until(condition, deadline_s):
 def test_a_run_whose_node_is_lost_frees_its_place_and_goes_on_by_itself(unstarted, settings, manifest):
     prepare_database(settings.database)
     environment = os.environ | export(settings)
-    subprocess.run([sys.executable, "-m", "flows.cli", "deploy"], env=environment, check=True)
+    subprocess.run([sys.executable, "-m", "flows.cli.main", "deploy"], env=environment, check=True)
     login = basic_auth_headers(settings.prefect.auth_string)
     api = httpx.Client(base_url=f"{settings.prefect.api_url}/", headers=login, timeout=30)
     nightly = api.get("deployments/name/classify/nightly").json()

@@ -6,13 +6,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from infra.errors import SamplingRefusedError
-from tasks.domain import Sampling
+from reelabel.errors import SamplingRefusedError
+from reelabel.sampling.options import Sampling
+from reelabel.sampling.properties import VideoProperties
+from reelabel.sampling.registry import choose_indices
+from reelabel.sampling.uniform import pick_evenly
+from reelabel.strategies.gop import spans_to_decode
 from tasks.report.page import render
 from tasks.report.trade import trade_of
-from tasks.video.sample import pick_evenly
-from tasks.video.samplers import VideoProperties, choose_indices
-from tasks.video.spans import spans_to_decode
 from tests.report.rows import report, shown_job, strip
 from tests.report.test_page import HOSTILE
 from tests.report.test_trade import evaluation

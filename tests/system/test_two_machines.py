@@ -13,11 +13,11 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.engine import make_url
 
-from infra.database import connect
+from infra.database.connect import connect
 from infra.embedded import export
-from infra.objects import ObjectStore
+from reelabel.sources.object_store import ObjectStore
+from tasks.database.tables import PLAN, RESULT, SHARD
 from tasks.demo.clips import make_demo
-from tasks.results.tables import PLAN, RESULT, SHARD
 from tests.chaos.gate import Gate
 
 CLIPS = 50
@@ -112,7 +112,7 @@ def test_a_machine_that_decodes_and_one_with_the_model_share_a_run(machines, pre
         objects.replace(f"{root}/{path.name}", path.read_bytes())
     shared = {"REELABEL_RUN_EXECUTOR": "remote", "REELABEL_SHARD_TARGET_JOBS": "50", "REELABEL_MODEL_DTYPE": "float32"}
     here = os.environ | export(prefect_services) | shared | {"COLUMNS": "160", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-P", "-m", "flows.cli"]
+    command = [sys.executable, "-P", "-m", "flows.cli.main"]
     subprocess.run([*command, "deploy"], env=here, check=True, capture_output=True)
     cpu, gpu = machines
 
@@ -153,7 +153,7 @@ import sys
 
 import sqlalchemy
 
-from infra.database import connect, database_errors
+from infra.database.connect import connect, database_errors
 from infra.errors import DatabaseUnavailableError
 from infra.settings import DatabaseSettings
 

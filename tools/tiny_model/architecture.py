@@ -19,7 +19,7 @@ from transformers import (
 from tasks.demo.actors import SIDE_PX
 from tasks.demo.scenes import SCENE_QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.model.prompt import render_question
+from tasks.model.prompts.prompt import render_question
 
 PATCH_PX = 14
 MERGE = 2

@@ -15,10 +15,10 @@ import polars as pl
 import typer
 from rich.table import Table
 
-from flows.cli import ReelabelGroup
-from flows.commands.demo import classify_clips
-from flows.commands.terminal import OUT, print_line
-from infra.database import connect
+from flows.cli.console import OUT, print_line
+from flows.cli.demo import classify_clips
+from flows.cli.main import ReelabelGroup
+from infra.database.connect import connect
 from tasks.demo.clips import ENCODINGS, MANIFEST_NAME, clip_jobs, draw_clip, write_clip, write_manifest
 from tasks.demo.shapes import OPPOSITES, QUESTIONS
 from tasks.results.read import read_results

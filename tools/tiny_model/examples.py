@@ -12,7 +12,7 @@ from tasks.demo.actors import SHAPES, SIDE_PX
 from tasks.demo.scenes import SCENE_QUESTIONS, draw_scene
 from tasks.demo.shapes import COLOURS, draw_shape, render_frames
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.model.prompt import chat_messages, render_question
+from tasks.model.prompts.prompt import chat_messages, render_question
 from tools.tiny_model.architecture import MERGE, PATCH_PX, TEMPORAL_PATCH, TOKENS_PER_SECOND
 
 if TYPE_CHECKING:

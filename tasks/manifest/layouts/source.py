@@ -10,8 +10,8 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
-from infra.uri import scheme_of
-from tasks.manifest.messages import is_valid_unicode
+from reelabel.integrations.chat_messages import is_valid_unicode
+from reelabel.sources.uri import scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -8,20 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from infra.errors import (
-    ConfigurationError,
-    InferenceError,
-    JobError,
-    PromptTooLongError,
-    ReelabelError,
-    ServerUnavailableError,
-)
+from infra.errors import InferenceError, PromptTooLongError, ServerUnavailableError
+from reelabel.errors import ConfigurationError, JobError, ReelabelError
 from tasks.model.server.answers import Completion, Models, ServedModel, Tokens, Version
 
 if TYPE_CHECKING:
     import openai
 
-    from infra.server_settings import ServerSettings
+    from infra.settings.server import ServerSettings
 
 M = TypeVar("M", bound=BaseModel)
 

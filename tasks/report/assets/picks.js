@@ -1,4 +1,4 @@
-// Which frames are shown: the arithmetic of tasks/video/sample.py and tasks/video/samplers, number for number.
+// Which frames are shown: the arithmetic of reelabel/sampling/uniform.py and reelabel/sampling, number for number.
 // A test compares every function here with the Python code's, over thousands of clips.
 
 const TEMPORAL_PATCH = 2; // frames that Qwen's and GLM's models merge into one
@@ -158,7 +158,7 @@ const FAITHFUL = {
   fps: sampleByTime,
 };
 
-// First and last frame of each run that is decoded whole; of tasks/video/spans.py.
+// First and last frame of each run that is decoded whole; of reelabel/strategies/gop.py.
 function spansToDecode(positions, keyframes) {
   const spans = [];
   for (const position of new Set(positions)) {

@@ -1,8 +1,8 @@
 import pytest
 
 from benchmarks.extraction.cache import measure_cache
-from infra.objects import ObjectStore
 from infra.settings import StoreSettings
+from reelabel.sources.object_store import ObjectStore
 
 pytestmark = pytest.mark.xdist_group("benchmark-cache")
 

@@ -5,10 +5,10 @@ import pytest
 
 from benchmarks.media.bombs import BOMBS
 from benchmarks.media.matrix import Cell
-from infra.errors import VideoError
-from tasks.domain import Sampling
-from tasks.video.limits import Limits
-from tasks.video.pool import DecodePool
+from reelabel.errors import VideoError
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
 
 pytestmark = pytest.mark.xdist_group("bombs")
 

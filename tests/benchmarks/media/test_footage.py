@@ -1,9 +1,9 @@
 from pathlib import Path
 
 from benchmarks.media.footage import make_footage
-from tasks.domain import Sampling
-from tasks.video.extract import extract_keyframes
-from tasks.video.limits import Limits
+from reelabel.extract import extract_keyframes
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
 
 
 def test_clips_of_one_minute_differ_and_are_as_long_as_they_should_be(tmp_path):

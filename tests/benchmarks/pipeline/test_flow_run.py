@@ -7,11 +7,11 @@ from benchmarks.cores import Cores
 from benchmarks.media.footage import make_footage
 from benchmarks.pipeline.flow_run import FlowRun
 from benchmarks.pipeline.workload import Workload, make_jobs, write_manifest
-from flows.engine_config import engine_config
-from flows.spec import make_spec
-from infra.objects import ObjectStore
+from flows.run.backends import engine_config
+from flows.run.spec import make_spec
+from reelabel.sources.object_store import ObjectStore
+from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import read_model_card
-from tasks.model.process import EngineProcess
 
 
 @pytest.fixture

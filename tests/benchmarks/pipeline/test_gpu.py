@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-import tasks.model.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
+import tasks.model.engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
 from benchmarks.engine.model_folders import QWEN_3B, QWEN_7B, write_qwen
 from benchmarks.pipeline.targets import CEILING, COLD, UNIFORM
 from tasks.model.identity import read_model_card

@@ -12,9 +12,9 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
+from infra.basic_auth import basic_auth_headers
+from infra.checks import check_prefect
 from infra.embedded import ServiceName, start, status, stop
-from infra.health import check_prefect
-from infra.login import basic_auth_headers
 from infra.settings import DatabaseSettings, Settings
 
 POOL = "some pool"  # its name is part of addresses

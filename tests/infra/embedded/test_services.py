@@ -11,9 +11,9 @@ import pytest
 
 from infra.embedded import ServiceName, in_use, running, start, status, stop
 from infra.embedded.home import Home
-from infra.errors import ConfigurationError
-from infra.objects import ObjectStore
 from infra.settings import Settings
+from reelabel.errors import ConfigurationError
+from reelabel.sources.object_store import ObjectStore
 
 WRITERS = "postgres-reelabel_writer"
 POSTGRES = frozenset({ServiceName.POSTGRES})

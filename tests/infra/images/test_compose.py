@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from infra.embedded.processes import free_port
-from infra.errors import ReelabelError
-from infra.objects import ObjectStore
 from infra.settings import Settings, StoreSettings
+from reelabel.errors import ReelabelError
+from reelabel.sources.object_store import ObjectStore
 from tests.weed import wait_until_stored, weed
 
 ROOT = Path(__file__).parents[3]

@@ -112,7 +112,7 @@ def test_preparing_makes_the_pools_in_the_namespace_it_runs_in(prefect_services,
     [container] = job["spec"]["template"]["spec"]["containers"]
     shell, option, script = container["args"]
     here = script.replace("/tmp/", f"{tmp_path}/").replace("/pools/", f"{FOLDER}/")
-    here = here.replace("reelabel ", f"{sys.executable} -P -m flows.cli ")
+    here = here.replace("reelabel ", f"{sys.executable} -P -m flows.cli.main ")
     here = here.replace("prefect ", f"{sys.executable} -P -m prefect ")
     names = {"NAMESPACE": "videos", "REELABEL_PREFECT_WORK_POOL": "gpu"}
 

@@ -1,12 +1,12 @@
 """What every family is asked, and the frames that it is shown: those that a run would extract for it."""
 
-from flows.spec import make_spec
+from flows.run.spec import make_spec
 from infra.settings import Settings
-from tasks.frames.file import encode_frame_file
+from reelabel.extract import extract_keyframes
+from reelabel.frames.frame_file import encode_frame_file
+from reelabel.limits import Limits
 from tasks.model.identity import read_model_card
-from tasks.model.questions import Question
-from tasks.video.extract import extract_keyframes
-from tasks.video.limits import Limits
+from tasks.model.protocol import Question
 
 NUM_FRAMES = 6
 CHOICES = ("red", "green", "blue", "yellow")

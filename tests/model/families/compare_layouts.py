@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from flows.engine_config import engine_config
-from infra.errors import JobError
+from flows.run.backends import engine_config
 from infra.settings import Settings
+from reelabel.errors import JobError
+from tasks.model.engine.renderer import InputRenderer
 from tasks.model.identity import read_model_card
-from tasks.model.inputs import InputRenderer
 from tests.model.families.architectures import save
 from tests.model.families.asked import QUESTION
 

@@ -10,13 +10,13 @@ import sys
 from hashlib import blake2b
 from pathlib import Path
 
-from flows.engine_config import engine_config
+from flows.run.backends import engine_config
 from infra.settings import Settings
-from tasks.frames.file import decode_frame_file
+from reelabel.frames.frame_file import decode_frame_file
+from reelabel.integrations.vllm.video_input import video_input
+from tasks.model.engine.renderer import InputRenderer
+from tasks.model.engine.tuning import read_model_profile
 from tasks.model.identity import read_model_card
-from tasks.model.inputs import InputRenderer
-from tasks.model.shape import read_model_profile
-from tasks.model.video_input import video_input
 from tests.model.families.architectures import MAKERS, TEXT_TEMPLATE, save
 from tests.model.families.asked import NUM_FRAMES, QUESTION, frame_file
 

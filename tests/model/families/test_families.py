@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tasks.model.engine.process import EngineProcess, engine_environment
 from tasks.model.identity import TINY_MODEL, read_model_card
-from tasks.model.process import EngineProcess, engine_environment
-from tasks.model.questions import Batch, EngineConfig
+from tasks.model.protocol import Batch, EngineConfig
 from tests.clips import write_clip
 from tests.model.families.asked import NUM_FRAMES, QUESTION, frame_file
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from infra.server_settings import ServerSettings
-from tasks.model.server.asker import ServerBackend
+from infra.settings.server import ServerSettings
+from tasks.model.server.backend import ServerBackend
 from tests.stub_server import encoder, serve_stub
 from tests.vllm_server import KEY
 

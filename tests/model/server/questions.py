@@ -1,6 +1,6 @@
 """Questions that a server is asked, on two videos and on one of them at another pace."""
 
-from tasks.model.questions import Batch
+from tasks.model.protocol import Batch
 from tests.model.asked import frame_file, question
 
 SHAPES = ("square", "circle", "triangle", "cross")

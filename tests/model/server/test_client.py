@@ -4,8 +4,8 @@ import contextlib
 
 import pytest
 
-from infra.errors import ConfigurationError
-from infra.server_settings import ServerSettings
+from infra.settings.server import ServerSettings
+from reelabel.errors import ConfigurationError
 from tasks.model.server.client import ServerClient
 from tests.vllm_server import gate
 

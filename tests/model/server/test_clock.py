@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from tasks.model.server.clock import SharedClock
+from tasks.model.server.backend import SharedClock
 
 
 def test_shares_of_requests_under_way_at_once_add_up_to_the_time_taken():

@@ -5,16 +5,16 @@ from importlib.metadata import version
 
 import pytest
 
-from infra.errors import ConfigurationError
-from infra.server_settings import ServerSettings
 from infra.settings import Settings
+from infra.settings.server import ServerSettings
+from reelabel.errors import ConfigurationError
 from tasks.domain import Answer
-from tasks.model.ambiguity import load_tokenizer
-from tasks.model.health import check_engine
+from tasks.model.checks import check_engine
+from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
-from tasks.model.process import EngineProcess
-from tasks.model.questions import Batch, EngineConfig
-from tasks.model.server.card import read_served_model_card
+from tasks.model.prompts.ambiguity import load_tokenizer
+from tasks.model.protocol import Batch, EngineConfig
+from tasks.model.server.capabilities import read_served_model_card
 from tests.model.asked import batch_about, frame_file, question
 from tests.model.server.questions import BATCH, SHAPES
 from tests.vllm_server import KEY, NAME, gate

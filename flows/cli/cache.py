@@ -1,0 +1,78 @@
+"""`reelabel cache ls` and `reelabel cache gc`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from flows.cli.context import running_services
+from infra.embedded import ServiceName
+from reelabel.errors import ConfigurationError
+from reelabel.sources.object_store import ObjectStore
+from tasks.frame_cache.eviction import cached_files, evict
+
+if TYPE_CHECKING:
+    from reelabel.sources.object_store import ObjectInfo
+
+_UNITS_S = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_UNITS_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def list_cache(*, as_json: bool) -> None:
+    """Print one line per cached file, then their count and total size."""
+    count = total_bytes = 0
+    with running_services(ServiceName.S3) as settings:
+        assert settings.store.uri is not None
+        for info in cached_files(ObjectStore(settings.store, settings.web), settings.store.uri):
+            count, total_bytes = count + 1, total_bytes + info.size_bytes
+            print(_line(info, as_json=as_json))  # noqa: T201 - may be piped
+    if not as_json:
+        print(f"{count:,} {'file' if count == 1 else 'files'}, {total_bytes:,} bytes", file=sys.stderr)  # noqa: T201
+
+
+def collect_cache(*, older_than: str | None, max_bytes: str | None, dry_run: bool) -> None:
+    """Remove cached files by age or total size, and report what was removed.
+
+    Raises:
+        ConfigurationError: Neither limit is given, or one is malformed.
+    """
+    if older_than is None and max_bytes is None:
+        raise ConfigurationError("No limit given; use --older-than 30d, --max-bytes 100G, or both.")
+    before = datetime.now(UTC) - _age(older_than) if older_than else None
+    most = _size_bytes(max_bytes) if max_bytes else None
+    with running_services(ServiceName.S3) as settings:
+        assert settings.store.uri is not None
+        objects = ObjectStore(settings.store, settings.web)
+        room = evict(objects, settings.store.uri, written_before=before, max_bytes=most, dry_run=dry_run)
+    verb = "Would remove" if dry_run else "Removed"
+    print(  # noqa: T201
+        f"{verb} {room.removed:,} files of {room.removed_bytes:,} bytes; "
+        f"{room.kept:,} files of {room.kept_bytes:,} bytes are left.",
+    )
+
+
+def _line(info: ObjectInfo, *, as_json: bool) -> str:
+    written = info.modified.isoformat(timespec="seconds") if info.modified else ""
+    if as_json:
+        return json.dumps(asdict(info) | {"modified": written})
+    return f"{written}  {info.size_bytes:>12,}  {info.uri}"
+
+
+def _age(text: str) -> timedelta:
+    found = re.fullmatch(r"(\d+)([mhdw])", text)
+    if not found:
+        raise ConfigurationError(f"--older-than {text} is not an age; use m, h, d or w, such as 12h, 30d or 8w.")
+    return timedelta(seconds=int(found[1]) * _UNITS_S[found[2]])
+
+
+def _size_bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)b?", text.lower())
+    if not found:
+        raise ConfigurationError(
+            f"--max-bytes {text} is not a size; use a number of bytes, or a suffix as in 500M or 100G."
+        )
+    return int(float(found[1]) * _UNITS_BYTES[found[2]])

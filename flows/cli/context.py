@@ -1,0 +1,154 @@
+"""Contexts of commands: running services, Prefect's client, and an open database."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from flows.run.names import PREFECT_VARIABLES
+from infra.checks import check_prefect
+from infra.database.connect import Login, connect
+from infra.embedded import ServiceName, export, missing_services, running
+from infra.settings import load_settings
+from reelabel.errors import ConfigurationError, TransientError
+from reelabel.sources.uri import redact_uri
+from tasks.database.schema import check_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Engine
+
+    from infra.settings import Settings
+
+
+_DRAIN_TIMEOUT_S = 5
+_AT_ONCE = {"PREFECT_CLIENT_MAX_RETRIES": "0"}
+# Logs go to the Prefect server; the terminal shows our progress bar and summary instead.
+_QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL": "CRITICAL"}
+
+
+@contextmanager
+def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]:
+    """Configure Prefect's client, and turn what it raises into our errors.
+
+    Prefect reads its environment when it is imported: import it inside this context, not before.
+
+    Args:
+        settings: With the server's address.
+        patient: Retry for about a minute if the server is unavailable; otherwise fail at once.
+
+    Raises:
+        ConfigurationError: The API does not respond, or rejects a request.
+    """
+    found = check_prefect(settings)
+    if not found.ok:
+        raise ConfigurationError(f"Prefect at {found.detail}. {found.advice}")
+    quiet = _QUIET if settings.log.format == "text" else {}
+    os.environ.update(export(settings) | quiet | (PREFECT_VARIABLES if patient else _AT_ONCE))
+    import httpx  # noqa: PLC0415
+    from prefect.context import refresh_global_settings_context  # noqa: PLC0415
+    from prefect.events.worker import EventsWorker  # noqa: PLC0415
+    from prefect.exceptions import PrefectException, PrefectHTTPStatusError  # noqa: PLC0415
+    from prefect.logging.handlers import APILogHandler  # noqa: PLC0415
+
+    refresh_global_settings_context()  # where it was imported before, while the services started
+    try:
+        yield
+    except (httpx.HTTPError, PrefectHTTPStatusError) as error:
+        shown = redact_uri(settings.prefect.api_url or "")
+        raise ConfigurationError(f"Prefect request to {shown} failed: {_first_line(error)}.") from error
+    except PrefectException as error:
+        raise ConfigurationError(
+            f"Prefect rejected the request: {' '.join(str(error).split()).rstrip('.')}."
+        ) from error
+    finally:
+        # An embedded server stops with this command.
+        APILogHandler().flush()
+        EventsWorker.drain_all(timeout=_DRAIN_TIMEOUT_S)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).partition("\n")[0].rstrip(".")
+
+
+# Standard output may be redirected to a file of results.
+_CONSOLE = Console(stderr=True)
+_TITLES = {
+    ServiceName.POSTGRES: "Postgres",
+    ServiceName.S3: "S3",
+    ServiceName.PREFECT: "Prefect",
+    ServiceName.WORKER: "a worker",
+}
+
+
+@contextmanager
+def running_services(*wanted: ServiceName, keep: bool = False, own: bool = False) -> Iterator[Settings]:
+    """Run the services that a command needs; yield the settings with their addresses.
+
+    Services that the user has configured are not started.
+
+    Args:
+        wanted: The services that the command needs.
+        keep: Leave them running.
+        own: Start embedded services even if the user has configured others.
+
+    Raises:
+        ConfigurationError: A service does not start.
+    """
+    settings = own_settings() if own else load_settings()
+    ours = missing_services(settings, frozenset(wanted))
+    with ExitStack() as stack:
+        with _CONSOLE.status(f"Starting {', '.join(_TITLES[name] for name in ServiceName if name in ours)}"):
+            started = stack.enter_context(running(settings, wanted=ours, keep=keep))
+        try:
+            yield started
+        finally:
+            with _CONSOLE.status("Stopping the services"):
+                stack.close()
+
+
+def own_settings() -> Settings:
+    """Read the settings, but for the services that the user has set: ours take their places."""
+    settings = load_settings()
+    places = {name: type(getattr(settings, name))() for name in ("database", "store", "prefect")}
+    return settings.model_copy(update=places)
+
+
+@contextmanager
+def startup_errors() -> Iterator[None]:
+    """Report an unreachable service at the start as a wrong setting, not as a run to resume.
+
+    Raises:
+        ConfigurationError: Replaces a TransientError.
+    """
+    try:
+        yield
+    except TransientError as error:
+        raise ConfigurationError(error.message) from error
+
+
+@contextmanager
+def open_database(*wanted: ServiceName, login: Login = Login.READER) -> Iterator[tuple[Settings, Engine]]:
+    """Run services and open the database; yield the settings and a connected engine.
+
+    Raises:
+        ConfigurationError: The database is unreachable, or does not have this version's schema.
+    """
+    with running_services(*wanted) as settings, connected(settings, login) as engine:
+        with startup_errors():
+            check_schema(engine)
+        yield settings, engine
+
+
+@contextmanager
+def connected(settings: Settings, login: Login = Login.READER) -> Iterator[Engine]:
+    """Connect to the database, and close its connections at the end."""
+    engine = connect(settings.database, login)
+    try:
+        yield engine
+    finally:
+        engine.dispose()

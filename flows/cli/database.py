@@ -1,0 +1,54 @@
+"""`reelabel database roles` and `reelabel database upgrade`."""
+
+from __future__ import annotations
+
+import psycopg
+
+from flows.cli.console import print_line
+from flows.cli.context import running_services, startup_errors
+from infra.database.connect import Login, connect, database_errors
+from infra.embedded import ServiceName, missing_services
+from infra.settings import load_settings
+from reelabel.errors import ConfigurationError
+from sql.roles import ROLES, create_roles
+from tasks.database.schema import prepare_database
+
+_POSTGRES = frozenset({ServiceName.POSTGRES})
+
+
+def make_roles() -> None:
+    """Create the roles in the user's own Postgres; the embedded one already has them.
+
+    Raises:
+        ConfigurationError: The login lacks the privilege, or the database is unreachable.
+    """
+    settings = load_settings()
+    if missing_services(settings, _POSTGRES):
+        print_line("The embedded Postgres already has its roles.")
+        return
+    administrator = connect(settings.database, Login.OWNER)
+    try:
+        with startup_errors(), database_errors(), administrator.connect() as connection:
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, psycopg.Connection)
+            create_roles(driver)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigurationError(
+            f"This login cannot create roles: {error.diag.message_primary}. For this command, set "
+            "database.owner_url to the URL of a superuser, or of the database's owner with CREATEROLE."
+        ) from None
+    finally:
+        administrator.dispose()
+    print_line(f"Roles {', '.join(ROLES)} are ready. Grant them to logins, for example:")
+    print_line(f"  CREATE ROLE nightly LOGIN PASSWORD '...' IN ROLE {ROLES[1]};")
+
+
+def upgrade_database() -> None:
+    """Upgrade the database to this version's schema.
+
+    Raises:
+        ConfigurationError: The login lacks the privilege, or the database is unreachable or newer.
+    """
+    with running_services(ServiceName.POSTGRES) as settings, startup_errors():
+        prepare_database(settings.database)
+    print_line("The database is up to date.")

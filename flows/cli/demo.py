@@ -1,0 +1,112 @@
+"""`reelabel demo`: a complete job on generated clips, run as in production."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from flows.cli.console import OUT, print_line
+from flows.cli.context import own_settings, prefect_ready, running_services
+from infra.embedded import STORE_URI, ServiceName, login_path, start, status
+from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.uri import absolute_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+
+    import polars as pl
+
+    from infra.settings import Settings
+
+_SEED = 30_000  # distinct from the clips used for training and evaluation
+_SERVERS = (ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT)
+
+
+def run_demo(*, model: str | None, clips: int, keep: bool) -> int:
+    """Run the whole demo; return the exit code."""
+
+    def make(folder: Path, uri_prefix: str) -> pl.DataFrame:
+        from tasks.demo.clips import make_demo  # noqa: PLC0415
+
+        return make_demo(folder, seed=_SEED, clips=clips, uri_prefix=uri_prefix)
+
+    code = classify_clips(make, dataset="demo", model=model, keep=keep)
+    home = own_settings().home
+    if not any(service.is_running for service in status(home)):
+        print_line("Stopped the services; `reelabel up` starts them again, with the Prefect UI.")
+    else:
+        print_line(f"The login for the Prefect UI is in {login_path(home)}.")
+    return code
+
+
+def classify_clips(
+    make: Callable[[Path, str], pl.DataFrame],
+    *,
+    dataset: str,
+    model: str | None,
+    keep: bool,
+    then: Callable[[Settings], int] = lambda _settings: 0,
+) -> int:
+    """Make clips while services of our own start, classify them through a deployment, and print the summary.
+
+    Args:
+        make: Writes clips and `manifest.parquet` to a folder, with `video_uri` below a prefix; returns the manifest.
+        dataset: Dataset of the jobs, and their folder on the store.
+        model: Model folder or hub name; None is the configured one.
+        keep: Leave the services running.
+        then: Looks at the run while the services are up; returns an exit code, too.
+
+    Returns:
+        The greater of the two exit codes.
+    """
+    root = f"{STORE_URI}/{dataset}"
+    parameters: dict[str, object] = {
+        "manifest": f"{root}/manifest.parquet",
+        "dataset": dataset,
+        "model": absolute_uri(model) if model and Path(model).expanduser().is_dir() else model,
+        # A second demo shows the frame cache and the engine at work again, not "nothing to do".
+        "force": True,
+    }
+    with TemporaryDirectory(prefix="reelabel-") as folder, ThreadPoolExecutor(2, "demo") as background:
+        made = background.submit(make, Path(folder), root)
+        imported = background.submit(_import_flows)
+        with running_services(*_SERVERS, keep=keep, own=True) as started:
+            imported.result()
+            with prefect_ready(started):
+                with OUT.status("Making clips"):
+                    jobs = made.result()
+                code = _run(started, parameters, Path(folder), jobs, background)
+                return max(code, then(started))
+
+
+def _run(
+    settings: Settings, parameters: dict[str, object], folder: Path, jobs: pl.DataFrame, background: Executor
+) -> int:
+    """Run the deployment by a worker, which starts while the flows are deployed; gives the summary's exit code."""
+    from flows.cli.run import submit, watch_submitted  # noqa: PLC0415
+    from flows.cli.summary import print_summary  # noqa: PLC0415
+    from flows.schedule.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
+    from tasks.database.schema import prepare_database  # noqa: PLC0415
+
+    worker = background.submit(start, own_settings(), wanted=frozenset(ServiceName))
+    with OUT.status("Uploading the clips, deploying the flows and starting a worker"):
+        prepare_database(settings.database)
+        root = str(parameters["manifest"]).rpartition("/")[0]
+        objects = ObjectStore(settings.store, settings.web)
+        for path in sorted(folder.iterdir()):
+            objects.replace(f"{root}/{path.name}", path.read_bytes())
+        print_line(f"Made {jobs['video_uri'].n_unique()} clips and {len(jobs)} jobs, and put them on {root}.")
+        print_line(f"Deployed {', '.join(deploy_flows(settings))}.")
+        run_id = submit("classify/on-demand", parameters)
+        worker.result()
+    watch_submitted(run_id, settings)
+    return print_summary(settings, run_id)
+
+
+def _import_flows() -> None:
+    """Import what takes seconds while the services start; `prefect_ready` has Prefect read its settings again."""
+    import flows.cli.run  # noqa: PLC0415
+    import flows.schedule.deploy  # noqa: F401, PLC0415

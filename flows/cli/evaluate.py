@@ -1,0 +1,169 @@
+"""`reelabel evaluate` and `reelabel calibrate`."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from flows.cli.console import OUT, print_line, require_parent_folder
+from flows.cli.context import connected, open_database, prefect_ready, running_services, startup_errors
+from flows.cli.follow import show_progress_of_manifest
+from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
+from flows.run.names import TAG
+from infra.checks import probe_store
+from infra.database.connect import Login
+from infra.embedded import ServiceName
+from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.uri import absolute_uri
+from reelabel.wording import pluralize
+from tasks.database.schema import prepare_database
+from tasks.evaluation.calibration import BINS, calibrate
+from tasks.manifest.table import dataset_name, read_jobs
+from tasks.results.calibrations import known_answers, save_calibration
+from tasks.results.evaluations import last_evaluation
+from tasks.results.runs import find_run, last_run_of
+
+if TYPE_CHECKING:
+    from sqlalchemy import RowMapping
+
+    from tasks.evaluation.calibration import Calibration
+    from tasks.evaluation.scores import Evaluation, GroupScore
+
+
+def calibrate_spec(manifest: str, *, run: str | None, as_json: bool) -> None:
+    """Fit the temperature of a run's spec on a manifest's known answers, save it and print it.
+
+    Raises:
+        ConfigurationError: No such run.
+        ManifestError: The manifest cannot be read, or too few labelled jobs have a known answer.
+    """
+    uri = absolute_uri(manifest)
+    with open_database(ServiceName.POSTGRES, ServiceName.S3, login=Login.WRITER) as (settings, engine):
+        row = find_run(engine, run) if run else last_run_of(engine, uri)
+        key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
+        jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
+        calibration = calibrate(known_answers(engine, **key, jobs=jobs))
+        save_calibration(engine, calibration, **key, manifest_uri=uri)
+    if as_json:
+        print(json.dumps(key | asdict(calibration) | {"bins": BINS}, indent=2))  # noqa: T201 - for programs
+        return
+    _print(row, calibration)
+
+
+def _print(run: RowMapping, calibration: Calibration) -> None:
+    title = f"{run['dataset']}, spec {run['spec_id']}: {pluralize(calibration.jobs, 'known answer')}"
+    table = Table("", "raw", "calibrated (held out)", title=Text(title))
+    for name, before, after in (
+        ("accuracy", calibration.accuracy, calibration.accuracy),
+        ("mean confidence", calibration.confidence_before, calibration.confidence_after),
+        (f"expected calibration error, {BINS} bins", calibration.ece_before, calibration.ece_after),
+        ("negative log-likelihood", calibration.nll_before, calibration.nll_after),
+    ):
+        table.add_row(name, f"{before:.4f}", f"{after:.4f}")
+    OUT.print(table)
+    first, second = calibration.half_temperatures
+    print_line(
+        f"Temperature {calibration.temperature:.3f}; fitted on each half of the jobs: {first:.3f} and {second:.3f}."
+    )
+    if calibration.ece_after >= calibration.ece_before:
+        print_line("Calibration does not improve held-out answers: use the raw probabilities.")
+    else:
+        print_line(f"See calibrated labels: reelabel results {str(run['run_id'])[:8]} --calibrated")
+
+
+_PRINTED = "-"
+
+
+def run_evaluate(manifest: str, *, json_to: str | None, **asked: Any) -> int:  # noqa: ANN401 - the flow's own
+    """Compare candidates in this process, and print the result; return the exit code.
+
+    Args:
+        manifest: Manifest with known answers.
+        json_to: File to write the evaluation to, besides printing tables; `-` prints it instead.
+        asked: The flow's other parameters.
+    """
+    if json_to not in {None, _PRINTED}:
+        require_parent_folder(str(json_to))
+    parameters = {"manifest": absolute_uri(manifest)} | asked
+    with (
+        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
+        prefect_ready(settings),
+    ):
+        with startup_errors():
+            prepare_database(settings.database)
+            probe_store(settings.store)
+        with connected(settings) as engine:
+            with nullcontext() if json_to == _PRINTED else show_progress_of_manifest(engine, parameters["manifest"]):
+                _run_flow(parameters)
+            evaluation = last_evaluation(engine, dataset=asked["dataset"] or dataset_name(manifest))
+    assert evaluation is not None
+    if json_to == _PRINTED:
+        print(evaluation.to_json())  # noqa: T201 - for programs
+    else:
+        print_evaluation(evaluation)
+    if json_to not in {None, _PRINTED}:
+        Path(str(json_to)).write_text(evaluation.to_json() + "\n", encoding="utf-8")
+    return 1 if any(spec.failures for spec in evaluation.specs) else 0
+
+
+def _run_flow(parameters: dict[str, Any]) -> None:
+    from prefect.client.orchestration import get_client  # noqa: PLC0415
+    from prefect.flow_engine import run_flow  # noqa: PLC0415
+
+    from flows.evaluate import evaluate  # noqa: PLC0415
+
+    with get_client(sync_client=True) as client:
+        flow_run = client.create_flow_run(evaluate, parameters=parameters, tags=[TAG])
+    run_flow(evaluate, flow_run=flow_run, parameters=parameters)
+
+
+def print_evaluation(evaluation: Evaluation) -> None:
+    """Print an evaluation: all candidates, then by task and subtask."""
+    title = f"{evaluation.dataset}: {pluralize(evaluation.known, 'known answer')}, compared with {evaluation.baseline}"
+    rows = [spec_cells(spec) for spec in evaluation.specs]
+    known = [place for place in range(len(SPEC_COLUMNS)) if any(row[place] for row in rows)]
+    table = Table(*(SPEC_COLUMNS[place] for place in known), title=Text(title))
+    for row in rows:
+        table.add_row(*(Text(row[place]) for place in known))
+    OUT.print(table)
+    for groups in (evaluation.tasks, evaluation.subtasks):
+        if groups:
+            _print_groups(groups)
+    for spec in evaluation.specs:
+        _print_extremes(evaluation, spec.name)
+        if spec.cost.videos_cached:
+            of = f"{spec.cost.videos_cached:,} of {pluralize(spec.cost.videos or 0, 'video')}"
+            print_line(f'{spec.name}: the frames of {of} came from the cache; "decode s" excludes them.')
+
+
+def _print_groups(groups: tuple[GroupScore, ...]) -> None:
+    table = Table(*GROUP_COLUMNS)
+    last = None
+    for group in groups:
+        cells = group_cells(group)
+        if group.title == last:
+            cells[0] = ""
+        elif last is not None:
+            table.add_section()
+        last = group.title
+        table.add_row(*map(Text, cells))
+    OUT.print(table)
+
+
+def _print_extremes(evaluation: Evaluation, spec: str) -> None:
+    """Name the group in which a candidate loses the most, and that in which it gains the most."""
+    ordered = evaluation.by_difference(spec)
+    if len(ordered) > 1:
+        (worst, low), (best, high) = (_end(ordered[0]), _end(ordered[-1]))
+        print_line(f"{spec}: worst on {worst} ({low} points), best on {best} ({high}).")
+
+
+def _end(group: GroupScore) -> tuple[str, str]:
+    assert group.difference is not None
+    return group.title or "jobs without task", f"{group.difference.value * 100:+.1f}"

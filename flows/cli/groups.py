@@ -1,0 +1,182 @@
+"""The command groups `cache`, `database`, `manifest`, `route` and `worker`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flows.cli.options import NumFrames, example, with_sampling
+from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
+
+cache_app = typer.Typer(help="List cached frame files, and evict old ones.", no_args_is_help=True)
+
+
+@cache_app.command("ls")
+@example("reelabel cache ls")
+def cache_list(
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per file.")] = False,
+) -> None:
+    """List cached files, one per line, with a total at the end."""
+    from flows.cli.cache import list_cache  # noqa: PLC0415
+
+    list_cache(as_json=json)
+
+
+@cache_app.command("gc")
+@example("reelabel cache gc --older-than 30d --max-bytes 100G --dry-run")
+def cache_collect(
+    *,
+    older_than: Annotated[str | None, typer.Option(help="Remove files older than this, such as 12h or 30d.")] = None,
+    max_bytes: Annotated[
+        str | None, typer.Option(help="Then remove the oldest files until at most this is left, such as 100G.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be removed; remove nothing.")] = False,
+) -> None:
+    """Remove cached files by age or total size; they are created again when needed."""
+    from flows.cli.cache import collect_cache  # noqa: PLC0415
+
+    collect_cache(older_than=older_than, max_bytes=max_bytes, dry_run=dry_run)
+
+
+database_app = typer.Typer(help="Create the database roles, and upgrade the schema.", no_args_is_help=True)
+
+
+@database_app.command("roles")
+@example("reelabel database roles")
+def database_roles() -> None:
+    """Create the owner, writer and reader roles, using database.owner_url; safe to repeat."""
+    from flows.cli.database import make_roles  # noqa: PLC0415
+
+    make_roles()
+
+
+@database_app.command("upgrade")
+@example("reelabel database upgrade")
+def database_upgrade() -> None:
+    """Upgrade the database to this version's schema, using database.owner_url."""
+    from flows.cli.database import upgrade_database  # noqa: PLC0415
+
+    upgrade_database()
+
+
+manifest_app = typer.Typer(
+    help="Check manifests, and convert other formats to manifests.",
+    epilog="Example: reelabel manifest check jobs.parquet",
+    no_args_is_help=True,
+)
+
+
+@manifest_app.command("check")
+@example("reelabel manifest check jobs.parquet")
+def manifest_check(manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob.")]) -> None:
+    """Validate a manifest, and report every error."""
+    from flows.cli.manifest import check  # noqa: PLC0415
+
+    check(manifest)
+
+
+@manifest_app.command("import")
+@example("reelabel manifest import jobs.csv jobs.parquet")
+def manifest_import(
+    source: Annotated[str, typer.Argument(help="CSV file, OpenAI batch JSONL file, or a benchmark's file or folder.")],
+    target: Annotated[str, typer.Argument(help="Parquet file to write.")],
+    *,
+    layout: Annotated[
+        str | None, typer.Option(help="nextqa, mvbench, videomme, or csv for any column names (see --column).")
+    ] = None,
+    videos: Annotated[
+        str | None,
+        typer.Option(help="With --layout: folder or s3:// prefix of the videos. Default: the source's folder."),
+    ] = None,
+    video_map: Annotated[
+        str | None, typer.Option(help="With --layout: JSON file that maps video names to paths.")
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="With --layout csv: NAME=COLUMN, such as choices=a+b+c; repeatable."),
+    ] = None,
+) -> None:
+    """Convert CSV, OpenAI batch JSONL or a benchmark's files to a manifest, and validate it."""
+    from flows.cli.manifest import import_manifest  # noqa: PLC0415
+
+    import_manifest(source, target, layout=layout, videos=videos, video_map=video_map, columns=column or [])
+
+
+route_app = typer.Typer(
+    help="Choose which jobs to escalate to a dense sampler.",
+    epilog="Example: reelabel route fit known.parquet --sampler auto",
+    no_args_is_help=True,
+)
+
+
+@route_app.command("fit")
+@example("reelabel route fit known.parquet --sampler auto --max-loss 1")
+@with_sampling
+def route_fit(
+    manifest: Annotated[
+        str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
+    ],
+    *,
+    max_loss: Annotated[
+        float,
+        typer.Option(min=0, max=100, help="Accuracy, in percentage points, that may be lost to the dense sampler."),
+    ] = 1.0,
+    target_accuracy: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Accuracy to reach, 0 to 1, instead of --max-loss.")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Name within which job ids are unique. Default: the manifest's file name.")
+    ] = None,
+    num_frames: NumFrames = None,
+    model: Annotated[str | None, typer.Option(help="Model folder or Hugging Face name. Default: model.name.")] = None,
+    sampling: SamplingOptions,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Fit the margin below which jobs are escalated to the dense sampler, for `--escalate-below fitted`.
+
+    Also find the tasks for which keyframes are always enough. Jobs without an answer yet are answered first.
+    """
+    from flows.cli.route import fit_margin  # noqa: PLC0415
+    from tasks.evaluation.route_fit import Target  # noqa: PLC0415
+
+    target = Target(within=max_loss / 100, accuracy=target_accuracy)
+    asking = {"num_frames": num_frames, "model": model}
+    fit_margin(manifest, target, sampling=sampling, dataset=dataset, asking=asking, as_json=json)
+
+
+worker_app = typer.Typer(
+    help="Extract or infer for runs whose run.executor is remote.",
+    epilog="Example: reelabel worker infer",
+    no_args_is_help=True,
+)
+Plan = Annotated[str | None, typer.Option(help="Id of the plan to work on. Default: every open plan.")]
+IdleTimeout = Annotated[
+    float | None,
+    typer.Option(
+        "--idle-timeout", min=0, help="Exit after this many seconds without a shard. Default: run.idle_timeout_s."
+    ),
+]
+
+
+@worker_app.command("extract")
+@example("reelabel worker extract")
+def worker_extract(plan: Plan = None, idle_timeout_s: IdleTimeout = None) -> None:
+    """Extract planned shards until none is left, or the idle timeout passes."""
+    from flows.cli.worker import run_stage  # noqa: PLC0415
+
+    run_stage("extract", plan=plan, idle_timeout_s=idle_timeout_s)
+
+
+@worker_app.command("infer")
+@example("reelabel worker infer --model Qwen/Qwen2.5-VL-7B-Instruct")
+def worker_infer(
+    plan: Plan = None,
+    model: Annotated[str | None, typer.Option(help="Model folder or Hugging Face name. Default: model.name.")] = None,
+    idle_timeout_s: IdleTimeout = None,
+) -> None:
+    """Load the model once, and answer extracted shards until none is left, or the idle timeout passes."""
+    from flows.cli.worker import run_stage  # noqa: PLC0415
+
+    run_stage("infer", plan=plan, model=model, idle_timeout_s=idle_timeout_s)

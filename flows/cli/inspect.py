@@ -1,0 +1,302 @@
+"""`reelabel frames` and `reelabel prompt`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from PIL.Image import registered_extensions
+
+from flows.cli.console import ERRORS, OUT, print_error, print_line, require_parent_folder
+from flows.cli.context import open_database, running_services
+from flows.run.backends import engine_config, read_card
+from flows.run.spec import make_spec
+from infra.embedded import ServiceName
+from reelabel.coverage import CoverageThresholds
+from reelabel.errors import ConfigurationError
+from reelabel.frames.extractor import stat_video
+from reelabel.frames.fetch import FrameFetcher
+from reelabel.frames.pixels import jpeg_round_trip
+from reelabel.integrations.vllm.video_input import video_input
+from reelabel.sampling.passes import sampling_of_pass
+from reelabel.segment import WHOLE
+from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.uri import absolute_uri, redact_uri, scheme_of
+from reelabel.wording import pluralize
+from tasks.domain import View
+from tasks.frame_cache.pool import decode_pool, video_limits
+from tasks.frame_cache.preview import frames_as_json, save_contact_sheet, save_npz
+from tasks.manifest.digests import rows_to_jobs
+from tasks.manifest.table import open_jobs
+from tasks.model.engine.prompt_preview import PreviewRequest, preview_prompt
+from tasks.model.prompts.prompt import build_question
+from tasks.results.runs import find_run
+
+if TYPE_CHECKING:
+    from infra.settings import PromptOptions, Settings
+    from infra.settings.sampling import SamplingOptions
+    from reelabel.frames.fetch import FetchedFrames
+    from reelabel.sampling.options import Sampling
+    from reelabel.segment import Segment
+    from tasks.domain import Job
+    from tasks.model.engine.prompt_preview import RenderedPrompt
+
+
+def fetch_frames(
+    video: str,
+    settings: Settings,
+    sampling: Sampling,
+    *,
+    native: bool = False,
+    every: bool = False,
+    segment: Segment = WHOLE,
+) -> tuple[FetchedFrames, int]:
+    """Extract frames in a decoding process, at the model's input size; return them and the video's size in bytes.
+
+    Args:
+        video: Path or URI.
+        settings: Limits and store access.
+        sampling: Which frames to take, unless `every`.
+        native: Leave frames unscaled and unrotated.
+        every: Take every keyframe.
+        segment: The part of the video to sample.
+
+    Raises:
+        VideoError: The video cannot be used.
+    """
+    objects = ObjectStore(settings.store, settings.web)
+    info = stat_video(objects, video, allow_roots=settings.extract.allow_roots)
+    with decode_pool(settings, processes=1) as pool:
+        fetcher = FrameFetcher(
+            objects=objects,
+            cache=None,
+            pool=pool,
+            sampling=sampling,
+            limits=video_limits(settings),
+            native=native,
+            every=every,
+            segment=segment,
+        )
+        return fetcher.fetch(info), info.size_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputOptions:
+    """Output options; see the command's help."""
+
+    every: bool
+    as_stored: bool
+    as_json: bool
+    npz: str | None
+    sheet: str | None
+
+    def require_targets(self) -> None:
+        """Make sure, before decoding, that the files can be written.
+
+        Raises:
+            ConfigurationError: A folder is missing, or the sheet's suffix is not an image format.
+        """
+        for target in filter(None, (self.npz, self.sheet)):
+            require_parent_folder(target)
+        if self.sheet and Path(self.sheet).suffix.lower() not in registered_extensions():
+            raise ConfigurationError(f"--sheet {self.sheet} is not an image file; use a name such as sheet.png.")
+
+
+def show_frames(
+    video: str, view: OutputOptions, *, segment: Segment, num_frames: int | None, sampling: SamplingOptions
+) -> None:
+    """Extract the frames of a video, or of a segment of it, as a run would, and print or save them.
+
+    Raises:
+        ConfigurationError: The options conflict, or a file cannot be written.
+        VideoError: The video cannot be used.
+    """
+    if not video:
+        raise ConfigurationError("No video given; use a path or a URI.")
+    if view.every and (num_frames or sampling.sampler):
+        raise ConfigurationError("--all takes every keyframe and cannot be combined with --num-frames or --sampler.")
+    if segment.end_s is not None and segment.end_s <= (segment.start_s or 0.0):
+        raise ConfigurationError(
+            f"--end-s {segment.end_s:g} must be greater than --start-s {segment.start_s or 0.0:g}."
+        )
+    view.require_targets()
+    with running_services(*([ServiceName.S3] if video.startswith("s3://") else [])) as settings:
+        card = read_card(None, settings)
+        asked = make_spec(card, settings, num_frames=num_frames, choice=sampling).sampling
+        fetched, size_bytes = fetch_frames(
+            video, settings, asked, native=view.as_stored, every=view.every, segment=segment
+        )
+    keyframes = fetched.keyframes
+    if asked.jpeg_quality and not view.as_stored:
+        keyframes = replace(keyframes, images=jpeg_round_trip(keyframes.images, quality=asked.jpeg_quality))
+    if view.npz:
+        save_npz(keyframes, Path(view.npz))
+    if view.sheet:
+        save_contact_sheet(keyframes, Path(view.sheet))
+    facts = frames_as_json(
+        keyframes, CoverageThresholds.of(asked if asked.sampler == "auto" else settings.sampling)
+    ) | {
+        "bytes_fetched": fetched.bytes_fetched,
+        "size_bytes": size_bytes,
+    }
+    if view.as_json:
+        print(json.dumps(facts, indent=2))  # noqa: T201 - for programs: not wrapped
+    else:
+        _print_frames(facts, is_local=scheme_of(video) in {None, "file"})
+
+
+def _coverage_line(facts: dict[str, Any]) -> str:
+    """Say whether the video's keyframes cover it."""
+    against = ", ".join(facts["verdict"])
+    if facts["longest_gap_s"] is None:
+        return f"Keyframes may not be enough: {against}."
+    where = f"longest gap {facts['longest_gap_s']:.2f} s, {facts['keyframe_cover']:.0%} of the video near a keyframe"
+    return f"Keyframes may not be enough: {against} ({where})." if against else f"Keyframes are enough: {where}."
+
+
+def _print_frames(facts: dict[str, Any], *, is_local: bool) -> None:
+    total = "" if facts["total_frames"] is None else f" in {pluralize(facts['total_frames'], 'frame')}"
+    why = f" ({facts['reason']})" if facts["reason"] else ""
+    print_line(f"{pluralize(facts['keyframes_in_file'], 'keyframe')}{total}, {facts['duration_s']:.2f} s.")
+    print_line(
+        f"Decoded {pluralize(facts['frames_decoded'], 'frame')} by {facts['method']}{why} "
+        f"in {facts['decode_ms']:.1f} ms."
+    )
+    print_line(_coverage_line(facts))
+    if not is_local:
+        print_line(f"Read {facts['bytes_fetched']:,} of {pluralize(facts['size_bytes'], 'byte')}.")
+    if facts["dropped_as_similar"]:
+        print_line(f"Dropped {pluralize(facts['dropped_as_similar'], 'frame')} as similar.")
+    for pick in facts["picks"]:
+        index, pts = ("?" if pick[name] is None else pick[name] for name in ("frame_index", "pts"))
+        print_line(f"  frame {index:>6}  {pick['time_s']:9.3f} s  pts {pts}")
+    if facts["pixel_aspect"] != 1:
+        print_line(f"Players stretch pixels horizontally by {facts['pixel_aspect']:.4g}; these frames are as stored.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecOverrides:
+    """Overrides of the spec; what is None or empty comes from the settings."""
+
+    num_frames: int | None
+    sampling: SamplingOptions
+    prompts: PromptOptions
+    model: str | None
+    permutations: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptPreview:
+    """A job's prompt.
+
+    Attributes:
+        orders: Number of orders in which its choices are shown; `rendered` is the first.
+        times_s: Timestamp of each frame as given to the model, in seconds.
+    """
+
+    job: Job
+    orders: int
+    rendered: RenderedPrompt
+    times_s: list[float]
+
+
+def show_prompt(job_id: str, asking: SpecOverrides, *, manifest: str | None, as_json: bool) -> int:
+    """Print the exact prompt of a job; return the exit code, 1 if the prompt would be refused.
+
+    Raises:
+        ConfigurationError: The manifest has no such job.
+        VideoError: The job's video cannot be used.
+    """
+    manifest = absolute_uri(manifest) if manifest else _last_manifest()
+    with running_services(ServiceName.S3) as settings:
+        shown = _render(_find(job_id, manifest, settings), asking, settings)
+    if as_json:
+        print(json.dumps(_facts(shown), indent=2))  # noqa: T201 - for programs: not wrapped
+    else:
+        _print_prompt(shown)
+    for refusal in shown.rendered.refusals:
+        print_error(refusal.code, refusal.message)
+    return 1 if shown.rendered.refusals else 0
+
+
+def _last_manifest() -> str:
+    with open_database(ServiceName.POSTGRES) as (_, engine):
+        return str(find_run(engine, "last")["manifest_uri"])
+
+
+def _find(job_id: str, manifest: str, settings: Settings) -> Job:
+    objects = ObjectStore(settings.store, settings.web)
+    with open_jobs(manifest, objects, only=pl.Series("job_id", [job_id])) as table:
+        found = [job for part in table.parts() for job in rows_to_jobs(part)]
+    if found:
+        return found[0]
+    raise ConfigurationError(f"{manifest} has no job {job_id}; check the id, or name another manifest with --manifest.")
+
+
+def _render(job: Job, asking: SpecOverrides, settings: Settings) -> PromptPreview:
+    card = read_card(asking.model, settings)
+    if card.identity.served_at:
+        raise ConfigurationError("The server's model has no local files to render prompts with; set model.name.")
+    spec = make_spec(
+        card,
+        settings,
+        num_frames=asking.num_frames,
+        choice=asking.sampling,
+        prompts=asking.prompts,
+        permutations=asking.permutations,
+    )
+    with ERRORS.status("Extracting the frames"):
+        view = View.of(job, spec.sampling)
+        sampling = sampling_of_pass(spec.sampling, view.shown)
+        frames = fetch_frames(job.video_uri, settings, sampling, segment=view.segment)[0].keyframes
+    if spec.sampling.jpeg_quality:
+        frames = replace(frames, images=jpeg_round_trip(frames.images, quality=spec.sampling.jpeg_quality))
+    question, (pixels, metadata) = build_question(job, spec), video_input(frames)
+    config = engine_config(card, settings, sampling=spec.sampling)
+    request = PreviewRequest(config=config, question=question, video=(pixels, metadata))
+    with ERRORS.status("Loading the model's processor"):
+        rendered = preview_prompt(request, timeout_s=settings.model.start_timeout_s)
+    times_s = [round(index / metadata["fps"], 3) for index in metadata["frames_indices"]]
+    return PromptPreview(job=job, orders=1 + len(question.others), rendered=rendered, times_s=times_s)
+
+
+def _facts(shown: PromptPreview) -> dict[str, Any]:
+    job, rendered = shown.job, shown.rendered
+    tokens = [[{"id": token, "text": text} for token, text in found.items()] for found in rendered.choices]
+    tokens = tokens or [[] for _ in job.choices]
+    return {
+        "job_id": job.job_id,
+        "video_uri": redact_uri(job.video_uri),
+        "prompt": rendered.text,
+        "prompt_tokens": rendered.tokens,
+        "video_tokens": rendered.video_tokens,
+        "max_model_len": rendered.max_model_len,
+        "orders": shown.orders,
+        "choices": [{"text": text, "tokens": found} for text, found in zip(job.choices, tokens, strict=True)],
+        "frame_times_s": shown.times_s,
+        "refusals": [{"code": refusal.code, "message": refusal.message} for refusal in rendered.refusals],
+    }
+
+
+def _print_prompt(shown: PromptPreview) -> None:
+    rendered = shown.rendered
+    for run in rendered.runs:
+        OUT.print(run.text, end="", soft_wrap=True)
+        if run.repeats > 1:
+            OUT.print(f"(x{run.repeats})", end="", style="dim")
+    print_line()
+    if rendered.tokens is not None and rendered.video_tokens is not None:
+        text_tokens = rendered.tokens - rendered.video_tokens
+        print_line(
+            f"{pluralize(rendered.tokens, 'token')}: {rendered.video_tokens:,} of video, {text_tokens:,} of text; "
+            f"the limit is {rendered.max_model_len:,}, including the answer."
+        )
+    if shown.orders > 1:
+        print_line(f"Choices are shown in {shown.orders} orders; this is the first.")
+    times = " ".join(f"{time_s:g}" for time_s in shown.times_s)
+    print_line(f"{pluralize(len(shown.times_s), 'frame')} of {redact_uri(shown.job.video_uri)}, at {times} s.")
+    for text, found in zip(shown.job.choices, rendered.choices, strict=False):
+        print_line(f"  {text}: " + ", ".join(f"{token!r} ({number})" for number, token in found.items()))

@@ -1,0 +1,484 @@
+"""The command line.
+
+Exit codes: 0 done; 1 finished with failures, not reconciled, or interrupted; 2 usage or configuration;
+130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from flows.cli.console import ERRORS, print_error
+from flows.cli.groups import cache_app, database_app, manifest_app, route_app, worker_app
+from flows.cli.options import NumFrames, example, with_prompts, with_sampling, with_selection
+from infra.errors import NotReconciledError, RunFailedError
+from infra.settings import PromptOptions, load_settings
+from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
+from reelabel.errors import JobError, ReelabelError, TransientError
+from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
+
+# Titles of the help's panels, in their order.
+_RUN, _INSPECT, _EVALUATE, _OPERATE, _SET_UP = _PANELS = ("Run", "Inspect", "Evaluate", "Operate", "Set up")
+
+
+class ReelabelGroup(TyperGroup):
+    """Lists commands by panel, and reports errors as one sentence and an exit code, never a traceback."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's own types
+        """List commands in the order of their panels, groups last in each."""
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: self._place(self.commands[name]))
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own types
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ERRORS.print("Stopped. Run the same command again to continue.")
+            sys.exit(130)
+        except ReelabelError as error:
+            print_error(error.code, error.message)
+            sys.exit(1 if isinstance(error, JobError | TransientError | NotReconciledError | RunFailedError) else 2)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # the reader of our output has closed it: Click exits quietly
+            where = f"{error.filename}: " if error.filename else ""
+            print_error(
+                "configuration", f"{where}{error.strerror or error}; check the path, its permissions and disk space."
+            )
+            sys.exit(2)
+
+    @staticmethod
+    def _place(command: Any) -> tuple[int, bool]:  # noqa: ANN401 - Typer's own types
+        return _PANELS.index(command.rich_help_panel), isinstance(command, TyperGroup)
+
+
+app = typer.Typer(
+    name="reelabel",
+    cls=ReelabelGroup,
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.add_typer(worker_app, name="worker", rich_help_panel=_RUN)
+app.add_typer(route_app, name="route", rich_help_panel=_EVALUATE)
+app.add_typer(cache_app, name="cache", rich_help_panel=_OPERATE)
+app.add_typer(database_app, name="database", rich_help_panel=_OPERATE)
+app.add_typer(manifest_app, name="manifest", rich_help_panel=_SET_UP)
+
+
+def main() -> None:
+    """Run a command."""
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
+    os.environ.setdefault("DO_NOT_TRACK", "1")  # else Prefect reports on its use from a terminal
+    app()
+
+
+def _print_version(*, wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"reelabel {version('reelabel')}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Example: reelabel demo")
+def options(
+    context: typer.Context,
+    *,
+    version: Annotated[  # noqa: ARG001 - handled by its callback
+        bool,
+        typer.Option(
+            "--version",
+            callback=lambda wanted: _print_version(wanted=wanted),
+            is_eager=True,
+            help="Print the version.",
+        ),
+    ] = False,
+) -> None:
+    """Answer multiple-choice questions about many videos, offline."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+_SELECTION = "Job selection"
+Manifest = Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; local or s3://.")]
+LabelledManifest = Annotated[
+    str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
+]
+Dataset = Annotated[
+    str | None, typer.Option(help="Name within which job ids are unique. Default: the manifest's file name.")
+]
+Model = Annotated[str | None, typer.Option(help="Model folder or Hugging Face name. Default: model.name.")]
+Permutations = Annotated[
+    int | None,
+    typer.Option(min=1, max=26, help="Orders in which to show each question's choices; probabilities are averaged."),
+]
+Run = Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")]
+
+
+@app.command(rich_help_panel=_RUN)
+@example("reelabel classify s3://videos/jobs/*.parquet --dataset animals")
+@with_sampling
+@with_prompts
+def classify(
+    manifest: Manifest,
+    dataset: Dataset = None,
+    num_frames: NumFrames = None,
+    model: Model = None,
+    permutations: Permutations = None,
+    *,
+    sampling: SamplingOptions,
+    prompts: PromptOptions,
+    force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
+) -> None:
+    """Answer every job of a manifest that has no valid label yet."""
+    from flows.cli.run import run_classify  # noqa: PLC0415 - Prefect takes a second to import
+
+    code = run_classify(
+        manifest,
+        dataset=dataset,
+        num_frames=num_frames,
+        sampling=sampling,
+        model=model,
+        prompts=prompts,
+        permutations=permutations,
+        force=force,
+    )
+    raise typer.Exit(code)
+
+
+@app.command(rich_help_panel=_RUN)
+@example("reelabel backfill --failed --code video_missing --dry-run")
+@with_selection
+@with_sampling
+@with_prompts
+def backfill(  # noqa: PLR0913 - a command's options
+    *,
+    ids: Annotated[str, typer.Option(help="Comma-separated job ids.", rich_help_panel=_SELECTION)] = "",
+    ids_file: Annotated[
+        str | None, typer.Option(help="File with one job id per line; - is standard input.", rich_help_panel=_SELECTION)
+    ] = None,
+    selection: Selection,
+    force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Report what would be answered, and the expected time; change nothing.")
+    ] = False,
+    submit: Annotated[
+        bool, typer.Option("--submit", help="Submit to the deployment backfill/by-ids instead of running here.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="With --submit: show progress until the submitted run ends.")
+    ] = False,
+    manifest: Annotated[str | None, typer.Option(help="Default: the manifest of --run, or of the last run.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Default: the dataset of the manifest's last run.")] = None,
+    num_frames: NumFrames = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model folder or Hugging Face name. Default: the earlier run's model.")
+    ] = None,
+    permutations: Permutations = None,
+    sampling: SamplingOptions,
+    prompts: PromptOptions,
+) -> None:
+    """Answer selected jobs again, by id or by outcome.
+
+    Sampling, model and prompts stay those of the earlier run unless an option overrides them.
+    """
+    from flows.cli.backfill import BackfillOptions, run_backfill  # noqa: PLC0415
+
+    asking = {
+        "num_frames": num_frames,
+        "sampling": sampling.model_dump(exclude_none=True),
+        "prompts": prompts.model_dump(exclude_none=True),
+        "model": model,
+        "permutations": permutations,
+    }
+    wish = BackfillOptions(
+        selection=selection,
+        ids=ids,
+        ids_file=ids_file,
+        manifest=manifest,
+        dataset=dataset or None,
+        asking=asking,
+        force=force,
+        submit=submit,
+        wait=wait,
+    )
+    raise typer.Exit(run_backfill(wish, dry_run=dry_run))
+
+
+@app.command("catch-up", rich_help_panel=_RUN)
+@example("reelabel catch-up --since 2026-11-01 --dry-run")
+def catch_up(
+    *,
+    since: Annotated[str, typer.Option(help="First day, in the schedule's time zone, such as 2026-11-01.")],
+    until: Annotated[str | None, typer.Option(help="Last day. Default: today.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the scheduled runs; start none.")] = False,
+) -> None:
+    """Run the nightly schedules of classify/nightly that were missed, one after another; exit 1 if one fails."""
+    from flows.cli.schedule import catch_up as run  # noqa: PLC0415
+
+    raise typer.Exit(run(since=since, until=until, dry_run=dry_run))
+
+
+@app.command(rich_help_panel=_INSPECT)
+@example("reelabel status --watch")
+def status(
+    *,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
+) -> None:
+    """Show services, runs with their rate and remaining time, open plans, and queued flow runs."""
+    from flows.cli.status import show_status  # noqa: PLC0415
+
+    show_status(load_settings(), watch=watch)
+
+
+@app.command(rich_help_panel=_INSPECT)
+@example("reelabel results last --format csv > labels.csv")
+def results(
+    run: Run = "last",
+    form: Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")] = "table",
+    *,
+    calibrated: Annotated[
+        bool, typer.Option("--calibrated", help="Add calibrated probabilities; see `reelabel calibrate`.")
+    ] = False,
+) -> None:
+    """Print the current labels and failures of a run's dataset and spec."""
+    from flows.cli.results import print_results  # noqa: PLC0415
+
+    print_results(run, form=form, with_calibrated=calibrated)
+
+
+@app.command(rich_help_panel=_INSPECT)
+@example("reelabel report last --out run.html")
+def report(
+    run: Run = "last",
+    out: Annotated[
+        str | None, typer.Option(help="File to write. Default: reelabel-RUN.html in the current folder.")
+    ] = None,
+    job: Annotated[list[str] | None, typer.Option(help="Job id to include in any case; repeatable.")] = None,
+) -> None:
+    """Write a self-contained HTML page on a run: figures, failures, changes and the frames of its jobs."""
+    from flows.cli.results import write_report  # noqa: PLC0415
+
+    write_report(run, out=out, job_ids=job or [])
+
+
+@app.command(rich_help_panel=_INSPECT)
+@example("reelabel audit last --json")
+def audit(
+    run: Run = "last",
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+    listing: Annotated[
+        str | None,
+        typer.Option("--list", help="Write the ids of jobs without a label to this .parquet, .csv or .txt file."),
+    ] = None,
+) -> None:
+    """Check a run's manifest against the database: every job must have ended exactly once; exit 1 if not."""
+    from flows.cli.results import print_audit  # noqa: PLC0415
+
+    raise typer.Exit(print_audit(run, as_json=json, listing=listing))
+
+
+@app.command(rich_help_panel=_INSPECT)
+@example("reelabel frames clip.mp4 --sampler uniform --json")
+@with_sampling
+def frames(  # noqa: PLR0913 - a command's options
+    video: Annotated[str, typer.Argument(help="Path or URI of a video.")],
+    *,
+    num_frames: NumFrames = None,
+    start_s: Annotated[float, typer.Option(min=0, help="Start of the segment, in seconds.")] = 0.0,
+    end_s: Annotated[
+        float | None, typer.Option(help="End of the segment, in seconds. Default: the video's end.")
+    ] = None,
+    sampling: SamplingOptions,
+    every: Annotated[bool, typer.Option("--all", help="Take every keyframe.")] = False,
+    as_stored: Annotated[bool, typer.Option("--as-stored", help="Leave frames unscaled and unrotated.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print what the model would see as JSON.")] = False,
+    npz: Annotated[str | None, typer.Option(help="Save the frames to this .npz file.")] = None,
+    sheet: Annotated[str | None, typer.Option(help="Save a contact sheet to this image file, such as x.png.")] = None,
+) -> None:
+    """Show which frames of a video, or of a segment of it, the model would see."""
+    from flows.cli.inspect import OutputOptions, show_frames  # noqa: PLC0415
+    from reelabel.segment import Segment  # noqa: PLC0415
+
+    view = OutputOptions(every=every, as_stored=as_stored, as_json=json, npz=npz, sheet=sheet)
+    show_frames(video, view, segment=Segment.of(start_s, end_s), num_frames=num_frames, sampling=sampling)
+
+
+@app.command(rich_help_panel=_INSPECT)
+@example("reelabel prompt clip-7-colour --manifest jobs.parquet")
+@with_sampling
+@with_prompts
+def prompt(
+    job_id: Annotated[str, typer.Argument(help="Id of a job in the manifest.")],
+    *,
+    manifest: Annotated[str | None, typer.Option(help="Default: the manifest of the last run.")] = None,
+    num_frames: NumFrames = None,
+    model: Model = None,
+    permutations: Permutations = None,
+    sampling: SamplingOptions,
+    prompts: PromptOptions,
+    json: Annotated[bool, typer.Option("--json", help="Print it in full, as JSON.")] = False,
+) -> None:
+    """Print the exact prompt of a job, token by token, without loading the model's weights."""
+    from flows.cli.inspect import SpecOverrides, show_prompt  # noqa: PLC0415
+
+    asking = SpecOverrides(
+        num_frames=num_frames, sampling=sampling, prompts=prompts, model=model, permutations=permutations
+    )
+    raise typer.Exit(show_prompt(job_id, asking, manifest=manifest, as_json=json))
+
+
+@app.command(rich_help_panel=_EVALUATE)
+@example("reelabel evaluate known.parquet --sampler keyframes --sampler keyframes:32")
+def evaluate(
+    manifest: LabelledManifest,
+    *,
+    sampler: Annotated[
+        list[str] | None,
+        typer.Option(help="SAMPLER[:FRAMES][,OPTION=VALUE...]; repeatable. Default: keyframes."),
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Model folder or Hugging Face name; repeatable. Default: model.name.")
+    ] = None,
+    dataset: Dataset = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="Sampler to compare with. Default: native, the sampler the model was trained with."),
+    ] = None,
+    references: Annotated[
+        bool, typer.Option("--references/--no-references", help="Also compare the samplers native and uniform:16.")
+    ] = True,
+    json: Annotated[str | None, typer.Option(help="Write the evaluation as JSON to this file; - prints it.")] = None,
+) -> None:
+    """Compare samplers, frame counts and models on a manifest with known answers."""
+    from flows.cli.evaluate import run_evaluate  # noqa: PLC0415
+
+    asked = {"samplers": sampler or ["keyframes"], "models": model or [], "dataset": dataset, "baseline": baseline}
+    raise typer.Exit(run_evaluate(manifest, **asked, references=references, json_to=json))
+
+
+@app.command(rich_help_panel=_EVALUATE)
+@example("reelabel calibrate known.parquet")
+def calibrate(
+    manifest: LabelledManifest,
+    run: Annotated[
+        str | None,
+        typer.Option(help="Run whose labels to use: an id, or 'last'. Default: the manifest's latest run."),
+    ] = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Fit a temperature on known answers so that confidence matches accuracy."""
+    from flows.cli.evaluate import calibrate_spec  # noqa: PLC0415
+
+    calibrate_spec(manifest, run=run, as_json=json)
+
+
+@app.command(rich_help_panel=_OPERATE)
+@example("reelabel deploy --manifest 's3://bucket/jobs/dt={scheduled_date}/*.parquet' --timezone Europe/Berlin")
+def deploy(
+    *,
+    manifest: Annotated[
+        str | None, typer.Option(help="Manifest of classify/nightly. Default: nightly.manifest.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Dataset of classify/nightly. Default: nightly.dataset.")] = None,
+    cron: Annotated[str | None, typer.Option(help="Schedule of classify/nightly. Default: nightly.cron.")] = None,
+    timezone: Annotated[str | None, typer.Option(help="Time zone of the schedule. Default: nightly.timezone.")] = None,
+    when_running: Annotated[
+        str | None,
+        typer.Option(help="If the previous night is still running: queue or skip. Default: nightly.when_running."),
+    ] = None,
+) -> None:
+    """Create or update the Prefect deployments: nightly, on arrival of a manifest, on demand, and by job id."""
+    from flows.cli.schedule import deploy_all  # noqa: PLC0415
+
+    asked = {"manifest": manifest, "dataset": dataset, "cron": cron, "timezone": timezone, "when_running": when_running}
+    deploy_all({name: value for name, value in asked.items() if value is not None})
+
+
+@app.command(rich_help_panel=_OPERATE)
+@example("reelabel maintain --dry-run")
+def maintain(
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be removed; remove nothing.")] = False,
+) -> None:
+    """Apply the retention settings and close the rows of lost runs, as maintain/daily does."""
+    from flows.cli.schedule import maintain as run  # noqa: PLC0415
+
+    run(dry_run=dry_run)
+
+
+@app.command(rich_help_panel=_SET_UP)
+@example("reelabel demo --keep")
+def demo(
+    model: Annotated[
+        str | None, typer.Option(help="Model folder or Hugging Face name. Default: the tiny demo model.")
+    ] = None,
+    clips: Annotated[int, typer.Option(min=24, max=1000, help="Clips to generate, with three jobs each.")] = 32,
+    *,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the services running afterwards.")] = False,
+) -> None:
+    """Run a complete job on generated clips: services, deployment, answers, summary."""
+    from flows.cli.demo import run_demo  # noqa: PLC0415
+
+    raise typer.Exit(run_demo(model=model, clips=clips, keep=keep))
+
+
+@app.command(rich_help_panel=_SET_UP)
+@example("reelabel up")
+def up() -> None:
+    """Start the embedded Postgres, S3 server, Prefect server and worker, and leave them running."""
+    from flows.cli.services import start_services  # noqa: PLC0415
+
+    start_services()
+
+
+@app.command(rich_help_panel=_SET_UP)
+@example("reelabel down")
+def down(
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Stop them even if another command is using them.")] = False,
+) -> None:
+    """Stop the embedded services; their data is kept."""
+    from flows.cli.services import stop_services  # noqa: PLC0415
+
+    stop_services(load_settings(), force=force)
+
+
+@app.command(rich_help_panel=_SET_UP)
+@example("reelabel prepare")
+def prepare() -> None:
+    """Upgrade the database to this version's schema, and create the store's bucket if it is missing."""
+    from flows.cli.services import prepare_storage  # noqa: PLC0415
+
+    prepare_storage()
+
+
+@app.command(rich_help_panel=_SET_UP)
+@example("reelabel doctor")
+def doctor() -> None:
+    """Check the installation and its services, and suggest fixes; exit 2 if a check fails."""
+    from flows.cli.services import print_checks  # noqa: PLC0415
+
+    raise typer.Exit(print_checks(load_settings()))
+
+
+@app.command(rich_help_panel=_SET_UP)
+@example("reelabel config")
+def config() -> None:
+    """Print the effective settings, with secrets masked."""
+    from flows.cli.services import print_settings  # noqa: PLC0415
+
+    print_settings(load_settings())
+
+
+if __name__ == "__main__":
+    main()

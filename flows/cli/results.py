@@ -1,0 +1,203 @@
+"""`reelabel results`, `reelabel audit` and `reelabel report`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pyarrow.parquet as pq
+from rich.table import Table
+from rich.text import Text
+
+from flows.cli.console import OUT, print_line, require_parent_folder
+from flows.cli.context import open_database
+from flows.run.result import cost_lines
+from infra.embedded import ServiceName
+from reelabel.errors import ConfigurationError
+from reelabel.sources.object_store import ObjectStore
+from reelabel.wording import pluralize
+from tasks.evaluation.temperature import calibrate_probabilities
+from tasks.manifest.parquet import open_manifest
+from tasks.manifest.table import read_unchecked_batches
+from tasks.report.page import render
+from tasks.report.report import gather
+from tasks.results.audit import audit_jobs, check_listing
+from tasks.results.calibrations import read_calibration
+from tasks.results.read import count_endings, read_endings, read_failures, read_results
+from tasks.results.runs import find_run, is_of_chosen_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import BinaryIO
+
+    from sqlalchemy import Engine, RowMapping
+
+
+def write_rows(parts: Iterable[pl.DataFrame], *, form: str, sink: BinaryIO) -> None:
+    """Write rows to a file, holding one part of them in memory.
+
+    Args:
+        parts: Frames with the same columns; the first may have no rows.
+        form: `json`, an array of objects; `csv`, with lists as space-separated numbers; or `parquet`.
+        sink: Open file; not closed here.
+    """
+    {"json": _write_json, "csv": _write_csv, "parquet": _write_parquet}[form](parts, sink)
+
+
+def _write_json(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
+    sink.write(b"[")
+    separator = b""
+    for part in parts:
+        if part.height:
+            sink.write(separator + part.write_json().encode()[1:-1])
+            separator = b",\n"
+    sink.write(b"]\n")
+
+
+def _write_csv(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
+    for number, part in enumerate(parts):
+        lists = part.with_columns(pl.col(pl.List(pl.Float64)).cast(pl.List(pl.String)).list.join(" "))
+        sink.write(lists.write_csv(include_header=number == 0).encode())  # Polars raises pipe errors without an errno
+
+
+def _write_parquet(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
+    writer = None
+    for part in parts:
+        # Plain strings, not Polars' string views, for older readers of Parquet.
+        table = part.to_arrow(compat_level=pl.CompatLevel.oldest())
+        writer = writer or pq.ParquetWriter(sink, table.schema, compression="zstd")
+        if part.height:
+            writer.write_table(table)
+    if writer:
+        writer.close()
+
+
+_SHOWN_ROWS = 20
+_SHOWN_COLUMNS = ("job_id", "label", "margin", "confidence", "answer")
+
+
+def print_results(run: str, *, form: str, with_calibrated: bool) -> None:
+    """Print the current labels and failures of a run's dataset and spec.
+
+    Raises:
+        ConfigurationError: No such run, unknown format, or the spec is not calibrated.
+    """
+    if form not in {"table", "json", "csv", "parquet"}:
+        raise ConfigurationError(f"Unknown --format {form}; use table, json, csv or parquet.")
+    with open_database(ServiceName.POSTGRES) as (_, engine):
+        row = find_run(engine, run)
+        key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
+        calibrate = _calibrator(_temperature(engine, row["spec_id"])) if with_calibrated else _unchanged
+        if form != "table":
+            write_rows(map(calibrate, read_endings(engine, **key)), form=form, sink=sys.stdout.buffer)
+            return
+        labels = calibrate(read_results(engine, **key, most=_SHOWN_ROWS))
+        failures = read_failures(engine, **key, most=_SHOWN_ROWS)
+        counts = count_endings(engine, **key)
+    _print_table(row, labels, failures, counts=counts)
+    for name, value in cost_lines(row):
+        print_line(f"{name}: {value}")
+    if row["state"] not in {"done", "running"} and row["message"]:
+        print_line(f"This run is {row['state']}: {row['message']}")
+
+
+def print_audit(run: str, *, as_json: bool, listing: str | None) -> int:
+    """Check that every job of a run's manifest ended exactly once; return the exit code.
+
+    Raises:
+        ConfigurationError: No such run, or the list cannot be written.
+    """
+    if listing:
+        check_listing(Path(listing))
+        require_parent_folder(listing)
+    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+        row = find_run(engine, run)
+        with open_manifest(row["manifest_uri"], ObjectStore(settings.store, settings.web)) as files:
+            key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
+            report = audit_jobs(
+                engine, **key, jobs=read_unchecked_batches(files), listing=Path(listing) if listing else None
+            )
+        is_whole = not is_of_chosen_jobs(engine, row)
+    asked = row["jobs_labelled"] + row["jobs_failed"]
+    if not is_whole and report.labels + report.failures >= asked:
+        report = report.of_ended
+    if as_json:
+        print(json.dumps(asdict(report) | {"is_reconciled": report.is_reconciled}, indent=2))  # noqa: T201 - for programs
+    else:
+        print_line(str(report) if is_whole else f"Selected jobs only: {report}")
+        for code, count in report.codes.items():
+            print_line(f"  {count:,} failed with {code}")
+        if not report.is_reconciled and row["state"] != "running" and row["message"]:
+            print_line(f"The run is {row['state']}: {row['message']}")
+    return 0 if report.is_reconciled else 1
+
+
+def _temperature(engine: Engine, spec_id: str) -> float:
+    found = read_calibration(engine, spec_id)
+    if found is None:
+        raise ConfigurationError(
+            f"Spec {spec_id} is not calibrated; calibrate it on known answers with `reelabel calibrate MANIFEST`.",
+        )
+    return float(found["temperature"])
+
+
+def _unchanged(part: pl.DataFrame) -> pl.DataFrame:
+    return part
+
+
+def _calibrator(temperature: float) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """Add calibrated probabilities and the label's confidence; they are null for failures."""
+
+    def add(part: pl.DataFrame) -> pl.DataFrame:
+        is_label = part["probabilities"].is_not_null()
+        rows = iter(calibrate_probabilities(part["probabilities"].drop_nulls().to_list(), temperature))
+        lists = [next(rows) if label else None for label in is_label]
+        column = pl.Series("calibrated_probabilities", lists, dtype=pl.List(pl.Float64))
+        return part.with_columns(column, confidence=column.list.get(part["choice_index"]))
+
+    return add
+
+
+def _print_table(run: RowMapping, labels: pl.DataFrame, failures: pl.DataFrame, *, counts: tuple[int, int]) -> None:
+    title = f"{run['dataset']}: {pluralize(counts[0], 'label')}, {pluralize(counts[1], 'failure')}"
+    table = Table(title=Text(title))
+    shown = [name for name in _SHOWN_COLUMNS if name in labels.columns]
+    for name in shown:
+        table.add_column(name, overflow="fold")
+    for row in labels.iter_rows(named=True):
+        table.add_row(*[Text(_cell(row[name])) for name in shown])
+    OUT.print(table)
+    if counts[0] > len(labels):
+        print_line(f"... and {counts[0] - len(labels):,} more; use --format csv for all rows and columns.")
+    for row in failures.iter_rows(named=True):
+        print_line((row["code"], "red"), f" {row['job_id']}: {row['message']}")
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def write_report(run: str, *, out: str | None, job_ids: list[str]) -> None:
+    """Write a run's report page, from its current rows.
+
+    Raises:
+        ConfigurationError: No such run, no such job in it, or the file cannot be written.
+    """
+    if out:
+        require_parent_folder(out)
+    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+        row = find_run(engine, run)
+        if settings.store.uri is None:
+            raise ConfigurationError("A report needs the store of the run's frames; set REELABEL_STORE_URI.")
+        objects = ObjectStore(settings.store, settings.web)
+        with OUT.status("Rendering the report"):
+            page = render(gather(engine, objects, row, store_uri=settings.store.uri, job_ids=job_ids))
+    target = Path(out or f"reelabel-{str(row['run_id'])[:8]}.html")
+    target.write_text(page, encoding="utf-8")
+    print_line(f"Wrote {target.absolute()}; open it in a browser.")

@@ -1,0 +1,158 @@
+"""`reelabel route fit`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from flows.cli.console import OUT, print_line
+from flows.cli.context import prefect_ready, running_services, startup_errors
+from flows.cli.run import run_flow_locally
+from flows.run.backends import read_card
+from flows.run.spec import make_spec
+from infra.database.connect import connect
+from infra.embedded import ServiceName
+from infra.settings.sampling import SamplingOptions
+from reelabel.sampling.passes import dense_pass
+from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.uri import absolute_uri
+from reelabel.wording import pluralize
+from tasks.database.schema import prepare_database
+from tasks.evaluation.route_fit import fit_route
+from tasks.evaluation.route_needs import NON_INFERIORITY_BOUND, fit_still_tasks
+from tasks.manifest.table import dataset_name, read_jobs
+from tasks.results.routes import asked_twice, save_route
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+    from tasks.domain import RunSpec
+    from tasks.evaluation.route_fit import RouteFit, RoutingPoint, Target
+    from tasks.evaluation.route_needs import StillFit
+
+
+def fit_margin(
+    manifest: str,
+    target: Target,
+    *,
+    sampling: SamplingOptions,
+    dataset: str | None,
+    asking: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Fit the margin below which jobs are escalated, save it and print it.
+
+    Missing answers are computed first, from keyframes (or with `auto`) and with the dense sampler. If all jobs are
+    answered from keyframes, also print the tasks for which keyframes are always enough.
+
+    Args:
+        manifest: Manifest with known answers.
+        target: Required accuracy.
+        sampling: Sampling of the runs that will escalate.
+        dataset: Name within which job ids are unique; None takes the manifest's file name.
+        asking: `num_frames` and `model`, as of a run.
+        as_json: Print the figures as JSON.
+
+    Raises:
+        ManifestError: Too few answers are known, or the target cannot be reached.
+    """
+    uri = absolute_uri(manifest)
+    dataset = dataset or dataset_name(uri)
+    with (
+        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
+        prefect_ready(settings),
+    ):
+        with startup_errors():
+            prepare_database(settings.database)
+        choices = _choices(settings, sampling, asking)
+        specs = [_spec(settings, choice, asking) for choice in choices]
+        escalating, first, dense = specs
+        for choice in choices[1:]:
+            parameters = {"manifest": uri, "dataset": dataset, "sampling": choice.model_dump(exclude_none=True)}
+            run_flow_locally("classify", parameters | asking, settings, is_watched=not as_json)
+        engine = connect(settings.database)
+        try:
+            jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
+            sample = asked_twice(engine, dataset=dataset, first=first, lossless=dense, jobs=jobs)
+            fit = fit_route(sample, target)
+            save_route(engine, fit, specs=(escalating, first, dense), dataset=dataset, manifest_uri=uri)
+        finally:
+            engine.dispose()
+    still = fit_still_tasks(sample) if first.sampling.sampler == "keyframes" else None
+    if as_json:
+        facts = {"dataset": dataset, "spec_id": escalating.spec_id} | asdict(fit)
+        print(json.dumps(facts | {"still": asdict(still) if still else None}, indent=2))  # noqa: T201
+        return
+    if still and still.needs:
+        _print_still(still)
+    _print(fit, title=f"{dataset}, spec {escalating.spec_id}: {pluralize(fit.jobs, 'known answer')}")
+
+
+def _choices(settings: Settings, sampling: SamplingOptions, asking: dict[str, Any]) -> list[SamplingOptions]:
+    """Return the sampling that escalates, and those of its first and second answers."""
+    sampler = sampling.sampler or settings.sampling.sampler
+    asked = sampling.model_copy(update={"sampler": sampler if sampler == "auto" else "keyframes"})
+    escalating = asked.model_copy(update={"escalate_below": "fitted"})
+    plain = dense_pass(_spec(settings, escalating, asking).sampling).model_dump(exclude_none=True)
+    known = {name: value for name, value in plain.items() if name in SamplingOptions.model_fields}
+    first = {"escalate_below": 0.0} | ({} if sampler == "auto" else {"dense_sampler": None})
+    return [escalating, asked.model_copy(update=first), SamplingOptions(**known)]
+
+
+def _spec(settings: Settings, choice: SamplingOptions, asking: dict[str, Any]) -> RunSpec:
+    card = read_card(asking["model"], settings)
+    return make_spec(card, settings, num_frames=asking["num_frames"], choice=choice)
+
+
+def _print_still(still: StillFit) -> None:
+    columns = ("task or subtask", "jobs", "keyframes", "dense", "difference (95% interval)", "keyframes enough")
+    table = Table(*columns, title=Text("Accuracy lost with keyframes"))
+    for need in still.needs:
+        lost = need.difference
+        table.add_row(
+            Text(need.name),
+            f"{lost.jobs:,}",
+            f"{need.first:.4f}",
+            f"{need.lossless:.4f}",
+            f"{lost.value:+.4f} ({lost.low:+.4f} to {lost.high:+.4f})",
+            "yes" if need.is_still else "not proven",
+        )
+    OUT.print(table)
+    bound = f"lose less than {100 * NON_INFERIORITY_BOUND:g} points of accuracy with keyframes, at 95% confidence"
+    if not still.tasks:
+        print_line(f"No task is shown to {bound}.")
+        return
+    print_line(f"Tasks that {bound}: --sampler auto --still-tasks {','.join(still.tasks)}")
+    if still.held_out:
+        lost = still.held_out
+        print_line(
+            f"Held out: tasks chosen on half of the videos lose {-100 * lost.value:.2f} points on {lost.jobs:,} others."
+        )
+
+
+def _print(fit: RouteFit, *, title: str) -> None:
+    columns = ("", "escalated", "accuracy", "frames decoded", "seconds")
+    table = Table(*columns, title=Text(title))
+    for name, each in (
+        ("dense sampler only", fit.lossless),
+        ("first answers only", fit.first),
+        (f"escalated below {fit.below:.4g} (held out)", fit.held_out),
+    ):
+        table.add_row(name, *_cells(each))
+    table.add_section()
+    for each in fit.curve:
+        table.add_row(f"below {each.below:.4g}", *_cells(each))
+    OUT.print(table)
+    spared = 1 - fit.held_out.frames_decoded / max(1, fit.lossless.frames_decoded)
+    first, second = fit.half_below
+    print_line(f"Margin {fit.below:.4g}; fitted on each half of the videos: {first:.4g} and {second:.4g}.")
+    print_line(f"Decodes {spared:.0%} fewer frames than the dense sampler alone. To use it: --escalate-below fitted")
+    if fit.held_out.accuracy < fit.target:
+        print_line(f"Held-out accuracy is below the target of {fit.target:.4f}: fit on more jobs.")
+
+
+def _cells(each: RoutingPoint) -> tuple[str, str, str, str]:
+    return f"{each.asked_again:.1%}", f"{each.accuracy:.4f}", f"{each.frames_decoded:,}", f"{each.seconds:.1f}"

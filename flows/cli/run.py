@@ -1,0 +1,160 @@
+"""Start runs, in this process or through a deployment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from flows.cli.context import prefect_ready, running_services, startup_errors
+from flows.cli.follow import show_progress
+from flows.cli.summary import print_summary
+from flows.run.names import TAG
+from infra.checks import probe_store
+from infra.database.connect import connect
+from infra.embedded import ServiceName, uninterrupted
+from infra.errors import RunFailedError
+from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.sources.uri import absolute_uri
+from tasks.database.schema import prepare_database
+from tasks.results.runs import cancel_run
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from prefect.client.orchestration import SyncPrefectClient
+    from sqlalchemy import Engine
+
+    from infra.settings import PromptOptions, Settings
+    from infra.settings.sampling import SamplingOptions
+
+_STOPPED = "Stopped by the user."
+_CANCEL_TIMEOUT_S = 20
+_POLL_S = 0.2
+
+
+def run_classify(manifest: str, *, sampling: SamplingOptions, prompts: PromptOptions, **parameters: Any) -> int:  # noqa: ANN401 - the flow's own
+    """Answer a manifest in this process and print the summary; return the exit code."""
+    if not manifest:
+        raise ConfigurationError("No manifest given; use a Parquet file or a glob.")
+    asked = {
+        "manifest": absolute_uri(manifest),
+        "sampling": sampling.model_dump(exclude_none=True),
+        "prompts": prompts.model_dump(exclude_none=True),
+    }
+    return run_locally("classify", asked | parameters)
+
+
+def run_locally(kind: str, parameters: dict[str, Any]) -> int:
+    """Run a flow in this process with a progress bar, and print its summary; return the exit code."""
+    with (
+        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
+        prefect_ready(settings),
+    ):
+        with startup_errors():
+            prepare_database(settings.database)
+            probe_store(settings.store)
+        run_id = run_flow_locally(kind, parameters, settings)
+        return print_summary(settings, run_id)
+
+
+def run_flow_locally(kind: str, parameters: dict[str, Any], settings: Settings, *, is_watched: bool = True) -> UUID:
+    """Run a flow in this process; return the run's id.
+
+    Args:
+        kind: `classify` or `backfill`.
+        parameters: The flow's parameters.
+        settings: With the addresses of running services.
+        is_watched: Show progress on standard output.
+    """
+    from prefect.client.orchestration import get_client  # noqa: PLC0415
+    from prefect.flow_engine import run_flow  # noqa: PLC0415
+
+    from flows.backfill import backfill  # noqa: PLC0415
+    from flows.classify import classify  # noqa: PLC0415
+
+    with get_client(sync_client=True) as client:
+        flow: Any = {"classify": classify, "backfill": backfill}[kind]
+        flow_run = client.create_flow_run(flow, parameters=parameters, tags=[TAG])
+    engine = connect(settings.database)
+    try:
+        with show_progress(engine, flow_run.id) if is_watched else contextlib.nullcontext():
+            run_flow(flow, flow_run=flow_run, parameters=parameters)
+    finally:
+        engine.dispose()
+    return flow_run.id
+
+
+def submit(deployment: str, parameters: dict[str, Any]) -> UUID:
+    """Submit a run to a deployment; return its id.
+
+    Raises:
+        ConfigurationError: The deployment does not exist.
+    """
+    from prefect.deployments import run_deployment  # noqa: PLC0415
+    from prefect.exceptions import ObjectNotFound  # noqa: PLC0415
+
+    try:
+        flow_run: Any = run_deployment(deployment, parameters=parameters, timeout=0)  # a coroutine only in async code
+    except ObjectNotFound:
+        raise ConfigurationError(f"Deployment {deployment} does not exist; create it with `reelabel deploy`.") from None
+    run_id: UUID = flow_run.id
+    return run_id
+
+
+def submit_and_watch(deployment: str, parameters: dict[str, Any], settings: Settings) -> UUID:
+    """Run a deployment on its worker and show progress; an interrupt cancels the run.
+
+    Raises:
+        ConfigurationError: The deployment does not exist.
+        RunFailedError: The run did not complete; the message is that of its final state.
+    """
+    run_id = submit(deployment, parameters)
+    watch_submitted(run_id, settings)
+    return run_id
+
+
+def watch_submitted(run_id: UUID, settings: Settings) -> None:
+    """Show the progress of a run that was submitted until it ends; an interrupt cancels it.
+
+    Raises:
+        RunFailedError: The run did not complete; its last state says why.
+    """
+    from prefect.flow_runs import wait_for_flow_run  # noqa: PLC0415
+
+    engine = connect(settings.database)
+    try:
+        with show_progress(engine, run_id):
+            ended: Any = asyncio.run(wait_for_flow_run(run_id, timeout=None))
+    except (KeyboardInterrupt, SystemExit):
+        _cancel(engine, run_id)
+        raise
+    finally:
+        engine.dispose()
+    if not ended.state.is_completed():
+        raise RunFailedError(f"The run failed: {ended.state.message} See the logs of flow run {run_id} in Prefect.")
+
+
+def _cancel(engine: Engine, run_id: UUID) -> None:
+    """Have the worker stop a run, and close its row if the run did not."""
+    import httpx  # noqa: PLC0415
+    from prefect.client.orchestration import get_client  # noqa: PLC0415
+    from prefect.exceptions import PrefectException  # noqa: PLC0415
+    from prefect.states import Cancelled, Cancelling  # noqa: PLC0415
+
+    with uninterrupted():
+        with contextlib.suppress(httpx.HTTPError, PrefectException), get_client(sync_client=True) as client:
+            client.set_flow_run_state(run_id, Cancelling(message=_STOPPED))
+            deadline_s = time.monotonic() + _CANCEL_TIMEOUT_S
+            while not _has_ended(client, run_id) and time.monotonic() < deadline_s:
+                time.sleep(_POLL_S)
+            if not _has_ended(client, run_id):
+                client.set_flow_run_state(run_id, Cancelled(message=_STOPPED), force=True)
+        with contextlib.suppress(ReelabelError):
+            cancel_run(engine, run_id)
+
+
+def _has_ended(client: SyncPrefectClient, run_id: UUID) -> bool:
+    state = client.read_flow_run(run_id).state
+    return state is not None and state.is_final()

@@ -1,0 +1,116 @@
+"""`reelabel deploy`, `reelabel catch-up` and `reelabel maintain`."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+from rich.table import Table
+
+from flows.cli.console import OUT, print_line
+from flows.cli.context import connected, prefect_ready, running_services
+from infra.embedded import ServiceName
+from infra.settings.schedule import NightlySettings
+from reelabel.errors import ConfigurationError
+from reelabel.sources.object_store import ObjectStore
+from tasks.database.schema import prepare_database
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flows.schedule.catch_up import Night
+    from infra.settings import Settings
+
+
+def deploy_all(nightly: dict[str, str]) -> None:
+    """Create or update the deployments on the user's Prefect server, or on the embedded one.
+
+    Args:
+        nightly: Fields that override those of the settings section `nightly`.
+    """
+    with running_services(ServiceName.PREFECT) as started, prefect_ready(started):
+        from flows.schedule.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
+
+        settings = with_nightly(started, nightly)
+        for name, pool in deploy_flows(settings).items():
+            print_line(f"Deployed {name} to work pool {pool}.")
+    if settings.nightly.manifest is None:
+        print_line(
+            "classify/nightly is paused: it has no manifest. Use --manifest, or set nightly.manifest and deploy again."
+        )
+
+
+def with_nightly(settings: Settings, nightly: dict[str, str]) -> Settings:
+    """Override fields of the section `nightly`.
+
+    Raises:
+        ConfigurationError: A value is invalid; the message names its option.
+    """
+    try:
+        section = NightlySettings.model_validate(settings.nightly.model_dump() | nightly)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        option = str(fault["loc"][0]).replace("_", "-")
+        raise ConfigurationError(f"--{option}: {fault['msg'].removeprefix('Value error, ')}.") from None
+    return settings.model_copy(update={"nightly": section})
+
+
+def catch_up(*, since: str, until: str | None, dry_run: bool) -> int:
+    """Run the missed nightly schedules, one after another; return the exit code."""
+    first, last = _day("--since", since), _day("--until", until) if until else None
+    with running_services(*ServiceName) as settings, prefect_ready(settings):
+        from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
+
+        from flows.schedule.catch_up import find_nights  # noqa: PLC0415
+
+        prepare_database(settings.database)
+        with get_client(sync_client=True) as client, connected(settings) as engine:
+            objects = ObjectStore(settings.store, settings.web)
+            nights = find_nights(client, engine, objects, since=first, until=last)
+            _print_nights(nights)
+            missed = [night for night in nights if night.state == "missed"]
+            if dry_run:
+                return 0
+            endings = [_run(client, night) for night in missed]
+            return 0 if all(endings) else 1
+
+
+def _run(client: Any, night: Night) -> bool:  # noqa: ANN401 - Prefect's, imported late
+    """Have a worker run one night, and wait for it; return whether it succeeded."""
+    from prefect.flow_runs import wait_for_flow_run  # noqa: PLC0415
+
+    from flows.schedule.catch_up import start_night  # noqa: PLC0415
+
+    flow_run = start_night(client, night)
+    with OUT.status(f"{night.at:%Y-%m-%d %H:%M}: {night.manifest}"):
+        ended: Any = asyncio.run(wait_for_flow_run(flow_run.id, timeout=None))
+    print_line(f"{night.at:%Y-%m-%d %H:%M} {ended.state.name}: {ended.state.message}")
+    return bool(ended.state.is_completed())
+
+
+def _print_nights(nights: Sequence[Night]) -> None:
+    table = Table("scheduled", "state", "manifest")
+    for night in nights:
+        table.add_row(f"{night.at:%Y-%m-%d %H:%M %Z}", night.state, night.manifest)
+    OUT.print(table)
+
+
+def _day(option: str, text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f"{option} {text} is not a date; write it as 2026-11-01.") from None
+
+
+def maintain(*, dry_run: bool) -> None:
+    """Apply the retention settings in this process, and print what was removed."""
+    with (
+        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
+        prefect_ready(settings),
+    ):
+        from flows.maintain import apply_retention  # noqa: PLC0415 - see prefect_ready
+
+        for line in apply_retention(settings, dry_run=dry_run):
+            print_line(line)

@@ -1,0 +1,106 @@
+"""`reelabel up`, `down`, `doctor` and `config`."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import tomli_w
+
+from flows.cli.console import print_line
+from flows.cli.context import running_services, startup_errors
+from flows.run.backends import engine_config
+from infra.checks import probe_store, run_checks
+from infra.embedded import ServiceName, in_use, login_path, stop, with_running_services
+from infra.settings import load_settings
+from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.sources.object_store import ObjectStore
+from sql.migrate import head
+from tasks.database.schema import prepare_database
+from tasks.model.checks import check_engine, check_tuning
+from tasks.model.identity import read_model_card
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from infra.checks import Check
+    from infra.settings import Settings
+
+_WELL, _WARNING, _FAULT = ("ok   ", "green"), ("warn ", "yellow"), ("fault", "red")
+# A slash in a password should be percent-encoded; if it is not, mask it all the same, but not a port before a path.
+_PASSWORD = re.compile(r"(://[^/@:]*:)(?:[^@/]*|(?!\d+/).*)@")
+
+
+def start_services() -> None:
+    """Start every service that the user has not configured, and leave it running."""
+    with running_services(*ServiceName, keep=True) as started:
+        api_url = started.prefect.api_url or ""
+    print_line(f"Services are running. Prefect UI: {api_url.removesuffix('/api')} . Stop them with `reelabel down`.")
+    if load_settings().prefect.api_url is None:
+        print_line(f"The login for the Prefect UI is in {login_path(started.home)}.")
+
+
+def prepare_storage() -> None:
+    """Upgrade the database to this version's schema, and create the store's bucket or folder."""
+    with running_services(ServiceName.POSTGRES, ServiceName.S3) as settings, startup_errors():
+        prepare_database(settings.database)
+        print_line(f"The database is at schema {head()}.")
+        assert settings.store.uri is not None
+        ObjectStore(settings.store).ensure_root(settings.store.uri)
+        print_line(f"{probe_store(settings.store)}.")
+
+
+def stop_services(settings: Settings, *, force: bool) -> None:
+    """Stop the embedded services.
+
+    Raises:
+        ConfigurationError: Another command is using them, and `force` is not set.
+    """
+    if not force and in_use(settings.home):
+        raise ConfigurationError(
+            "Another command is using the services; wait for it, stop it with Ctrl-C, or use --force.",
+        )
+    stop(settings.home)
+    print_line(f"Services stopped. Their data is kept in {settings.home}.")
+
+
+def print_checks(settings: Settings) -> int:
+    """Print every check; return the exit code."""
+    faults = 0
+    for check in (*run_checks(with_running_services(settings)), *check_engine(settings), *_engine_settings(settings)):
+        faults += not check.ok
+        mark = _FAULT if not check.ok else _WARNING if check.advice else _WELL
+        advice = f" {check.advice}" if check.advice else ""
+        print_line(mark, f" {check.name}: {check.detail}{advice}")
+    return 2 if faults else 0
+
+
+def _engine_settings(settings: Settings) -> Iterator[Check]:
+    """Check the engine's tuning; yield nothing if there is no engine, or a check above already failed on it."""
+    if settings.model.backend == "openai":
+        return
+    with suppress(ReelabelError):
+        card = read_model_card(settings.model.name, revision=settings.model.revision)
+        yield from check_tuning(engine_config(card, settings))
+
+
+def print_settings(settings: Settings) -> None:
+    """Print the effective settings as TOML, with unset fields as comments."""
+    values = _without_passwords(settings.model_dump(mode="json"))
+    sections = {name: value for name, value in values.items() if isinstance(value, dict)}
+    print(tomli_w.dumps({"home": str(settings.home)}), end="")  # noqa: T201 - may be saved as a file
+    for name, fields in sections.items():
+        print(f"\n[{name}]")  # noqa: T201
+        model = type(getattr(settings, name))
+        for field, value in fields.items():
+            description = model.model_fields[field].description
+            text = f"# {field} =" if value is None else tomli_w.dumps({field: value}).strip()
+            print(f"{text}  # {description}")  # noqa: T201
+
+
+def _without_passwords(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Mask passwords in URLs; secret fields are masked already."""
+    if isinstance(value, dict):
+        return {name: _without_passwords(inner) for name, inner in value.items()}
+    return _PASSWORD.sub(r"\1***@", value) if isinstance(value, str) else value

@@ -1,0 +1,126 @@
+"""The summary of a run: what it did, how long it took, and where its results are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from flows.cli.console import OUT, print_line
+from flows.run.result import cost_lines
+from infra.database.connect import Login, connect
+from reelabel.coverage import DOCS_PAGE, coverage_warnings
+from reelabel.errors import ObjectError
+from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.uri import redact_uri
+from reelabel.wording import pluralize
+from tasks.manifest.parquet import open_manifest
+from tasks.manifest.table import read_unchecked_batches
+from tasks.report.place import page_uri
+from tasks.results.audit import audit_jobs
+from tasks.results.runs import read_run
+from tasks.results.summary import summarize_results
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from uuid import UUID
+
+    from sqlalchemy import RowMapping
+
+    from infra.settings import Settings
+    from tasks.results.audit import AuditReport
+    from tasks.results.summary import Summary
+
+
+def download_report(settings: Settings, run_id: UUID) -> str | None:
+    """Copy a run's report page from the store into the home folder; return its path, or None if there is no page.
+
+    Without a home folder, return the page's URI.
+    """
+    assert settings.store.uri is not None
+    uri = page_uri(settings.store.uri, run_id)
+    try:
+        page = ObjectStore(settings.store, settings.web).read(uri)
+    except ObjectError:
+        return None
+    if not settings.home.is_dir():
+        return uri
+    target = settings.home / "reports" / f"{run_id}.html"
+    target.parent.mkdir(exist_ok=True)
+    target.write_bytes(page)
+    return str(target.absolute())
+
+
+_STAGES = ("engine start", "fetch", "decode", "cache write", "cache read", "preprocess", "inference", "database")
+
+
+def print_summary(settings: Settings, run_id: UUID) -> int:
+    """Print a run's summary; return the exit code.
+
+    It is 1 if any job of the manifest failed, or, for a backfill, any of the selected jobs.
+    """
+    engine = connect(settings.database, Login.READER)
+    try:
+        row = read_run(engine, run_id)
+        assert row is not None
+        key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
+        with open_manifest(row["manifest_uri"], ObjectStore(settings.store, settings.web)) as files:
+            report = audit_jobs(engine, **key, jobs=read_unchecked_batches(files))
+            summary = summarize_results(engine, **key, jobs=read_unchecked_batches(files))
+    finally:
+        engine.dispose()
+    OUT.print(_table(row, report, summary))
+    print_line(f"Results: reelabel results {str(run_id)[:8]}")
+    page = download_report(settings, run_id)
+    if page:
+        print_line(f"Report: {page}")
+    if settings.prefect.api_url:
+        print_line("Prefect: " + redact_uri(settings.prefect.api_url).removesuffix("/api") + f"/runs/flow-run/{run_id}")
+    if row["kind"] == "backfill":
+        return 1 if row["jobs_failed"] else 0
+    return 0 if report.is_reconciled and not report.failures else 1
+
+
+def _accuracies(summary: Summary) -> Iterator[tuple[str, str]]:
+    scores = [score for score in summary.tasks if score.known]
+    if len(scores) == 1:
+        named = {scores[0].task or "all": scores[0]}
+    else:
+        named = {score.task or "no task": score for score in scores} | {"all": summary.overall}
+    for name, score in named.items():
+        if score.known:
+            yield name, f"{score.accuracy:.3f} ({score.correct:,} of {score.known:,})"
+
+
+def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
+    seconds = (row["ended_at"] - row["started_at"]).total_seconds()
+    asked = row["jobs_labelled"] + row["jobs_failed"]
+    reason = "already ended" if row["kind"] == "classify" else "not selected, or already ended"
+    skipped = f" ({row['jobs_skipped']:,} {reason})" if row["jobs_skipped"] else ""
+    endings = f"{pluralize(row['jobs_labelled'], 'label')}, {pluralize(row['jobs_failed'], 'failure')}"
+    lines = [
+        ("jobs", f"{row['jobs_total']:,}{skipped}"),
+        ("answered in this run", f"{asked:,} ({endings})"),
+        ("videos", f"{row['videos_extracted']:,} extracted, {row['videos_cached']:,} from the cache"),
+    ]
+    lines += [(f"accuracy: {name}", said) for name, said in _accuracies(summary)]
+    lines += [(f"seconds: {stage}", f"{row['stage_ms'].get(stage, 0.0) / 1e3:.2f}") for stage in _STAGES if asked]
+    lines.append(("seconds: total", f"{seconds:.1f}"))
+    lines += cost_lines(row)
+    for group in summary.failures:
+        lines.append((f"failed: {group.code}", f"{group.count:,}, for example {group.job_id}: {group.message}"))
+    if summary.order:
+        lines.append(("order of choices", str(summary.order)))
+    if summary.cut_short:
+        labels = pluralize(summary.cut_short, "label")
+        lines.append(("truncated videos", f"{labels} from incomplete videos, for example {summary.cut_short_job_id}"))
+    said = coverage_warnings(row["verdicts"])
+    lines += [("keyframes", f"{line}.") for line in said]
+    if said:
+        lines.append(("read more", DOCS_PAGE))
+    lines.append(("audit", str(report) if row["kind"] == "classify" else f"selected jobs only: {row['message']}"))
+    table = Table(title=Text(f"{row['kind']} of {row['dataset']}"), show_header=False)
+    for name, value in lines:
+        table.add_row(Text(name), Text(value))
+    return table

@@ -1,1 +1,0 @@
-"""The commands themselves; `flows.cli` declares their names and options."""

@@ -1,0 +1,1 @@
+"""Configurations compared by `evaluate`."""

@@ -1,0 +1,133 @@
+"""The candidates that an evaluation compares: from their names to their specs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from flows.run.backends import read_card
+from flows.run.spec import make_spec
+from infra.settings.sampling import SamplingOptions
+from reelabel.errors import ConfigurationError
+from reelabel.sampling.options import SAMPLER_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from infra.settings import Settings
+    from reelabel.sampling.options import Sampling
+    from tasks.domain import RunSpec
+    from tasks.model.identity import ModelCard
+
+NATIVE = "native"
+REFERENCES = (NATIVE, "uniform:16")
+_WITHOUT_FRAME_COUNT = frozenset({"dynamic", "fps", "glm46v", "qwen2_vl", "qwen3_vl"})
+_FORM = "SAMPLER[:FRAMES][,OPTION=VALUE...], such as keyframes, uniform:16 or qwen3_vl,fps=4"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One configuration to compare.
+
+    Attributes:
+        name: Short name, unique within the comparison.
+        spec: The resolved spec.
+        model: Model parameter of its run; None takes the setting.
+        sampling: Sampling parameter of its run.
+        num_frames: Frames parameter of its run; None takes the setting.
+    """
+
+    name: str
+    spec: RunSpec = field(repr=False)
+    model: str | None
+    sampling: SamplingOptions
+    num_frames: int | None
+
+
+def resolve_candidates(
+    samplers: Sequence[str],
+    models: Sequence[str],
+    settings: Settings,
+    *,
+    baseline: str | None = None,
+    references: bool = True,
+) -> tuple[list[Candidate], str]:
+    """Resolve every candidate: each sampler with each model, the baseline and the references.
+
+    Args:
+        samplers: Each as `SAMPLER[:FRAMES][,OPTION=VALUE...]`; `native` is the one the model was trained with.
+        models: Folders or hub names; empty takes the setting.
+        settings: Defaults of what a candidate does not specify.
+        baseline: Sampler to compare with, using the first model; None is `native`, or without `references` the
+            first of `samplers`.
+        references: Add the references: the native sampler and 16 uniform frames.
+
+    Returns:
+        The candidates, without duplicate specs, and the baseline's name.
+
+    Raises:
+        ModelError: A model cannot be used.
+        ConfigurationError: A sampler is malformed, or fewer than two candidates are left.
+    """
+    first = baseline or (NATIVE if references or not samplers else samplers[0])
+    texts = dict.fromkeys([*samplers, first, *(REFERENCES if references else ())])
+    asked: Sequence[str | None] = models or [None]
+    resolved = [
+        (text, model, *_spec_of(text, read_card(model, settings), settings)) for model in asked for text in texts
+    ]
+    by_spec = {spec.spec_id: (model, choice, frames, spec) for _, model, choice, frames, spec in reversed(resolved)}
+    names = dict(zip(by_spec, _names([spec for *_, spec in by_spec.values()]), strict=True))
+    against = next(spec.spec_id for text, _, _, _, spec in resolved if text == first)
+    if len(by_spec) < 2:  # noqa: PLR2004
+        raise ConfigurationError(f"Only one configuration to compare, {names[against]}; name at least two.")
+    candidates = [
+        Candidate(name=names[spec_id], spec=spec, model=model, sampling=choice, num_frames=frames)
+        for spec_id, (model, choice, frames, spec) in reversed(by_spec.items())
+    ]
+    return candidates, names[against]
+
+
+def _spec_of(text: str, card: ModelCard, settings: Settings) -> tuple[SamplingOptions, int | None, RunSpec]:
+    choice, frames = parse_sampler(text)
+    if choice.sampler is None:
+        choice = choice.model_copy(update={"sampler": card.faithful_sampler})
+        frames = card.native_frames if frames is None else frames
+    return choice, frames, make_spec(card, settings, num_frames=frames, choice=choice)
+
+
+def parse_sampler(text: str) -> tuple[SamplingOptions, int | None]:
+    """Parse a sampler as the user writes it; a choice without a sampler stands for the native one.
+
+    Raises:
+        ConfigurationError: The text is malformed, or a number is out of bounds.
+    """
+    head, *options = text.replace(" ", "").split(",")
+    sampler, _, frames = head.partition(":")
+    if not sampler or (frames and not frames.isdecimal()) or not all("=" in option for option in options):
+        raise ConfigurationError(f"{text!r} is not a sampler; write {_FORM}.")
+    values = dict(option.split("=", 1) for option in options)
+    if sampler != NATIVE:
+        values["sampler"] = sampler
+    try:
+        return SamplingOptions.model_validate(values), int(frames) if frames else None
+    except ValidationError as error:
+        fault = error.errors()[0]
+        reason = f"{fault['loc'][0]} {fault['input']}: {fault['msg']}"
+        raise ConfigurationError(f"{text!r} cannot be used ({reason}); write {_FORM}.") from None
+
+
+def format_sampling(sampling: Sampling) -> str:
+    """Format sampling as `parse_sampler` parses it."""
+    frames = "" if sampling.sampler in _WITHOUT_FRAME_COUNT else f":{sampling.num_frames}"
+    named = sampling.model_dump(include={*SAMPLER_OPTIONS, "drop_similar", "jpeg_quality"})
+    return ",".join([f"{sampling.sampler}{frames}", *(f"{name}={value}" for name, value in named.items())])
+
+
+def _names(specs: Sequence[RunSpec]) -> Iterator[str]:
+    """Yield a distinct name for each spec."""
+    has_models = len({spec.model.name for spec in specs}) > 1
+    names = [format_sampling(spec.sampling) + (f" @ {spec.model.name}" if has_models else "") for spec in specs]
+    for name, spec in zip(names, specs, strict=True):
+        yield name if names.count(name) == 1 else f"{name} [{spec.spec_id[:6]}]"

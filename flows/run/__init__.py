@@ -1,0 +1,1 @@
+"""One run: its request, plan, execution and result."""

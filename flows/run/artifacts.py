@@ -1,0 +1,91 @@
+"""Artifacts of a run in the Prefect UI."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import httpx
+from prefect import get_run_logger
+from prefect.artifacts import (
+    create_link_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from prefect.exceptions import PrefectException
+
+from flows.shard.metrics import set_jobs_left
+from reelabel.coverage import DOCS_PAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from uuid import UUID
+
+    from tasks.results.audit import AuditReport
+
+
+class ProgressArtifact:
+    """A progress bar of jobs."""
+
+    def __init__(self, *, total: int) -> None:
+        """Create the bar at 0%."""
+        self._total = max(1, total)
+        set_jobs_left(total)
+        self._id: UUID | None = None
+        with artifact_errors_logged():
+            self._id = create_progress_artifact(progress=0.0, description=f"{total:,} jobs to answer")  # type: ignore[assignment]
+
+    def update(self, done: int) -> None:
+        """Update the bar."""
+        set_jobs_left(max(0, self._total - done))
+        share = min(100.0, 100.0 * done / self._total)
+        with artifact_errors_logged():
+            if self._id is not None:
+                update_progress_artifact(artifact_id=self._id, progress=share)
+
+
+def publish_results(
+    run_id: UUID,
+    *,
+    dataset: str,
+    report: AuditReport,
+    cost: list[tuple[str, str]],
+    warnings: list[str],
+    page: str | None,
+) -> None:
+    """Publish the outcome of a run, its cost and warnings, and links to its results.
+
+    Args:
+        run_id: The run.
+        dataset: Its dataset.
+        report: The audit of its jobs.
+        cost: Names and values, as of `cost_lines`.
+        warnings: Warnings without a final period.
+        page: URL of its report; None if there is none.
+    """
+    counts = {"jobs": report.jobs, "labels": report.labels, "failures": report.failures, "missing": report.missing}
+    table = [{"outcome": name, "jobs": count} for name, count in counts.items()]
+    figures = "".join(f"\n- {name}: {value}" for name, value in cost)
+    figures += "".join(f"\n- **{warning}**; see {DOCS_PAGE}" for warning in warnings)
+    table += [{"outcome": f"failure: {code}", "jobs": count} for code, count in report.codes.items()]
+    opened = f", or [open it here]({page})" if page else ""
+    with artifact_errors_logged():
+        create_table_artifact(key="reelabel-results", table=table, description=str(report))
+        create_markdown_artifact(
+            key="reelabel-how-to-read",
+            markdown=f"Dataset **{dataset}**. {report}\n{figures}\n\nResults: `reelabel results {run_id}`\n\n"
+            f"Report: `reelabel report {run_id}`{opened}",
+        )
+        if page:
+            create_link_artifact(key="reelabel-page", link=page, link_text=page, description="Report of the run")
+
+
+@contextmanager
+def artifact_errors_logged() -> Iterator[None]:
+    """Log an artifact that Prefect rejects, and go on: artifacts must not fail a run."""
+    try:
+        yield
+    except (httpx.HTTPError, PrefectException) as error:
+        get_run_logger().warning("Artifact not published: %s", error)

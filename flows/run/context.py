@@ -1,0 +1,131 @@
+"""Validation of a run request, and the context that the run needs."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+from prefect.runtime import flow_run
+
+from flows.run.backends import check_backend
+from flows.run.request import resolve_spec
+from infra.database.connect import connect
+from reelabel.errors import ConfigurationError
+from reelabel.frames.cache_key import decoder_versions
+from reelabel.sources.object_store import ObjectStore
+from tasks.database.schema import prepare_database
+from tasks.manifest.location import manifest_fingerprint
+from tasks.manifest.table import dataset_name, open_jobs
+from tasks.results.annotate import refresh_annotations
+from tasks.results.pending import count_foreign
+from tasks.results.routes import ask_again_below
+from tasks.results.runs import close_lost_runs
+from tasks.results.write import RunKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Engine
+
+    from flows.run.request import RunRequest
+    from infra.settings import Settings
+    from tasks.domain import RunSpec
+    from tasks.manifest.table import JobTable
+    from tasks.model.identity import ModelCard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """The context of a valid run.
+
+    Attributes:
+        run: Key of its rows.
+        card: The model.
+        jobs: The manifest's jobs, or those that can be selected.
+        manifest_fingerprint: Version of the manifest that they come from, or an earlier one.
+    """
+
+    request: RunRequest
+    run: RunKey
+    spec: RunSpec
+    card: ModelCard
+    jobs: JobTable
+    manifest_fingerprint: str
+    settings: Settings = field(repr=False)
+    objects: ObjectStore
+    database: Engine
+
+
+@contextmanager
+def open_run_context(request: RunRequest, settings: Settings) -> Iterator[RunContext]:
+    """Check everything that a run needs, before its first row is written, except that the model loads.
+
+    Raises:
+        ManifestError: The manifest cannot be used.
+        ModelError: The model cannot be used.
+        ConfigurationError: A service is unreachable or refuses access, or the dataset belongs to another manifest.
+    """
+    objects = ObjectStore(settings.store, settings.web)
+    next(objects.list(_required_store(settings)), None)  # raises if the bucket is missing or refuses access
+    # Read first: if the manifest is replaced meanwhile, its jobs must not pass for those of the new version.
+    fingerprint = manifest_fingerprint(request.manifest, objects)
+    with open_jobs(request.manifest, objects, only=request.only) as jobs:
+        card, spec = resolve_spec(request, settings)
+        if settings.run.executor == "local":
+            check_backend(card, settings)
+        run = _run_key(request, spec, model=card.identity.name)
+        prepare_database(settings.database)
+        database = connect(settings.database)
+        try:
+            if request.dataset is None:
+                _refuse_foreign(database, dataset=run.dataset, manifest_uri=request.manifest, jobs=jobs)
+            refresh_annotations(database, dataset=run.dataset, spec_id=run.spec_id, jobs=jobs)
+            close_lost_runs(database)
+            ask_again_below(database, spec)  # raises if the margin was never fitted
+            yield RunContext(
+                request=request,
+                run=run,
+                spec=spec,
+                card=card,
+                jobs=jobs,
+                manifest_fingerprint=fingerprint,
+                settings=settings,
+                objects=objects,
+                database=database,
+            )
+        finally:
+            database.dispose()
+
+
+def _required_store(settings: Settings) -> str:
+    if settings.database.url is None or settings.store.uri is None:
+        raise ConfigurationError(
+            "No database or store is configured; set REELABEL_DATABASE_URL and REELABEL_STORE_URI, "
+            "or start the run with `reelabel classify`, which starts embedded ones.",
+        )
+    return settings.store.uri
+
+
+def _run_key(request: RunRequest, spec: RunSpec, *, model: str) -> RunKey:
+    return RunKey(
+        run_id=UUID(flow_run.id) if flow_run.id else uuid4(),
+        dataset=request.dataset or dataset_name(request.manifest),
+        spec_id=spec.spec_id,
+        model=model,
+        versions=decoder_versions() | {"reelabel": version("reelabel")},
+        host=socket.gethostname(),
+    )
+
+
+def _refuse_foreign(database: Engine, *, dataset: str, manifest_uri: str, jobs: JobTable) -> None:
+    """Reject a manifest whose default dataset holds the labels of another one with the same file name."""
+    count = count_foreign(database, dataset=dataset, manifest_uri=manifest_uri, jobs=jobs)
+    if count:
+        raise ConfigurationError(
+            f"Dataset {dataset} holds labels of another manifest for {count:,} of these job ids; "
+            f"use --dataset with another name, or --dataset {dataset} to replace them.",
+        )

@@ -1,0 +1,187 @@
+"""A run from manifest to audit, as shared by `classify` and `backfill`."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from prefect import get_run_logger
+
+from flows.run.artifacts import publish_results
+from flows.run.context import open_run_context
+from flows.run.heartbeat import heartbeat
+from flows.run.local_executor import execute_locally
+from flows.run.plan import Planner, finish_plan
+from flows.run.progress import Progress
+from flows.run.remote_executor import execute_remotely
+from flows.run.result import RunResult, cost_lines
+from flows.shard.retry import retry_outage
+from infra.errors import NotReconciledError
+from reelabel.coverage import DOCS_PAGE, coverage_warnings
+from reelabel.errors import ReelabelError, TransientError
+from reelabel.sources.object_store import ObjectStore
+from tasks.domain import RunPhase
+from tasks.report.place import page_link, page_uri
+from tasks.results.audit import audit_jobs
+from tasks.results.runs import cancel_run, close_run, read_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from uuid import UUID
+
+    from sqlalchemy import Engine
+
+    from flows.run.context import RunContext
+    from flows.run.request import RunRequest
+    from infra.settings import Settings
+    from tasks.plans.plan import Plan
+    from tasks.results.audit import AuditReport
+
+
+def warn_of_coverage(verdicts: Mapping[str, int]) -> list[str]:
+    """Log a warning for each reason; return the sentences of `coverage_warnings`."""
+    warnings = coverage_warnings(verdicts)
+    for warning in warnings:
+        get_run_logger().warning("%s; see %s.", warning, DOCS_PAGE)
+    return warnings
+
+
+def write_report_page(database: Engine, run_id: UUID, settings: Settings) -> str | None:
+    """Write the report page of a run that has ended, unless `report.at_end` is off.
+
+    Errors are logged, since a report must not fail its run.
+
+    Returns:
+        URL of the page; None if it was not written, or `report.base_url` is not set.
+    """
+    # Imported late: rendering and scoring take longer to import than most of what a run needs before.
+    from tasks.report.page import render  # noqa: PLC0415
+    from tasks.report.report import gather  # noqa: PLC0415
+
+    store_uri = settings.store.uri
+    if not settings.report.at_end or store_uri is None:
+        return None
+    objects, uri = ObjectStore(settings.store, settings.web), page_uri(store_uri, run_id)
+    try:
+        row = read_run(database, run_id)
+        if row is None:
+            return None
+        objects.replace(uri, render(gather(database, objects, row, store_uri=store_uri)).encode())
+    except Exception as error:  # noqa: BLE001 - the run itself has succeeded
+        why = error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}"
+        get_run_logger().warning("Report not written: %s To try again: reelabel report %s", why, run_id)
+        return None
+    get_run_logger().info("Report written to %s", uri)
+    return page_link(settings.report.base_url, run_id) if settings.report.base_url else None
+
+
+def execute_run(request: RunRequest, settings: Settings) -> RunResult:
+    """Execute a run inside a Prefect flow.
+
+    The request is validated before the first row is written; only a model that fails to load is found later.
+
+    Raises:
+        ManifestError: The manifest cannot be used.
+        ModelError: The model cannot be used.
+        ConfigurationError: A service is unreachable or refuses access.
+        NotReconciledError: The run ended, but some jobs have no row.
+        TransientError: A service was unavailable for longer than the retries; run again to continue.
+    """
+    progress = Progress(processes=settings.extract.processes or os.cpu_count() or 1)
+    with ExitStack() as stack:
+        with progress.ledger.doing(RunPhase.SETUP):
+            ready = stack.enter_context(open_run_context(request, settings))
+        with _interruption_recorded(ready):
+            report = _ask(ready, progress)
+            columns = _record(ready, progress, report)
+        _publish(ready, report, columns)
+        return RunResult(asked=progress.jobs_ended, report=report)
+
+
+def _ask(ready: RunContext, progress: Progress) -> AuditReport:
+    """Plan, execute the plan, and audit the result."""
+    planner, run = Planner.of(ready), ready.run
+    with heartbeat(ready.database, run.run_id, progress, ready.settings.notify):
+        with progress.ledger.doing(RunPhase.SETUP):
+            plan = planner.plan()
+        while plan:
+            _execute_plan(plan, progress, ready, done_before=planner.done_before)
+            # Jobs may have changed since a joined plan was made.
+            plan = planner.plan() if plan.run_id != run.run_id else None
+    with progress.ledger.doing(RunPhase.AUDIT):
+        audit = partial(audit_jobs, ready.database, dataset=run.dataset, spec_id=run.spec_id)
+        return retry_outage(lambda: audit(jobs=planner.audited_jobs.parts()))
+
+
+def _execute_plan(plan: Plan, progress: Progress, ready: RunContext, *, done_before: Sequence[int]) -> None:
+    """Execute a plan until it is drained, with the local or the remote executor."""
+    settings, database, run, request = ready.settings, ready.database, ready.run, ready.request
+    is_here = settings.run.executor == "local"
+    try:
+        if is_here:
+            execute_locally(
+                plan, progress, run=run, spec=ready.spec, card=ready.card, settings=settings, database=database
+            )
+        else:
+            execute_remotely(
+                plan,
+                progress,
+                done_before=done_before,
+                run_id=run.run_id,
+                model=request.model,
+                settings=settings,
+                database=database,
+            )
+    except BaseException as error:
+        # A shared plan is kept for the next run, but workers must not continue a run that its user has stopped.
+        is_stopped = not is_here and not isinstance(error, Exception)
+        if is_stopped or not plan.shared:
+            with suppress(TransientError):
+                finish_plan(database, ready.objects, plan, state="dropped")
+        raise
+    retry_outage(partial(finish_plan, database, ready.objects, plan, state="done"))
+
+
+def _record(ready: RunContext, progress: Progress, report: AuditReport) -> dict[str, Any]:
+    """Record how the run ended; return the columns of its row."""
+    # Jobs answered by other runs meanwhile count as skipped; a few may have been answered twice.
+    columns = progress.columns() | {"jobs_skipped": max(0, ready.jobs.rows - progress.jobs_ended)}
+    state = "done" if report.is_reconciled else "failed"
+    retry_outage(partial(close_run, ready.database, ready.run.run_id, state=state, message=str(report), **columns))
+    return columns
+
+
+def _publish(ready: RunContext, report: AuditReport, columns: dict[str, Any]) -> None:
+    """Publish how the run ended.
+
+    Raises:
+        NotReconciledError: Some jobs have no row.
+    """
+    get_run_logger().info("%s", " ".join(filter(None, (str(report), columns["bottleneck"]))))
+    publish_results(
+        ready.run.run_id,
+        dataset=ready.run.dataset,
+        report=report,
+        cost=cost_lines(columns),
+        warnings=warn_of_coverage(columns["verdicts"]),
+        page=write_report_page(ready.database, ready.run.run_id, ready.settings),
+    )
+    if not report.is_reconciled:
+        raise NotReconciledError(str(report))
+
+
+@contextmanager
+def _interruption_recorded(ready: RunContext) -> Iterator[None]:
+    """Record why a run was interrupted, if the database is available."""
+    try:
+        yield
+    except BaseException as error:
+        with suppress(TransientError):
+            if isinstance(error, Exception):
+                message = error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}"
+                close_run(ready.database, ready.run.run_id, state="failed", message=message)
+            else:
+                cancel_run(ready.database, ready.run.run_id)
+        raise

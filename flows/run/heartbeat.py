@@ -1,0 +1,102 @@
+"""A run's heartbeat, and events for runs in trouble."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prefect.events import emit_event
+
+from reelabel.errors import ReelabelError
+from reelabel.wording import pluralize
+from tasks.results.runs import mark_alive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from uuid import UUID
+
+    from sqlalchemy import Engine
+
+    from flows.run.progress import Progress
+    from infra.settings.retention import NotifySettings
+
+FAILURE_RATE = "reelabel.run.failure-rate"
+STALLED = "reelabel.run.stalled"
+_BEAT_S = 15.0
+
+
+@contextmanager
+def heartbeat(
+    engine: Engine, run_id: UUID, progress: Progress, settings: NotifySettings, *, beat_s: float = _BEAT_S
+) -> Iterator[None]:
+    """Update the heartbeat in a run's row while the body runs, and emit an event if the run is in trouble."""
+    ended = threading.Event()
+    alarm = _Alarm(run_id, progress, settings)
+
+    def beat() -> None:
+        while not ended.wait(min(beat_s, settings.stall_s)):
+            # If the database is briefly unavailable, the run itself reports it.
+            with contextlib.suppress(ReelabelError):
+                mark_alive(engine, run_id)
+            alarm.look()
+
+    # Prefect's client finds its server through the context.
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(beat,), name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        alarm.judge_failures()
+
+
+class _Alarm:
+    """Emits each event once; a stall again after further progress."""
+
+    def __init__(self, run_id: UUID, progress: Progress, settings: NotifySettings) -> None:
+        self._run_id = run_id
+        self._progress = progress
+        self._settings = settings
+        self._last = _Moment(jobs=0, at_s=time.monotonic())
+        self._emitted: set[str] = set()
+
+    def look(self) -> None:
+        """Check the run for failures and for a stall."""
+        self.judge_failures()
+        jobs, now_s = self._progress.jobs_ended, time.monotonic()
+        if jobs != self._last.jobs:
+            self._last = _Moment(jobs=jobs, at_s=now_s)
+            self._emitted.discard(STALLED)
+        elif now_s - self._last.at_s >= self._settings.stall_s:
+            ended = f"{pluralize(jobs, 'job')} had ended before"
+            self._emit(STALLED, f"no job has ended for {now_s - self._last.at_s:,.0f} s; {ended}")
+
+    def judge_failures(self) -> None:
+        """Compare the failure rate with its limit."""
+        ended, failed = self._progress.jobs_ended, self._progress.jobs_failed
+        if ended >= self._settings.failure_jobs and failed / ended >= self._settings.failure_rate:
+            self._emit(FAILURE_RATE, f"{failed:,} of {pluralize(ended, 'job')} failed ({failed / ended:.0%})")
+
+    def _emit(self, event: str, what: str) -> None:
+        if event in self._emitted:
+            return
+        self._emitted.add(event)
+        run = {"prefect.resource.id": f"prefect.flow-run.{self._run_id}", "prefect.resource.role": "flow-run"}
+        emit_event(
+            event,
+            resource={"prefect.resource.id": f"reelabel.run.{self._run_id}"},
+            related=[run],
+            payload={"message": f"Run {self._run_id}: {what}."},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moment:
+    jobs: int
+    at_s: float

@@ -1,0 +1,254 @@
+"""The local executor: extract shards ahead, and answer several at once."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
+from typing import TYPE_CHECKING, cast
+
+from prefect import get_run_logger
+from prefect.utilities.annotations import quote
+
+from flows.run.artifacts import ProgressArtifact
+from flows.run.backends import make_backend
+from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext
+from flows.shard.queue import LeasedShard, ShardQueue, make_lease_keeper
+from flows.shard.retry import retry_outage, waits_cancelled_at_exit
+from flows.shard.stream import ViewStream
+from flows.shard.tasks import extract_shard, infer_shard
+from infra.telemetry import start_metrics
+from reelabel.coverage import CoverageThresholds
+from reelabel.frames.cache import FrameCache
+from reelabel.frames.extractor import FrameExtractor
+from reelabel.sources.object_store import ObjectStore
+from tasks.domain import RunPhase
+from tasks.frame_cache.pool import decode_pool, video_limits
+from tasks.plans.lease import Work
+from tasks.plans.plan import is_drained
+from tasks.results.routes import ask_again_below
+from tasks.results.runs import update_run
+from tasks.results.writer import ShardWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from prefect.futures import PrefectFuture
+    from sqlalchemy import Engine
+
+    from flows.run.progress import Progress
+    from flows.shard.report import ShardReport
+    from infra.settings import Settings
+    from reelabel.pool.decode_pool import DecodePool
+    from tasks.domain import RunSpec, Shard, WallClockProfile
+    from tasks.model.backend import InferenceBackend
+    from tasks.model.identity import ModelCard
+    from tasks.plans.extracted import ExtractedShard
+    from tasks.plans.plan import Plan
+    from tasks.results.write import RunKey
+
+    # Returns the extractor of videos, in the process that uses it.
+    FindPreparer = Callable[[], FrameExtractor]
+    # Starts the extraction of a shard with a extractor and a stream; returns a function that waits for its end.
+    StartExtraction = Callable[[Shard, FindPreparer, ViewStream], Callable[[], ExtractedShard]]
+
+# Threads are created on demand, for shards extracted ahead and for those at the engine.
+MAX_TASKS = 96
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardInExtraction:
+    """A shard whose extraction has started.
+
+    Attributes:
+        wait: Waits for its end; returns None if it failed.
+        stream: Stream of its ready views; unused if another process extracts it.
+    """
+
+    held: LeasedShard
+    wait: Callable[[], ExtractedShard | None]
+    stream: ViewStream
+
+
+def execute_locally(
+    plan: Plan,
+    progress: Progress,
+    *,
+    run: RunKey,
+    spec: RunSpec,
+    card: ModelCard,
+    settings: Settings,
+    database: Engine,
+) -> None:
+    """Extract and answer the shards of a plan until it is drained.
+
+    Other processes may work on it as well. The CPUs extract the next shards while the engine answers one.
+
+    Raises:
+        TransientError: A service was unavailable for longer than the retries; leased shards are given back.
+    """
+    start_metrics(settings.metrics)
+    ledger = progress.ledger
+    with ExitStack() as stack:
+        with ledger.doing(RunPhase.LOAD):
+            pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
+            engine = stack.enter_context(make_backend(card, settings, sampling=spec.sampling))
+            extractor = open_extractor(settings, pool, spec, keep_bytes=settings.model.batch_mib * 1024**2)
+            keeper = stack.enter_context(make_lease_keeper(database, settings))
+            stack.enter_context(waits_cancelled_at_exit())
+            source = ShardQueue(
+                keeper=keeper,
+                objects=extractor.objects,
+                database=database,
+                work=Work.BOTH,
+                plans=lambda: [plan],
+                has_ended=lambda _: is_drained(database, plan.plan_id),
+            )
+            ahead = settings.extract.lookahead_shards
+            start = stack.enter_context(local_extraction(progress.processes * (1 + ahead)))
+            extracting = extract_ahead(source, lambda _: lambda: extractor, ahead=ahead, start=start)
+            begun = list(islice(extracting, 1))
+            if not begun:  # other workers have finished the plan meanwhile
+                return
+            info = engine.wait_ready()
+        progress.gpus = info.gpus
+        progress.start_cpu_clock()
+        progress.stage_ms["engine start"] = info.start_ms
+        run = replace(run, versions=run.versions | info.versions)
+        context = make_inference_context(extractor, engine, run=run, spec=spec, settings=settings, database=database)
+        context = replace(context, ledger=ledger)
+        at_once = settings.model.max_concurrent_shards * engine.engines
+        artifact = ProgressArtifact(total=plan.jobs)
+        # Engine tuning affects speed but not answers: recorded with the run, not with its rows.
+        versions = run.versions | ({"engine settings": info.tuning} if info.tuning else {})
+        reports = infer_shards(chain(begun, extracting), source, lambda _: context, ledger=ledger, at_once=at_once)
+        for report in reports:
+            progress.add(report)
+            retry_outage(partial(update_run, database, run.run_id, versions=versions, **progress.columns()))
+            artifact.update(progress.jobs_ended)
+            get_run_logger().info("%s", report, extra={"shard": report.index})
+        with ledger.doing(RunPhase.UNLOAD):
+            stack.close()
+
+
+def infer_shards(
+    extracting: Iterable[ShardInExtraction | None],
+    source: ShardQueue,
+    answering_of: Callable[[Plan], InferenceContext],
+    *,
+    ledger: WallClockProfile,
+    at_once: int,
+) -> Iterator[ShardReport]:
+    """Answer shards, several at once, so that the engine has work while results are written."""
+    spent_ms = Counter[RunPhase]()
+    under_way: deque[tuple[ShardInExtraction, PrefectFuture[ShardReport | None]]] = deque()
+
+    def settle() -> Iterator[ShardReport]:
+        each, future = under_way.popleft()
+        extracted = each.wait()
+        if extracted is None:
+            future.wait()
+            return
+        spent_ms.update(extracted.spent_ms)
+        ledger.split(RunPhase.DECODE, spent_ms)
+        report = source.attempt(each.held, future.result)
+        if report:
+            source.keeper.forget(each.held.lease)
+            yield report
+
+    for each in extracting:
+        if each:
+            held, context = each.held, answering_of(each.held.plan)
+            arguments = (quote(held.shard), quote(each.stream), quote(held.lease), quote(context))
+            under_way.append((each, infer_shard.submit(held.shard.index, *arguments)))  # type: ignore[call-overload]
+        # With nothing left to lease, the shards in progress here may be all that the plan waits for.
+        if under_way and (each is None or len(under_way) == at_once):
+            yield from settle()
+    while under_way:
+        yield from settle()
+
+
+def extract_ahead(
+    source: ShardQueue, preparer_of: Callable[[Plan], FindPreparer], *, ahead: int, start: StartExtraction
+) -> Iterator[ShardInExtraction | None]:
+    """Yield shards in order while they are being extracted, with up to `ahead` more in progress.
+
+    If there is nothing to lease at the moment, yield those in progress, and then None.
+    """
+    on_its_way: deque[ShardInExtraction] = deque()
+    for held in source:
+        if held:
+            stream = ViewStream()
+            wait = start(held.shard, preparer_of(held.plan), stream)
+            on_its_way.append(ShardInExtraction(held=held, wait=partial(source.attempt, held, wait), stream=stream))
+        if on_its_way and (held is None or len(on_its_way) > ahead):
+            yield on_its_way.popleft()
+        elif held is None:
+            yield None
+    yield from on_its_way
+
+
+@contextmanager
+def local_extraction(threads: int) -> Iterator[StartExtraction]:
+    """Yield a function that starts extractions in this process, which prepares videos in the order of their shards.
+
+    Args:
+        threads: Most videos in progress at once.
+    """
+    workers = ThreadPoolExecutor(threads)
+
+    def start(shard: Shard, extractor: FindPreparer, stream: ViewStream) -> Callable[[], ExtractedShard]:
+        # Quoted, so that Prefect does not walk through every job looking for futures.
+        arguments = (quote(shard), quote(extractor), quote(lambda: nullcontext(workers)), quote(stream))
+        future = extract_shard.submit(shard.index, *arguments)  # type: ignore[call-overload]
+        future.add_done_callback(lambda _: stream.end(None))  # however it ended
+        return cast("Callable[[], ExtractedShard]", future.result)
+
+    try:
+        yield start
+    finally:
+        workers.shutdown(wait=False, cancel_futures=True)
+
+
+def make_inference_context(
+    extractor: FrameExtractor,
+    engine: InferenceBackend,
+    *,
+    run: RunKey,
+    spec: RunSpec,
+    settings: Settings,
+    database: Engine,
+) -> InferenceContext:
+    """Return what inference needs besides its shards."""
+    return InferenceContext(
+        spec=spec,
+        cache=extractor.cache,
+        pool=extractor.pool,
+        limits=extractor.limits,
+        engine=engine,
+        writer=ShardWriter(database, run),
+        batch_bytes=settings.model.batch_mib
+        * 1024**2
+        // (settings.model.max_concurrent_shards * MAX_CONCURRENT_GROUPS),
+        extractor=extractor,
+        ask_again_below=retry_outage(partial(ask_again_below, database, spec)),
+    )
+
+
+def open_extractor(settings: Settings, pool: DecodePool, spec: RunSpec, *, keep_bytes: int) -> FrameExtractor:
+    """Return the extractor of videos for a spec, which keeps up to `keep_bytes` of frame files in memory."""
+    objects = ObjectStore(settings.store, settings.web)
+    assert settings.store.uri is not None
+    return FrameExtractor(
+        objects=objects,
+        cache=FrameCache(objects, settings.store.uri, keep_bytes=keep_bytes),
+        pool=pool,
+        sampling=spec.sampling,
+        limits=video_limits(settings),
+        pixel_encoding=settings.store.encoding,
+        allow_roots=settings.extract.allow_roots,
+        thresholds=CoverageThresholds.of(spec.sampling if spec.sampling.sampler == "auto" else settings.sampling),
+    )

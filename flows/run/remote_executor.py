@@ -1,0 +1,158 @@
+"""The remote executor: start extract and infer flows on other machines, and watch the plan."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from prefect import get_run_logger
+from prefect.client.orchestration import get_client
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound
+
+from flows.run.artifacts import ProgressArtifact
+from flows.shard.retry import retry_outage
+from reelabel.errors import ConfigurationError
+from tasks.domain import RunPhase
+from tasks.plans.plan import state_of, sums_of
+from tasks.results.runs import update_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from prefect.client.schemas.objects import State
+    from sqlalchemy import Engine
+
+    from flows.run.progress import Progress
+    from infra.settings import Settings
+    from tasks.plans.plan import Plan
+
+_POLL_S = 2.0
+# By then Prefect has restarted a flow run that crashed for the first time: see `flows.schedule.automations`.
+_RESTART_DELAY = timedelta(seconds=30)
+
+
+def execute_remotely(
+    plan: Plan,
+    progress: Progress,
+    *,
+    done_before: Sequence[int],
+    run_id: UUID,
+    model: str | None,
+    settings: Settings,
+    database: Engine,
+) -> None:
+    """Start the configured numbers of extract and infer flows, and watch until their plan is drained.
+
+    Workers started by hand or by other runs help.
+
+    Args:
+        plan: The plan to work on.
+        progress: Updated from the plan's shards.
+        done_before: Indexes of shards that do not count towards this run.
+        run_id: The run.
+        model: Its model; None takes the setting.
+        settings: Settings of this process; workers have their own.
+        database: Database of the plan.
+
+    Raises:
+        ConfigurationError: A deployment does not exist, or all flows of a stage have failed.
+    """
+    key, asked = f"{run_id}/{plan.plan_id}", {"plan": str(plan.plan_id)}
+    extracting = _Flows(deployment="extract/cpu", count=settings.run.extract_flows, parameters=asked, key=key)
+    answering = _Flows(
+        deployment="infer/gpu", count=settings.run.infer_flows, parameters=asked | {"model": model}, key=key
+    )
+    earlier, left = progress.sums(), retry_outage(partial(state_of, database, plan.plan_id)).jobs_left
+    artifact = ProgressArtifact(total=progress.jobs_ended + left)
+
+    def show() -> None:
+        sums = retry_outage(partial(sums_of, database, plan.plan_id, besides=done_before))
+        progress.take_over(sums, earlier=earlier)
+        retry_outage(partial(update_run, database, run_id, **progress.columns()))
+        artifact.update(progress.jobs_ended)
+
+    with progress.ledger.doing(RunPhase.ELSEWHERE):
+        extracting.start()
+        answering.start()  # at the same time, since the model takes a while to load
+        while not (state := retry_outage(partial(state_of, database, plan.plan_id))).is_drained:
+            # Flows may have reached their idle timeout before there was work for them.
+            for flows, waiting in ((extracting, state.planned), (answering, state.extracted)):
+                if waiting and flows.have_ended():
+                    flows.start()
+            show()
+            time.sleep(_POLL_S)
+        show()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Flows:
+    """The flow runs of one stage.
+
+    Attributes:
+        count: Number of concurrent flow runs; 0 leaves the stage to other workers.
+        key: Prefix of the idempotency keys by which a retried run finds the flow runs that it has started.
+    """
+
+    deployment: str
+    count: int
+    parameters: dict[str, Any]
+    key: str
+    _ids: list[UUID] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Start flow runs up to `count`, replacing those that have ended.
+
+        Raises:
+            ConfigurationError: The deployment does not exist.
+        """
+        self._ids = [self._start_one(f"{self.key}/{self.deployment}/{place}") for place in range(self.count)]
+        if self._ids:
+            get_run_logger().info("Started %s flow runs of %s.", self.count, self.deployment)
+
+    def have_ended(self) -> bool:
+        """Whether none is running or about to be restarted.
+
+        Raises:
+            ConfigurationError: All of them failed.
+        """
+        with get_client(sync_client=True) as client:
+            states = [client.read_flow_run(flow_run_id).state for flow_run_id in self._ids]
+        if not all(state and _has_ended(state) for state in states):
+            return False
+        failed = [state for state in states if state and not state.is_completed()]
+        if failed and len(failed) == len(states):
+            raise ConfigurationError(
+                f"All flow runs of {self.deployment} ended as {failed[0].name}: {failed[0].message} "
+                "See their logs in Prefect; run the same command again to continue."
+            )
+        return True
+
+    def _start_one(self, key: str) -> UUID:
+        for attempt in count(1):
+            flow_run = self._find_or_start(f"{key}/{attempt}")
+            if not flow_run.state.is_final():  # else an earlier attempt of this run started it, and it has ended
+                break
+        found: UUID = flow_run.id
+        return found
+
+    def _find_or_start(self, key: str) -> Any:  # noqa: ANN401 - Prefect's is typed as a coroutine, too
+        try:
+            return run_deployment(
+                self.deployment, parameters=self.parameters, timeout=0, as_subflow=False, idempotency_key=key
+            )
+        except ObjectNotFound:
+            raise ConfigurationError(
+                f"Deployment {self.deployment} does not exist; create it with `reelabel deploy`, "
+                "or set run.executor to local."
+            ) from None
+
+
+def _has_ended(state: State) -> bool:
+    is_recent = datetime.now(UTC) - state.timestamp < _RESTART_DELAY
+    return state.is_final() and not (state.is_crashed() and is_recent)

@@ -1,0 +1,93 @@
+"""A run request, and its resolved spec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flows.run.backends import read_card
+from flows.run.parameters import DEFAULT_PROMPTS, DEFAULT_SAMPLING
+from flows.run.spec import make_spec, require_unchanged
+from tasks.domain import RunSpec
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from flows.run.selection import JobSelector
+    from infra.settings import PromptOptions, Settings
+    from infra.settings.sampling import SamplingOptions
+    from tasks.model.identity import ModelCard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """A run request.
+
+    Attributes:
+        kind: `classify` or `backfill`.
+        shared: Whether runs with the same manifest and spec share a plan.
+        base: Spec of an earlier run, which this request overrides; None takes the settings.
+        choosing: Selects among the manifest's jobs; None takes all of them.
+        force: Also answer jobs that have a valid label.
+        limit: Most jobs to answer; None is no limit.
+    """
+
+    kind: str
+    manifest: str
+    dataset: str | None = None
+    num_frames: int | None = None
+    sampling: SamplingOptions = DEFAULT_SAMPLING
+    model: str | None = None
+    prompts: PromptOptions = DEFAULT_PROMPTS
+    permutations: int | None = None
+    shared: bool = False
+    base: RunSpec | None = None
+    choosing: JobSelector | None = None
+    force: bool = False
+    limit: int | None = None
+
+    @property
+    def only(self) -> pl.Series | None:
+        """Ids of the only jobs that can be selected; None if any job can."""
+        return self.choosing.only if self.choosing else None
+
+    @property
+    def changes_spec(self) -> bool:
+        """Whether it overrides anything that changes the spec."""
+        sizes = (self.num_frames, self.model, self.permutations)
+        return any(each is not None for each in sizes) or (self.sampling, self.prompts) != (
+            DEFAULT_SAMPLING,
+            DEFAULT_PROMPTS,
+        )
+
+    @property
+    def kept(self) -> set[str]:
+        """Fields of the spec that must be those of the earlier run."""
+        if not self.changes_spec:
+            return set(RunSpec.model_fields)
+        return set() if self.model is not None else {"model", "frames_as"}
+
+
+def resolve_spec(request: RunRequest, settings: Settings) -> tuple[ModelCard, RunSpec]:
+    """Read the requested model's card, and resolve the spec.
+
+    Raises:
+        ModelError: The model cannot be used.
+        ConfigurationError: The options conflict, or the earlier spec cannot be reproduced.
+    """
+    base = request.base
+    # The spec does not hold a folder's path: a folder other than that in the settings must be named.
+    on_hub = base is not None and base.model.revision is not None and settings.model.backend == "vllm"
+    card = read_card(request.model or (base.model.name if base and on_hub else None), settings)
+    spec = make_spec(
+        card,
+        settings,
+        num_frames=request.num_frames,
+        choice=request.sampling,
+        prompts=request.prompts,
+        permutations=request.permutations,
+        base=base,
+    )
+    if base:
+        require_unchanged(spec, base, request.kept)
+    return card, spec

@@ -1,0 +1,86 @@
+"""The result and the cost of a run, as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prefect.states import Completed
+
+from reelabel.wording import pluralize
+from tasks.domain import RunCost, RunPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from prefect import State
+    from sqlalchemy import RowMapping
+
+    from tasks.results.audit import AuditReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """The result of a run.
+
+    Attributes:
+        asked: Number of jobs that it answered.
+        report: The audit of the jobs of its manifest.
+    """
+
+    asked: int
+    report: AuditReport
+
+    def __str__(self) -> str:
+        """Return a sentence or two."""
+        return str(self.report) if self.asked else f"Nothing to do. {self.report}"
+
+
+def completed_state(sentence: object) -> State[str]:
+    """Return a Completed state whose message is the sentence, instead of Prefect's default."""
+    return Completed(message=str(sentence), data=str(sentence))
+
+
+_MIN_SHARE = 0.005
+
+
+def cost_lines(run: Mapping[str, Any] | RowMapping) -> list[tuple[str, str]]:
+    """Return a run's cost as names and values; empty if no job ended, or its row lacks these figures."""
+    cost = _cost_of(run)
+    if cost is None or not cost.jobs or not cost.loaded_ms:
+        return []
+    lines = [
+        ("jobs per second", f"{cost.jobs_per_s:.1f} after engine start; {_per_hour(cost)}"),
+        ("engine", _engine(cost)),
+        ("tokens", _tokens(cost)),
+    ]
+    if run["bottleneck"]:
+        lines.append(("bottleneck", run["bottleneck"]))
+    return lines
+
+
+def _cost_of(run: Mapping[str, Any] | RowMapping) -> RunCost | None:
+    if run["wall_ms"] is None:
+        return None
+    return RunCost(
+        jobs=run["jobs_labelled"] + run["jobs_failed"],
+        **{name: run[name] for name in ("wall_ms", "engines", "gpus", "prompt_tokens", "cached_tokens")},
+    )
+
+
+def _per_hour(cost: RunCost) -> str:
+    what = "GPU-hour" if cost.gpus else "engine-hour"
+    return f"{cost.jobs_per_hour_held:,.0f} per {what} held, including start"
+
+
+def _engine(cost: RunCost) -> str:
+    load_s = cost.wall_ms.get(RunPhase.LOAD, 0.0) / 1e3
+    shares = [f"{share:.0%} {part}" for part, share in cost.waits if share >= _MIN_SHARE]
+    waited = f"; waited for: {', '.join(shares)}" if shares else ""
+    return f"{load_s:.1f} s to start, then {cost.busy:.0%} answering{waited}"
+
+
+def _tokens(cost: RunCost) -> str:
+    share = cost.cached_tokens / cost.prompt_tokens if cost.prompt_tokens else 0.0
+    return f"{pluralize(cost.prompt_tokens, 'prompt token')}, {cost.cached_tokens:,} of them cached ({share:.0%})"

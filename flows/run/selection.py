@@ -1,0 +1,180 @@
+"""Job selection of a backfill: the earlier run, and the user's selection among its jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from infra.database.connect import Login, connect
+from reelabel.digest import json_digest
+from reelabel.errors import ConfigurationError, ObjectError
+from reelabel.wording import pluralize
+from tasks.manifest.table import dataset_name
+from tasks.results.choose import ChosenJobs, Scope, choose_jobs
+from tasks.results.runs import find_run, newest_run, read_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from uuid import UUID
+
+    from infra.settings import Settings
+    from reelabel.sources.object_store import ObjectStore
+    from tasks.domain import RunSpec
+    from tasks.manifest.table import JobTable
+    from tasks.results.selection import Selection
+
+_SHOWN_IDS = 5
+_WHERE_TIMEOUT_S = 60  # statement timeout for the SQL of --where
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseRun:
+    """The run that a backfill corrects.
+
+    Attributes:
+        dataset: Its dataset.
+        spec: Its spec; None if there is no earlier run.
+        run_id: The run that the user named, which limits the selection to its results; None if none was named.
+    """
+
+    dataset: str
+    spec: RunSpec | None
+    run_id: UUID | None = None
+
+    def restored(self, settings: Settings) -> Settings:
+        """Return the settings with the earlier run's numeric type, the only setting that its spec depends on."""
+        if self.spec is None:
+            return settings
+        model = settings.model.model_copy(update={"dtype": self.spec.model.dtype})
+        return settings.model_copy(update={"model": model})
+
+
+def find_base_run(settings: Settings, *, manifest: str, dataset: str | None, run: str | None) -> BaseRun:
+    """Find the run that a backfill corrects: the named one, or the manifest's last.
+
+    Raises:
+        ConfigurationError: No such run, or it belongs to another dataset, or its spec cannot be read.
+    """
+    reader = connect(settings.database, Login.READER)
+    try:
+        if run is None:
+            row = newest_run(reader, manifest_uri=manifest, dataset=dataset)
+            if row is None:
+                return BaseRun(dataset=dataset or dataset_name(manifest), spec=None)
+            return BaseRun(dataset=row["dataset"], spec=read_spec(reader, row["spec_id"]))
+        named = find_run(reader, run)
+        if dataset not in {None, named["dataset"]}:
+            raise ConfigurationError(
+                f"Run {named['run_id']} belongs to dataset {named['dataset']}, not {dataset}; give only one of them."
+            )
+        return BaseRun(dataset=named["dataset"], spec=read_spec(reader, named["spec_id"]), run_id=named["run_id"])
+    finally:
+        reader.dispose()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSelector:
+    """A user's selection, to be applied to a manifest's jobs.
+
+    Attributes:
+        selection: Selection by outcome.
+        named: Selection by id.
+        earlier: The run whose results are used.
+    """
+
+    selection: Selection
+    named: Sequence[str] = field(repr=False)
+    earlier: BaseRun
+    settings: Settings = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Reject an empty selection, which would select every job."""
+        if not self.named and self.selection.is_empty:
+            raise ConfigurationError(
+                "No jobs selected; give job ids, or select by failed, code, missing, label, margin_below, run, task, "
+                "since, until or where."
+            )
+
+    @property
+    def only(self) -> pl.Series | None:
+        """Ids of the only jobs that can be selected; None if any job can."""
+        return None if self.selection.names_states or not self.named else pl.Series("job_id", self.named)
+
+    def look(self, jobs: JobTable, spec: RunSpec) -> ChosenJobs:
+        """Select jobs, and return unknown ids as well.
+
+        Args:
+            jobs: The manifest's jobs, or those that can be selected.
+            spec: The backfill's spec, whose results are used if there is no earlier run.
+
+        Raises:
+            ConfigurationError: Postgres rejects the user's SQL.
+        """
+        database, earlier = self.settings.database, self.earlier
+        scope = Scope(dataset=earlier.dataset, spec_id=(earlier.spec or spec).spec_id, run_id=earlier.run_id)
+        reader = connect(database, Login.READER)
+        try:
+            return choose_jobs(
+                reader,
+                self.selection,
+                scope=scope,
+                jobs=jobs,
+                named=self.named,
+                timeout_s=_WHERE_TIMEOUT_S,
+            )
+        finally:
+            reader.dispose()
+
+    def choose(self, jobs: JobTable, spec: RunSpec) -> JobTable:
+        """Select jobs as `look` does.
+
+        Raises:
+            ConfigurationError: Postgres rejects the user's SQL, or an id is not in the manifest.
+        """
+        chosen = self.look(jobs, spec)
+        if chosen.unknown and not self.selection.skip_unknown:
+            raise ConfigurationError(
+                f"{describe_unknown_ids(chosen.unknown, self.settings.home)}; correct them, or ignore them with "
+                "--skip-unknown."
+            )
+        return chosen.jobs
+
+
+def describe_unknown_ids(unknown: Sequence[str], folder: Path) -> str:
+    """Describe which ids are not in the manifest; write many of them to a file in `folder`."""
+    shown = ", ".join(unknown[:_SHOWN_IDS])
+    verb = "is" if len(unknown) == 1 else "are"
+    if len(unknown) <= _SHOWN_IDS:
+        return f"{pluralize(len(unknown), 'job id')} {verb} not in the manifest: {shown}"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder.resolve() / "unknown-ids.txt"
+    path.write_text("".join(f"{job_id}\n" for job_id in unknown), encoding="utf-8")
+    return f"{pluralize(len(unknown), 'job id')} {verb} not in the manifest, such as {shown} (full list: {path})"
+
+
+def store_ids(job_ids: Sequence[str], objects: ObjectStore, root: str) -> str:
+    """Write ids to the store, one per line, where every worker can read them; return the file's URI.
+
+    A flow run's parameters are limited to half a megabyte, which a million ids exceed.
+    """
+    uri = f"{root.rstrip('/')}/selections/{json_digest(list(job_ids))[:16]}.txt"
+    objects.replace(uri, "".join(f"{job_id}\n" for job_id in job_ids).encode())
+    return uri
+
+
+def read_ids(uri: str, objects: ObjectStore) -> list[str]:
+    """Read ids, one per line, skipping empty lines.
+
+    Raises:
+        ConfigurationError: The file is missing, or not text.
+    """
+    try:
+        lines = objects.read(uri).decode("utf-8-sig").splitlines()
+    except ObjectError as error:
+        raise ConfigurationError(f"Cannot read the job ids: {error.message}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"Cannot read the job ids: {uri} is not UTF-8 text.") from None
+    return list(dict.fromkeys(text for line in lines if (text := line.strip())))

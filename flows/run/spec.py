@@ -1,0 +1,123 @@
+"""The spec of a run, from the settings and the run's overrides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import ValidationError
+
+from flows.run.parameters import DEFAULT_PROMPTS, DEFAULT_SAMPLING
+from reelabel.errors import ConfigurationError
+from reelabel.sampling.options import ROUTING_OPTIONS, SAMPLER_OPTIONS, Sampling
+from tasks.domain import RunSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from infra.settings import PromptOptions, Settings
+    from infra.settings.sampling import SamplingOptions, SamplingSettings
+    from tasks.model.identity import ModelCard
+
+# Default limit of one frame: the target of Qwen's video processing, 768 x 28 x 28.
+_MOST_PIXELS = 602_112
+_WORDING = ("template", "system_prompt", "examples", "choice_scoring")
+
+
+def make_spec(
+    card: ModelCard,
+    settings: Settings,
+    *,
+    num_frames: int | None = None,
+    choice: SamplingOptions = DEFAULT_SAMPLING,
+    prompts: PromptOptions = DEFAULT_PROMPTS,
+    permutations: int | None = None,
+    base: RunSpec | None = None,
+) -> RunSpec:
+    """Return everything on the run's side that can change an answer.
+
+    Args:
+        card: The model.
+        settings: Defaults.
+        num_frames: Override of the number of frames; None keeps the default.
+        choice: Overrides of the other sampling options.
+        prompts: Overrides of the prompt text besides each job's question.
+        permutations: Override of the number of choice orders; None keeps the default.
+        base: Spec of an earlier run, whose values are the defaults instead of the settings.
+
+    Raises:
+        ConfigurationError: The sampling options conflict.
+    """
+    identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
+    usual = base.sampling if base else settings.sampling
+    shown = usual.num_frames if num_frames is None else num_frames
+    is_as_before = base is not None and base.model == identity and base.sampling.num_frames == shown
+    numbers = _merged_options(usual, choice) | {
+        "num_frames": shown,
+        "size_multiple_px": card.size_multiple_px,
+        "max_pixels": usual.max_pixels if is_as_before else max_frame_pixels(card, settings, num_frames=shown),
+    }
+    try:
+        sampling = Sampling(**numbers)
+    except ValidationError as error:
+        fault = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ConfigurationError(f"Conflicting sampling options: {fault}.") from None
+    defaults = base or settings.model
+    wording = {name: value for name in _WORDING if (value := getattr(defaults, name)) is not None}
+    are_images = settings.model.backend == "openai" and settings.server.frames == "images"
+    frames_as: Literal["video", "images"] = "images" if are_images else "video"
+    return RunSpec(
+        model=identity,
+        sampling=sampling,
+        permutations=permutations or defaults.permutations,
+        frames_as=frames_as,
+        **wording | prompts.model_dump(exclude_none=True),
+    )
+
+
+def require_unchanged(spec: RunSpec, base: RunSpec, kept: Collection[str]) -> None:
+    """Make sure that a run's spec is the earlier one, except for what the run overrides.
+
+    Args:
+        spec: Spec of the run.
+        base: Spec of the earlier run.
+        kept: Fields of the spec that the run does not override.
+
+    Raises:
+        ConfigurationError: The settings or their model have changed since.
+    """
+    changed = [name.replace("_", " ") for name in RunSpec.model_fields if name in kept and _differ(spec, base, name)]
+    if changed:
+        raise ConfigurationError(
+            f"The earlier run had another {' and another '.join(changed)} than the settings have now (its model was "
+            f"{base.model.name}); restore the settings, or name the model to use with --model."
+        )
+
+
+def _differ(spec: RunSpec, base: RunSpec, name: str) -> bool:
+    found: bool = getattr(spec, name) != getattr(base, name)
+    return found
+
+
+def max_frame_pixels(card: ModelCard, settings: Settings, *, num_frames: int) -> int:
+    """Return the limit of pixels per frame: the setting, or the model's limit, capped by the default."""
+    return settings.sampling.max_pixels or min(card.pixels_per_frame(num_frames) or _MOST_PIXELS, _MOST_PIXELS)
+
+
+def _merged_options(usual: Sampling | SamplingSettings, choice: SamplingOptions) -> dict[str, Any]:
+    """Apply overrides to the usual sampling; options of the usual sampler do not carry over to another one."""
+    options = usual.model_dump()
+    sampler = choice.sampler or usual.sampler
+    if sampler != usual.sampler:
+        options |= dict.fromkeys(SAMPLER_OPTIONS - ROUTING_OPTIONS)
+    escalate_below = usual.escalate_below if choice.escalate_below is None else choice.escalate_below
+    options |= dict.fromkeys(_unused_options(sampler, escalate_below or None)) | choice.model_dump(exclude_none=True)
+    return options | {"escalate_below": options["escalate_below"] or None}
+
+
+def _unused_options(sampler: str, escalate_below: float | str | None) -> frozenset[str]:
+    """Return the routing options that have no effect with this sampler."""
+    if sampler == "auto":
+        return frozenset()
+    if sampler == "keyframes" and escalate_below is not None:
+        return ROUTING_OPTIONS - {"escalate_below", "dense_sampler"}
+    return ROUTING_OPTIONS

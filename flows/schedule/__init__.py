@@ -1,0 +1,1 @@
+"""Deployments and what runs by schedule."""

@@ -1,0 +1,158 @@
+"""Missed nights of the schedule: find them in the database, and start them in order."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from typing import TYPE_CHECKING, Literal
+from zoneinfo import ZoneInfo
+
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterId,
+    FlowRunFilter,
+    FlowRunFilterExpectedStartTime,
+)
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.exceptions import ObjectNotFound
+from prefect.server.schemas.schedules import CronSchedule as Calendar
+from prefect.states import Scheduled
+
+from flows.run.names import NIGHTLY
+from reelabel.errors import ConfigurationError
+from tasks.manifest.location import fill_date_placeholders, stat_manifest_files
+from tasks.results.runs import runs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import date
+
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
+    from prefect.client.schemas.responses import DeploymentResponse
+    from sqlalchemy import Engine
+
+    from reelabel.sources.object_store import ObjectStore
+
+_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Night:
+    """One date of the schedule.
+
+    Attributes:
+        at: Scheduled start, in the schedule's time zone.
+        manifest: Manifest of that date.
+        state: `finished` or `running` by the rows of the manifest's runs, `waiting` for a worker, `empty` if
+            there is no manifest, otherwise `missed`.
+        attempts: Number of ended flow runs of that date.
+    """
+
+    at: datetime
+    manifest: str
+    state: Literal["finished", "running", "waiting", "empty", "missed"]
+    attempts: int
+
+
+def find_nights(
+    client: SyncPrefectClient, engine: Engine, objects: ObjectStore, *, since: date, until: date | None
+) -> list[Night]:
+    """Return the state of every date of the nightly schedule.
+
+    If the manifest has the same name every night, only the last date is returned: its run covers the earlier ones.
+
+    Args:
+        client: Client of the Prefect server with the schedule.
+        engine: The database.
+        objects: Store of the manifests.
+        since: First day, in the schedule's time zone.
+        until: Last day; None is today.
+
+    Raises:
+        ConfigurationError: There is no schedule, or it has no manifest.
+    """
+    deployment, schedule = _nightly(client)
+    zone = ZoneInfo(schedule.timezone or "UTC")
+    now = datetime.now(zone)
+    end = now if until is None else min(now, datetime.combine(until, time.max, zone))
+    dates = _dates(schedule, datetime.combine(since, time(), zone), end)
+    planned = {
+        fill_date_placeholders(deployment.parameters["manifest"], at): at for at in dates
+    }  # keeps the last date of each manifest
+    flow_runs = _flow_runs(client, deployment, dates)
+    nights = []
+    for manifest, at in planned.items():
+        of_date = [run for run in flow_runs if run.expected_start_time == at]
+        state = _state(engine, objects, manifest, at=at, flow_runs=of_date)
+        ended = sum(run.state is not None and run.state.is_final() for run in of_date)
+        nights.append(Night(at=at, manifest=manifest, state=state, attempts=ended))
+    return nights
+
+
+def start_night(client: SyncPrefectClient, night: Night) -> FlowRun:
+    """Start a missed night as its schedule would have; repeated calls return the same flow run."""
+    deployment, _ = _nightly(client)
+    return client.create_flow_run_from_deployment(
+        deployment.id,
+        state=Scheduled(scheduled_time=night.at),
+        idempotency_key=f"catch-up {deployment.id} {night.at.isoformat()} {night.attempts}",
+    )
+
+
+def _nightly(client: SyncPrefectClient) -> tuple[DeploymentResponse, CronSchedule]:
+    try:
+        deployment = client.read_deployment_by_name(NIGHTLY)
+    except ObjectNotFound:
+        deployment = None
+    schedules = [each.schedule for each in deployment.schedules] if deployment else []
+    schedule = next((each for each in schedules if isinstance(each, CronSchedule)), None)
+    if deployment is None or schedule is None or "manifest" not in deployment.parameters:
+        raise ConfigurationError(
+            f"{NIGHTLY} has no schedule with a manifest; set them with `reelabel deploy --manifest ...`."
+        )
+    return deployment, schedule
+
+
+def _dates(schedule: CronSchedule, start: datetime, end: datetime) -> list[datetime]:
+    calendar = Calendar(cron=schedule.cron, timezone=schedule.timezone, day_or=schedule.day_or)
+    found: list[datetime] = []
+    while start <= end:
+        # Prefect returns a limited number of dates per call.
+        some = asyncio.run(calendar.get_dates(start=start, end=end))
+        if not some:
+            break
+        found += [datetime.fromtimestamp(at.timestamp(), ZoneInfo(schedule.timezone or "UTC")) for at in some]
+        start = found[-1] + timedelta(seconds=1)
+    return found
+
+
+def _flow_runs(client: SyncPrefectClient, deployment: DeploymentResponse, dates: Sequence[datetime]) -> list[FlowRun]:
+    if not dates:
+        return []
+    between = FlowRunFilterExpectedStartTime(after_=dates[0], before_=dates[-1])
+    found: list[FlowRun] = []
+    while True:
+        page = client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(expected_start_time=between),
+            deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id])),
+            limit=_PAGE,
+            offset=len(found),
+        )
+        found += page
+        if len(page) < _PAGE:
+            return found
+
+
+def _state(
+    engine: Engine, objects: ObjectStore, manifest: str, *, at: datetime, flow_runs: Sequence[FlowRun]
+) -> Literal["finished", "running", "waiting", "empty", "missed"]:
+    states = runs_of(engine, manifest, since=at)
+    if "done" in states:
+        return "finished"
+    if "running" in states:
+        return "running"
+    if any(run.state is None or not run.state.is_final() for run in flow_runs):
+        return "waiting"
+    return "missed" if stat_manifest_files(manifest, objects) else "empty"

@@ -1,0 +1,1 @@
+"""One shard: leased, extracted, inferred, reported."""

@@ -1,0 +1,79 @@
+"""Extraction of a shard: prepare the views of its jobs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from flows.shard.metrics import record_videos
+from reelabel.errors import VideoError
+from tasks.domain import RunPhase, Stage
+from tasks.plans.extracted import ExtractedShard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from concurrent.futures import Executor
+
+    from flows.shard.stream import ViewStream
+    from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
+    from reelabel.sources.object_store import ObjectInfo
+    from tasks.domain import Shard, View
+
+
+def extract_views(
+    shard: Shard, views: Iterable[View], extractor: FrameExtractor, *, workers: Executor, stream: ViewStream
+) -> ExtractedShard:
+    """Prepare views of a shard's videos, several at once.
+
+    Args:
+        shard: The shard.
+        views: Views of its jobs.
+        extractor: Prepares them.
+        workers: Threads to prepare them in.
+        stream: Receives each view as soon as it is ready.
+    """
+    began_s = time.time()
+    known = extractor.stat_many(shard.video_uris)
+
+    def prepare(view: View) -> tuple[ExtractedVideo | VideoError, float]:
+        outcome, ms = _prepare(extractor, view, known.get(view.video_uri))
+        stream.add(view, outcome)
+        return outcome, ms
+
+    outcomes = list(workers.map(prepare, views))
+    record_videos(outcome for outcome, _ in outcomes)
+    by_view = dict(zip(views, (outcome for outcome, _ in outcomes), strict=True))
+    return ExtractedShard(
+        shard=shard,
+        prepared={view: outcome for view, outcome in by_view.items() if not isinstance(outcome, VideoError)},
+        faults={view: outcome for view, outcome in by_view.items() if isinstance(outcome, VideoError)},
+        spent_ms=_spent_ms(outcomes),
+        between_s=(began_s, time.time()),
+    )
+
+
+def _prepare(
+    extractor: FrameExtractor, view: View, info: ObjectInfo | None
+) -> tuple[ExtractedVideo | VideoError, float]:
+    """Prepare a view; return the outcome, and milliseconds."""
+    started = time.perf_counter()
+    try:
+        outcome: ExtractedVideo | VideoError = extractor.prepare(
+            view.video_uri, info, shown=view.shown, segment=view.segment
+        )
+    except VideoError as error:
+        outcome = error
+    return outcome, (time.perf_counter() - started) * 1e3
+
+
+def _spent_ms(outcomes: Iterable[tuple[ExtractedVideo | VideoError, float]]) -> dict[RunPhase, float]:
+    spent_ms = dict.fromkeys((RunPhase.FETCH, RunPhase.DECODE, RunPhase.CACHE_WRITE, RunPhase.CACHE_READ), 0.0)
+    for outcome, ms in outcomes:
+        if isinstance(outcome, VideoError):  # a video that hangs its decoder reports no times
+            spent_ms[RunPhase.FETCH if outcome.stage == Stage.FETCH else RunPhase.DECODE] += ms
+            continue
+        spent_ms[RunPhase.CACHE_READ if outcome.was_cached else RunPhase.FETCH] += outcome.lookup_ms
+        spent_ms[RunPhase.FETCH] += outcome.fetch_ms
+        spent_ms[RunPhase.DECODE] += outcome.decode_ms
+        spent_ms[RunPhase.CACHE_WRITE] += outcome.cache_write_ms
+    return spent_ms

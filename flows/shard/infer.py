@@ -1,0 +1,271 @@
+"""Inference on a shard: ask the model about views as they are extracted."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING
+
+from flows.shard.extract import extract_views
+from flows.shard.stream import ViewStream
+from reelabel.errors import FrameFileError, JobError, ObjectMissingError, VideoError
+from reelabel.frames.packets import with_pixels
+from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, Stage, View, WallClockProfile
+from tasks.domain.escalation import merge_answers, needs_escalation
+from tasks.model.prompts.choice_permutation import answer_permuted
+from tasks.model.prompts.prompt import build_question
+from tasks.model.protocol import Batch, QuestionFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from concurrent.futures import Executor, Future
+
+    from reelabel.frames.cache import FrameCache
+    from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
+    from reelabel.limits import Limits
+    from reelabel.pool.decode_pool import DecodePool
+    from tasks.domain import Job, RunSpec
+    from tasks.model.backend import InferenceBackend
+    from tasks.results.writer import ShardWriter
+
+_READS_AT_ONCE = 4
+# Every group has a fixed cost: if the engine outpaces extraction, a short wait merges small groups.
+_MIN_GROUP = 8
+_MAX_GROUP_WAIT_S = 0.1
+# While one group of a shard is being answered, the next is being read and sent.
+MAX_CONCURRENT_GROUPS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceContext:
+    """What inference needs besides the shard.
+
+    Attributes:
+        pool: Decodes frame files that hold packets.
+        limits: Limits on decoding one of them.
+        writer: Writes the results of shards.
+        batch_bytes: Most frame bytes in one group of a shard.
+        extractor: Prepares the dense views of escalated jobs.
+        ask_again_below: Margin below which jobs are escalated; None escalates none.
+        ledger: Wall-clock profile.
+        gpus: GPUs that the engine holds.
+    """
+
+    spec: RunSpec
+    cache: FrameCache
+    pool: DecodePool
+    limits: Limits
+    engine: InferenceBackend
+    writer: ShardWriter
+    batch_bytes: int
+    extractor: FrameExtractor
+    ask_again_below: float | None = None
+    ledger: WallClockProfile = field(default_factory=WallClockProfile)
+    gpus: int = 0
+
+    def lap(self) -> dict[str, float]:
+        """Return milliseconds by part since the last lap, splitting the engine's share as it reports."""
+        times = self.engine.times
+        made_of_ms = {
+            RunPhase.ANSWER: times.busy_ms,
+            RunPhase.PREPROCESS: times.starved_ms,
+            RunPhase.RESTART: times.restart_ms,
+        }
+        self.ledger.split(RunPhase.ANSWER, made_of_ms)
+        return self.ledger.lap()
+
+
+@dataclass(slots=True, kw_only=True)
+class ShardOutcome:
+    """Results of a shard so far, and milliseconds spent reading each frame file."""
+
+    index: int
+    failures: list[Failure] = field(default_factory=list)
+    began_s: float = field(default_factory=time.time)
+    results: list[JobResult] = field(default_factory=list)
+    read_ms: dict[View, float] = field(default_factory=dict)
+    videos: list[ExtractedVideo] = field(default_factory=list)
+
+
+def infer_views(
+    stream: ViewStream, by_view: Mapping[View, Sequence[Job]], context: InferenceContext, shard_outcome: ShardOutcome
+) -> None:
+    """Ask the questions of jobs about their views, as these become ready."""
+    under_way: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(MAX_CONCURRENT_GROUPS) as askers, ThreadPoolExecutor(_READS_AT_ONCE) as readers:
+        for group in _groups(stream, context):
+            prepared = _take_faults(group, by_view, shard_outcome)
+            under_way.append(askers.submit(_ask_group, prepared, context, shard_outcome, readers))
+            if len(under_way) == MAX_CONCURRENT_GROUPS:  # the next group takes whatever is ready by then
+                under_way.popleft().result()
+        for future in under_way:
+            future.result()
+
+
+def _take_faults(
+    group: Mapping[View, ExtractedVideo | VideoError],
+    by_view: Mapping[View, Sequence[Job]],
+    shard_outcome: ShardOutcome,
+) -> dict[View, tuple[ExtractedVideo, Sequence[Job]]]:
+    """Return the prepared videos of a group with their jobs; jobs of faulty videos end as failures."""
+    prepared: dict[View, tuple[ExtractedVideo, Sequence[Job]]] = {}
+    for view, outcome in group.items():
+        if isinstance(outcome, VideoError):
+            shard_outcome.failures += [
+                _failure(job, outcome, shard_outcome.index, outcome.fingerprint) for job in by_view[view]
+            ]
+        else:
+            shard_outcome.videos.append(outcome)
+            prepared[view] = (outcome, by_view[view])
+    return prepared
+
+
+def escalate(context: InferenceContext, shard_outcome: ShardOutcome, *, below: float) -> None:
+    """Ask jobs whose margin is below `below` again, with the dense sampler."""
+    unsure = [result.job for result in shard_outcome.results if needs_escalation(result, below=below)]
+    views: dict[View, list[Job]] = {}
+    for job in unsure:
+        views.setdefault(View.of(job, context.spec.sampling)._replace(shown="lossless"), []).append(job)
+    again = ShardOutcome(index=shard_outcome.index)
+    if unsure:
+        shard, stream = Shard(index=shard_outcome.index, jobs=tuple(unsure)), ViewStream()
+        with context.ledger.doing(RunPhase.DECODE), ThreadPoolExecutor(_READS_AT_ONCE) as workers:
+            stream.end(extract_views(shard, views, context.extractor, workers=workers, stream=stream))
+        infer_views(stream, views, context, again)
+    shard_outcome.read_ms |= again.read_ms
+    shard_outcome.videos += again.videos
+    endings_again: list[JobResult | Failure] = [*again.results, *again.failures]
+    second = {ending.job.job_id: ending for ending in endings_again}
+    shard_outcome.results = [
+        merge_answers(first, second.get(first.job.job_id), below=below) for first in shard_outcome.results
+    ]
+
+
+def _groups(stream: ViewStream, context: InferenceContext) -> Iterator[dict[View, ExtractedVideo | VideoError]]:
+    """Group ready views so that their frames fit into one batch; while one is answered, the next one grows."""
+    taken = 0
+    while True:
+        with context.ledger.doing(RunPhase.DECODE):
+            ready = stream.after(taken, few=_MIN_GROUP, patience_s=_MAX_GROUP_WAIT_S)
+        if not ready:
+            return
+        sums_bytes = accumulate(0 if isinstance(each, VideoError) else each.frame_bytes for each in ready.values())
+        fitting = sum(sum_bytes <= context.batch_bytes for sum_bytes in sums_bytes)
+        group = dict(islice(ready.items(), max(1, fitting)))
+        taken += len(group)
+        yield group
+
+
+def _ask_group(
+    group: Mapping[View, tuple[ExtractedVideo, Sequence[Job]]],
+    context: InferenceContext,
+    shard_outcome: ShardOutcome,
+    readers: Executor,
+) -> None:
+    files, faults = _read_group({view: video for view, (video, _) in group.items()}, context, shard_outcome, readers)
+    for view, fault in faults.items():
+        video, jobs = group[view]
+        shard_outcome.failures += [_failure(job, fault, shard_outcome.index, video.fingerprint) for job in jobs]
+    asked = [(view, job) for view, (_, jobs) in group.items() if view.name in files for job in jobs]
+    questions = tuple(build_question(job, context.spec, video_id=view.name) for view, job in asked)
+    with context.ledger.doing(RunPhase.ANSWER):
+        batch = Batch(frame_files=files, questions=questions)
+        replies = answer_permuted(context.engine.ask, batch) if asked else []
+    for (view, job), reply in zip(asked, replies, strict=True):
+        video, _ = group[view]
+        if isinstance(reply, Answer):
+            result = _result(
+                job, video, reply, cache_read_ms=shard_outcome.read_ms[view], shard_index=shard_outcome.index
+            )
+            shard_outcome.results.append(replace(result, routed_by=_routed_by(view, video, context.spec)))
+        else:
+            shard_outcome.failures.append(_failure(job, reply, shard_outcome.index, video.fingerprint))
+
+
+def _read_group(
+    group: dict[View, ExtractedVideo],
+    context: InferenceContext,
+    shard_outcome: ShardOutcome,
+    readers: Executor,
+) -> tuple[dict[str, bytes], dict[View, JobError]]:
+    """Read frame files concurrently; return them by view name, and the errors of the others."""
+    files: dict[str, bytes] = {}
+    faults: dict[View, JobError] = {}
+    with context.ledger.doing(RunPhase.CACHE_READ):
+        outcomes = readers.map(partial(_read, context), group.values())
+        for view, (outcome, read_ms) in zip(group, outcomes, strict=True):
+            shard_outcome.read_ms[view] = read_ms
+            if isinstance(outcome, JobError):
+                faults[view] = outcome
+            else:
+                files[view.name] = outcome
+    return files, faults
+
+
+def _read(context: InferenceContext, video: ExtractedVideo) -> tuple[bytes | JobError, float]:
+    """Read one frame file; return it or its error, and milliseconds."""
+    started = time.perf_counter()
+    try:
+        outcome: bytes | JobError = _read_frame_file(video, context)
+    except JobError as error:
+        outcome = error
+    return outcome, (time.perf_counter() - started) * 1e3
+
+
+def _read_frame_file(video: ExtractedVideo, context: InferenceContext) -> bytes:
+    """Read and verify a frame file, and decode it if it holds packets.
+
+    Raises:
+        FrameFileError: It is damaged or missing.
+        VideoError: It holds packets that can no longer be decoded.
+    """
+    cache = context.cache
+    try:
+        return with_pixels(cache.read(video.key), context.pool, context.limits)
+    except (FrameFileError, ObjectMissingError) as error:
+        raise FrameFileError(f"{cache.uri_of(video.key)}: {error.message} Run again to create it anew.") from None
+
+
+def _routed_by(view: View, video: ExtractedVideo, spec: RunSpec) -> str:
+    """Name what made `auto` choose the dense sampler; empty if nothing did."""
+    if spec.sampling.sampler != "auto" or video.sampler == "keyframes":
+        return ""
+    return "task" if view.shown == "lossless" else "verdict"
+
+
+def _result(job: Job, video: ExtractedVideo, answer: Answer, *, cache_read_ms: float, shard_index: int) -> JobResult:
+    return JobResult(
+        job=job,
+        source_fingerprint=video.fingerprint,
+        answer=answer,
+        keyframes_in_file=video.keyframes_in_file,
+        frames_used=video.frames_used,
+        fetch_ms=video.fetch_ms,
+        decode_ms=video.decode_ms,
+        cache_write_ms=video.cache_write_ms,
+        cache_read_ms=cache_read_ms,
+        shard_index=shard_index,
+        decode_method=video.decode_method,
+        decode_note=video.decode_note,
+        sampler=video.sampler,
+        frames_decoded=video.frames_decoded,
+        bytes_fetched=video.bytes_fetched,
+        longest_gap_s=video.longest_gap_s,
+        keyframe_cover=video.keyframe_cover,
+        verdict=video.verdict,
+    )
+
+
+def _failure(job: Job, cause: JobError | QuestionFailure, shard_index: int, fingerprint: str | None) -> Failure:
+    return Failure(
+        job=job,
+        stage=Stage(cause.stage),
+        code=cause.code,
+        message=cause.message,
+        shard_index=shard_index,
+        source_fingerprint=fingerprint,
+    )

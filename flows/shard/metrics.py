@@ -1,0 +1,114 @@
+"""OpenTelemetry metrics of a run; discarded unless `infra.telemetry` exports them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from opentelemetry import metrics
+
+from reelabel.errors import VideoError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from reelabel.frames.extractor import ExtractedVideo
+    from tasks.domain import Failure, JobResult
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+_METER = metrics.get_meter("reelabel")
+_jobs = _METER.create_counter("reelabel.jobs", "{job}", "Jobs that ended, by outcome.")
+_failures = _METER.create_counter("reelabel.failures", "{job}", "Jobs that failed, by code and stage.")
+_videos = _METER.create_counter("reelabel.videos", "{video}", "Videos, by the source of their frames.")
+_bytes = _METER.create_counter("reelabel.transferred", "By", "Bytes of videos read, and of pixels sent to the model.")
+_tokens = _METER.create_counter("reelabel.tokens", "{token}", "Tokens of prompts, computed or cached.")
+_stages = _METER.create_histogram(
+    "reelabel.stage.duration",
+    "s",
+    "Seconds of one stage: of a video, an answer, or a shard's rows.",
+    explicit_bucket_boundaries_advisory=_SECONDS,
+)
+_under_way = _METER.create_up_down_counter("reelabel.shards.under_way", "{shard}", "Shards in progress, by stage.")
+_left = _METER.create_gauge("reelabel.run.jobs.left", "{job}", "Jobs of the run that have not ended.")
+_spent = _METER.create_gauge("reelabel.run.time", "s", "Wall-clock time of the run, by what the engine was doing.")
+
+
+@contextmanager
+def shard_in_progress(stage: str) -> Iterator[None]:
+    """Count a shard as in progress while the body runs.
+
+    Args:
+        stage: `extract` or `answer`.
+    """
+    _under_way.add(1, {"stage": stage})
+    try:
+        yield
+    finally:
+        _under_way.add(-1, {"stage": stage})
+
+
+def record_videos(outcomes: Iterable[ExtractedVideo | VideoError]) -> None:
+    """Count prepared and failed videos."""
+    # Sources without a video are counted as 0, so that ratios of these series are defined.
+    sources = dict.fromkeys(("cache", "video", "failed"), 0)
+    for outcome in outcomes:
+        if isinstance(outcome, VideoError):
+            sources["failed"] += 1
+            continue
+        sources["cache" if outcome.was_cached else "video"] += 1
+        _bytes.add(outcome.bytes_fetched, {"kind": "video"})
+        _bytes.add(outcome.frame_bytes, {"kind": "pixels"})
+        spent_ms = {"lookup": outcome.lookup_ms}
+        if not outcome.was_cached:
+            spent_ms |= {
+                "fetch": outcome.fetch_ms,
+                "decode": outcome.decode_ms,
+                "cache write": outcome.cache_write_ms,
+            }
+        for stage, ms in spent_ms.items():
+            _stages.record(ms / 1e3, {"stage": stage})
+    for source, count in sources.items():
+        _videos.add(count, {"source": source})
+
+
+def record_results(
+    results: Sequence[JobResult],
+    failures: Sequence[Failure],
+    *,
+    dataset: str,
+    read_ms: Iterable[float],
+    write_ms: float,
+) -> None:
+    """Count how a shard's jobs ended.
+
+    Args:
+        results: Labels.
+        failures: Failures.
+        dataset: The run's dataset.
+        read_ms: Milliseconds spent reading each frame file.
+        write_ms: Milliseconds spent writing the rows.
+    """
+    _jobs.add(len(results), {"outcome": "labelled", "dataset": dataset})
+    _jobs.add(len(failures), {"outcome": "failed", "dataset": dataset})
+    for failure in failures:
+        _failures.add(1, {"code": failure.code, "stage": str(failure.stage), "dataset": dataset})
+    for answer in (result.answer for result in results):
+        _tokens.add(answer.prompt_tokens - answer.cached_tokens, {"kind": "computed"})
+        _tokens.add(answer.cached_tokens, {"kind": "cached"})
+        _stages.record(answer.preprocess_ms / 1e3, {"stage": "preprocess"})
+        _stages.record(answer.inference_ms / 1e3, {"stage": "inference"})
+    for ms in read_ms:
+        _stages.record(ms / 1e3, {"stage": "cache read"})
+    _stages.record(write_ms / 1e3, {"stage": "database"})
+
+
+def set_jobs_left(jobs: int) -> None:
+    """Set the number of jobs that have not ended."""
+    _left.set(jobs)
+
+
+def set_time_spent(spent_ms: Mapping[str, float]) -> None:
+    """Set the wall-clock time spent so far, by part."""
+    for part, ms in spent_ms.items():
+        _spent.set(ms / 1e3, {"part": part})

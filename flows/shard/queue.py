@@ -1,0 +1,163 @@
+"""A queue of shards: lease them one after another, and give failed ones back."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from prefect import get_run_logger
+
+from flows.shard.retry import retry_faults, retry_outage
+from infra.errors import LeaseLostError, PlanLostError
+from reelabel.errors import TransientError
+from tasks.manifest.plan_file import read_shard
+from tasks.plans.keeper import LeaseKeeper
+from tasks.plans.lease import Work, finish_alone
+from tasks.plans.plan import close_plan, count_extracted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sqlalchemy import Engine
+
+    from infra.settings import Settings
+    from reelabel.sources.object_store import ObjectStore
+    from tasks.domain import Shard
+    from tasks.plans.lease import Lease
+    from tasks.plans.plan import Plan
+
+    Result = TypeVar("Result")
+
+MAX_ATTEMPTS = 5
+_MAX_FAILURES_IN_ROW = MAX_ATTEMPTS + 1  # more failures than one shard can cause alone
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedShard:
+    """A shard and its lease."""
+
+    plan: Plan
+    lease: Lease
+    shard: Shard = field(repr=False)
+
+
+def make_lease_keeper(database: Engine, settings: Settings) -> LeaseKeeper:
+    """Return the keeper of this process's leases."""
+    holder = f"{socket.gethostname()}, process {os.getpid()}"
+    return LeaseKeeper(database, holder=holder, lease_s=settings.shard.lease_s)
+
+
+@dataclass(slots=True, kw_only=True)
+class ShardQueue:
+    """Shards of some plans, leased on demand.
+
+    Attributes:
+        work: The stage to lease them for.
+        plans: Returns the plans; called again whenever none of them has a shard to lease.
+        has_ended: Whether to stop, given the seconds since the last lease; called at the same times.
+        max_pending: Pause while this many extracted shards of a plan wait for an engine; None never pauses.
+        skip_lost_plans: Continue with other plans if a plan's files are gone.
+    """
+
+    keeper: LeaseKeeper
+    objects: ObjectStore
+    database: Engine
+    work: Work
+    plans: Callable[[], Sequence[Plan]]
+    has_ended: Callable[[float], bool]
+    max_pending: int | None = None
+    skip_lost_plans: bool = False
+    _failures_in_row: int = 0
+    _is_paused: bool = False
+
+    def __iter__(self) -> Iterator[LeasedShard | None]:
+        """Yield leased shards, and None whenever there is nothing to lease at the moment.
+
+        Raises:
+            PlanLostError: A plan's files are gone; the plan is dropped. Not with `skip_lost_plans`.
+            TransientError: The store or the database is unavailable.
+        """
+        plans = retry_outage(self.plans)
+        taken_s = time.monotonic()
+        while True:
+            self._is_paused = False
+            held = next(filter(None, map(self._take, plans)), None)
+            if held:
+                yield held
+            if held or self._is_paused:  # a paused queue is not idle
+                taken_s = time.monotonic()
+            if held:
+                continue
+            if retry_outage(partial(self.has_ended, time.monotonic() - taken_s)):
+                return
+            yield None
+            time.sleep(_POLL_S)
+            plans = retry_outage(self.plans)
+
+    def attempt(self, held: LeasedShard, work: Callable[[], Result]) -> Result | None:
+        """Run some work on a shard; if it fails, give the shard back and return None.
+
+        Raises:
+            TransientError: Several shards in a row have failed, or a service stays unavailable.
+        """
+        try:
+            result = work()
+        except LeaseLostError as error:
+            get_run_logger().warning("%s", error.message)
+            self.keeper.forget(held.lease)
+            return None
+        except TransientError as error:
+            self._give_back(held.lease, error)
+            return None
+        self._failures_in_row = 0
+        return result
+
+    def _take(self, plan: Plan) -> LeasedShard | None:
+        if self.max_pending:
+            waiting = retry_outage(partial(count_extracted, self.database, plan.plan_id))
+            if waiting >= self.max_pending:
+                self._is_paused = True
+                return None
+        # If the response to a claim is lost, nobody renews the lease, and another worker gets the shard.
+        while lease := retry_outage(partial(self.keeper.claim, plan.plan_id, self.work)):
+            if lease.attempts >= MAX_ATTEMPTS:
+                self._give_up(lease)
+            elif shard := self._read(plan, lease):
+                return LeasedShard(plan=plan, lease=lease, shard=shard)
+        return None
+
+    def _read(self, plan: Plan, lease: Lease) -> Shard | None:
+        try:
+            read = partial(read_shard, self.objects, plan.plan_uri, lease.shard_index)
+            return retry_faults(read, partial(self.objects.reach, [plan.plan_uri]))
+        except PlanLostError as error:
+            retry_outage(partial(close_plan, self.database, plan.plan_id, state="dropped"))
+            if not self.skip_lost_plans:
+                raise
+            get_run_logger().warning("%s", error.message)
+            self.keeper.forget(lease)
+            return None
+        except TransientError as error:
+            self._give_back(lease, error)
+            return None
+
+    def _give_back(self, lease: Lease, error: TransientError) -> None:
+        """Give back a failed shard; raise the error if the next shard would fail as well."""
+        self._failures_in_row += 1
+        if error.retries_exhausted or self._failures_in_row == _MAX_FAILURES_IN_ROW:
+            raise error
+        get_run_logger().warning("Shard %s given back: %s", lease.shard_index, error.message)
+        retry_outage(partial(self.keeper.give_back, lease, message=error.message))
+
+    def _give_up(self, lease: Lease) -> None:
+        message = f"Given up after {lease.attempts} attempts. {lease.message}"
+        get_run_logger().error("Shard %s: %s", lease.shard_index, message)
+        with suppress(LeaseLostError):  # another worker has it, or its plan was dropped
+            retry_outage(partial(finish_alone, self.database, lease, state="failed", message=message))
+        self.keeper.forget(lease)

@@ -1,0 +1,86 @@
+"""The report of one shard."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from reelabel.coverage import count_reasons
+from tasks.domain import View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from flows.shard.infer import ShardOutcome
+    from reelabel.sampling.options import Sampling
+    from tasks.domain import JobResult
+    from tasks.plans.extracted import ExtractedShard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReport:
+    """Counts and times of one shard.
+
+    Attributes:
+        stage_ms: Milliseconds by stage, summed over videos and jobs.
+        prompt_tokens: Prompt tokens of its answers; `cached_tokens` of them came from the prefix cache.
+        between_s: Start and end of its extraction and inference, in seconds of Unix time.
+        verdicts: Number of videos answered from keyframes (`videos`), and, by reason, of those that keyframes may
+            not cover.
+    """
+
+    index: int
+    labels: int
+    failures: int
+    videos_extracted: int
+    videos_cached: int
+    stage_ms: dict[str, float]
+    prompt_tokens: int
+    cached_tokens: int
+    between_s: dict[str, tuple[float, float]]
+    verdicts: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return one line."""
+        videos = f"{self.videos_extracted} videos extracted, {self.videos_cached} from the cache"
+        seconds = ", ".join(f"{stage} {ms / 1e3:.2f}" for stage, ms in self.stage_ms.items())
+        return f"Shard {self.index}: {self.labels} labels, {self.failures} failures; {videos}; seconds: {seconds}."
+
+
+def make_shard_report(extracted: ExtractedShard, endings: ShardOutcome, sampling: Sampling) -> ShardReport:
+    """Return the report of a shard, before its rows are written.
+
+    Args:
+        extracted: The extracted shard.
+        endings: Results of its jobs.
+        sampling: Sampling of its spec.
+    """
+    videos = endings.videos
+    answers = [result.answer for result in endings.results]
+    return ShardReport(
+        index=endings.index,
+        labels=len(endings.results),
+        failures=len(endings.failures),
+        videos_extracted=sum(not video.was_cached for video in videos),
+        videos_cached=sum(video.was_cached for video in videos),
+        stage_ms={
+            "fetch": sum(video.fetch_ms for video in videos),
+            "decode": sum(video.decode_ms for video in videos),
+            "cache write": sum(video.cache_write_ms for video in videos),
+            "cache read": sum(endings.read_ms.values()),
+            "preprocess": sum(answer.preprocess_ms for answer in answers),
+            "inference": sum(answer.inference_ms for answer in answers),
+            "database": 0.0,
+        },
+        prompt_tokens=sum(answer.prompt_tokens for answer in answers),
+        cached_tokens=sum(answer.cached_tokens for answer in answers),
+        between_s={"extract": extracted.between_s, "infer": (endings.began_s, time.time())},
+        verdicts=_verdicts(endings.results, sampling),
+    )
+
+
+def _verdicts(results: Iterable[JobResult], sampling: Sampling) -> dict[str, int]:
+    """Count verdicts on segments answered from keyframes, except for tasks that keyframes always suit."""
+    shown = {View.of(each.job, sampling): each.verdict for each in results if each.sampler == "keyframes"}
+    return count_reasons(verdict for view, verdict in shown.items() if view.shown != "keyframes")

@@ -1,0 +1,111 @@
+"""Retries while a service is unavailable, so that an outage does not end a run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import chain, repeat
+from typing import TYPE_CHECKING
+
+from prefect import get_run_logger
+
+from reelabel.errors import TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import TypeVar
+
+    Result = TypeVar("Result")
+
+
+# Attribute of log records about waiting for a service.
+WAITING = "waiting"
+
+
+RETRY_DELAYS_S = (2.0, 10.0, 30.0)
+# Long enough for a Postgres failover, or for a model server to load again.
+OUTAGE_S = 600.0
+# Tasks inherit it from the flow that submitted them.
+_ENDING: ContextVar[threading.Event] = ContextVar("ending")
+
+
+def retry_outage(call: Callable[[], Result]) -> Result:
+    """Call an idempotent function, and retry with growing delays while a service is unavailable.
+
+    Raises:
+        TransientError: The service has been unavailable for ten minutes, or the flow is ending; the error is marked
+            so that it is not retried again.
+    """
+    until_s = time.monotonic() + OUTAGE_S
+    delays_s = chain(RETRY_DELAYS_S, repeat(RETRY_DELAYS_S[-1]))
+    while True:
+        try:
+            return call()
+        except TransientError as error:
+            if error.retries_exhausted:
+                raise
+            delay_s = next(delays_s)
+            error.retries_exhausted = time.monotonic() + delay_s > until_s
+            if error.retries_exhausted or not _wait(error, delay_s):
+                raise
+
+
+def retry_faults(call: Callable[[], Result], is_there: Callable[[], object]) -> Result:
+    """Call an idempotent function that may fail by itself; retry as often as a task while its service responds.
+
+    Args:
+        call: The function, retried with growing delays.
+        is_there: Checks the service; if it is unavailable, wait for it between the retries.
+
+    Raises:
+        TransientError: The call fails although the service responds, or the service stays unavailable.
+    """
+    for delay_s in RETRY_DELAYS_S:
+        try:
+            return call()
+        except TransientError as error:
+            retry_outage(is_there)
+            if not _wait(error, delay_s):
+                raise
+    return call()
+
+
+@contextmanager
+def await_recovery(services: Mapping[type[TransientError], Callable[[], object]]) -> Iterator[None]:
+    """If the body fails because a service is unavailable, wait for its recovery before raising the error.
+
+    An error while the service responds is raised at once.
+
+    Args:
+        services: Checks of services, by the error raised when one is unavailable.
+
+    Raises:
+        TransientError: As raised by the body, or because a service stays unavailable.
+    """
+    try:
+        yield
+    except TransientError as error:
+        if is_there := services.get(type(error)):
+            retry_outage(is_there)
+        raise
+
+
+@contextmanager
+def waits_cancelled_at_exit() -> Iterator[None]:
+    """Stop all waiting started in the body when the body ends, as by Ctrl-C."""
+    ending = threading.Event()
+    token = _ENDING.set(ending)
+    try:
+        yield
+    finally:
+        ending.set()
+        _ENDING.reset(token)
+
+
+def _wait(error: TransientError, delay_s: float) -> bool:
+    """Log what is being waited for, and wait; return False if the flow is ending."""
+    get_run_logger().warning("%s Retrying in %g s.", error.message, delay_s, extra={WAITING: True})
+    error.retries_exhausted = _ENDING.get(threading.Event()).wait(delay_s)
+    return not error.retries_exhausted

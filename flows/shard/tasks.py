@@ -1,0 +1,148 @@
+"""The Prefect tasks of one shard: extraction on CPUs, inference on the engine."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from flows.shard.extract import extract_views
+from flows.shard.infer import ShardOutcome, escalate, infer_views
+from flows.shard.metrics import record_results, shard_in_progress
+from flows.shard.report import make_shard_report
+from flows.shard.retry import RETRY_DELAYS_S, await_recovery, retry_faults
+from flows.shard.stream import ViewStream
+from infra.database.connect import require_writes
+from infra.errors import ServerUnavailableError
+from reelabel.errors import StoreUnavailableError, TransientError
+from tasks.domain import RunPhase, group_by_view
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+    from contextlib import AbstractContextManager
+
+    from prefect import Task
+    from prefect.client.schemas.objects import State, TaskRun
+
+    from flows.shard.infer import InferenceContext
+    from flows.shard.report import ShardReport
+    from reelabel.frames.extractor import FrameExtractor
+    from tasks.domain import Shard
+    from tasks.plans.extracted import ExtractedShard
+    from tasks.plans.lease import Lease
+    from tasks.results.write import RunKey
+
+_LOG = logging.getLogger("reelabel")
+_RETRIES = len(RETRY_DELAYS_S)
+
+
+def is_transient(_task: Task[..., object], _run: TaskRun, state: State) -> bool:
+    """Tell Prefect to retry transient errors only."""
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, TransientError) and not error.retries_exhausted
+
+
+@task(
+    task_run_name="extract-shard-{index}",
+    retries=_RETRIES,
+    retry_delay_seconds=[*RETRY_DELAYS_S],
+    retry_condition_fn=is_transient,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def extract_shard(
+    index: int,  # noqa: ARG001
+    shard: Shard,
+    make_extractor: Callable[[], FrameExtractor],
+    open_workers: Callable[[], AbstractContextManager[Executor]],
+    stream: ViewStream | None = None,
+) -> ExtractedShard:
+    """Cache the frames of a shard's videos, several at once.
+
+    A bad video fails its own jobs, not the shard. Safe to run again: cached videos are skipped.
+
+    Args:
+        index: Index of the shard.
+        shard: The shard.
+        make_extractor: Returns the extractor of its videos.
+        open_workers: Opens the threads to prepare them in.
+        stream: Receives each view as soon as it is ready.
+    """
+    with shard_in_progress("extract"), open_workers() as workers:
+        extractor, stream = make_extractor(), stream or ViewStream()
+        views = group_by_view(shard.jobs, extractor.sampling)
+        with await_recovery({StoreUnavailableError: partial(extractor.check_stores, shard.video_uris)}):
+            extracted = extract_views(shard, views, extractor, workers=workers, stream=stream)
+        stream.end(extracted)
+        return extracted
+
+
+@task(
+    task_run_name="infer-shard-{index}",
+    retries=_RETRIES,
+    retry_delay_seconds=[*RETRY_DELAYS_S],
+    retry_condition_fn=is_transient,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def infer_shard(
+    index: int, shard: Shard, stream: ViewStream, lease: Lease, context: InferenceContext
+) -> ShardReport | None:
+    """Answer a shard, and write the results of its jobs and the end of the shard in one transaction.
+
+    Views are processed as they become ready.
+
+    Returns:
+        The shard's report; None if its extraction failed, in which case nothing was written.
+
+    Raises:
+        LeaseLostError: Another worker has the shard; nothing was written.
+    """
+    outcome = ShardOutcome(index=index)
+    services: dict[type[TransientError], Callable[[], object]] = {
+        StoreUnavailableError: partial(context.extractor.check_stores, shard.video_uris),
+        ServerUnavailableError: context.engine.wait_ready,
+    }
+    with shard_in_progress("answer"), await_recovery(services):
+        infer_views(stream, group_by_view(shard.jobs, context.spec.sampling), context, outcome)
+        extracted = stream.extracted
+        if extracted is None:
+            return None
+        if context.ask_again_below is not None:
+            escalate(context, outcome, below=context.ask_again_below)
+        started = time.perf_counter()
+        with context.ledger.doing(RunPhase.DATABASE):
+            report = make_shard_report(extracted, outcome, context.spec.sampling)
+            lap_ms = context.lap()
+            stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus}
+            write = partial(context.writer.write, outcome.results, outcome.failures, lease=lease, report=stored)
+            try:
+                retry_faults(
+                    write, partial(require_writes, context.writer.engine)
+                )  # not to lose answers already computed
+            except BaseException:
+                context.ledger.give_back(lap_ms)  # to be charged to the next attempt or shard
+                raise
+    write_ms = (time.perf_counter() - started) * 1e3
+    _record_results(outcome, context.writer.run, write_ms=write_ms)
+    return replace(report, stage_ms=report.stage_ms | {"database": write_ms})
+
+
+def _record_results(outcome: ShardOutcome, run: RunKey, *, write_ms: float) -> None:
+    """Record metrics and log the failures of a shard, once its rows are written."""
+    record_results(
+        outcome.results,
+        outcome.failures,
+        dataset=run.dataset,
+        read_ms=outcome.read_ms.values(),
+        write_ms=write_ms,
+    )
+    for failure in outcome.failures:
+        known = {"run": str(run.run_id), "shard": outcome.index, "job": failure.job.job_id, "code": failure.code}
+        _LOG.warning("Job %s failed: %s", failure.job.job_id, failure.message, extra=known)

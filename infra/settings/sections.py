@@ -1,0 +1,459 @@
+"""Settings, from `REELABEL_*` environment variables, then `reelabel.toml`, then defaults.
+
+A setting is named by its section and field: `store.uri` is `REELABEL_STORE_URI` in the environment and
+`uri` under `[store]` in the file (`./reelabel.toml`, or the path in `REELABEL_CONFIG`). Secrets can also be read from
+files and from Prefect blocks: see `infra.settings.secret_sources`.
+"""
+
+from __future__ import annotations
+
+import os
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    IPvAnyNetwork,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from infra.settings.base import SettingsSection
+from infra.settings.observability import LogSettings, MetricsSettings, ReportSettings
+from infra.settings.retention import NotifySettings, RetentionSettings
+from infra.settings.sampling import SamplingSettings
+from infra.settings.schedule import NightlySettings, WatchSettings
+from infra.settings.secret_sources import file_variables, read_secret_files, resolve_blocks
+from infra.settings.server import ServerSettings
+from infra.settings.template import check_template
+from reelabel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
+
+CONFIG_VARIABLE = "REELABEL_CONFIG"
+_PREFIX = "REELABEL_"
+
+# Workers run in other folders, so a path must not depend on the current one.
+AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
+
+
+class DatabaseSettings(SettingsSection):
+    """The Postgres database that holds results."""
+
+    url: Annotated[
+        SecretStr | None,
+        Field(description="postgresql://user:password@host:port/database; if empty, the embedded Postgres is started."),
+    ] = None
+    reader_url: Annotated[
+        SecretStr | None,
+        Field(description="The same database with a read-only login, for queries; defaults to url."),
+    ] = None
+    owner_url: Annotated[
+        SecretStr | None,
+        Field(description="The same database with the login that owns its tables, for upgrades; defaults to url."),
+    ] = None
+    ca_file: Annotated[
+        AbsolutePath | None,
+        Field(
+            description="CA certificate. If set, connections are encrypted, and the server's certificate and host name "
+            "are verified; if empty, the URL decides."
+        ),
+    ] = None
+    certificate_file: Annotated[
+        AbsolutePath | None, Field(description="Client certificate, if the server requires one.")
+    ] = None
+    key_file: Annotated[AbsolutePath | None, Field(description="Private key of the client certificate.")] = None
+    connect_timeout_s: Annotated[int, Field(ge=1, le=300, description="Seconds to wait for a connection.")] = 10
+    pool_size: Annotated[
+        int,
+        Field(ge=3, le=64, description="Open connections per process; planning uses two, the heartbeat a third."),
+    ] = 4
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file must be set together")
+        if self.certificate_file and not self.ca_file:
+            raise ValueError("certificate_file requires ca_file")
+        return self
+
+
+class StoreSettings(SettingsSection):
+    """Where frame files are stored, and how S3 is reached."""
+
+    uri: Annotated[
+        str | None,
+        Field(
+            pattern=r"^(s3|file)://.+",
+            description="s3://bucket/prefix or file:///folder; if empty, the embedded S3 server is started.",
+        ),
+    ] = None
+    encoding: Annotated[
+        Literal["raw", "lz4", "zstd", "packets"],
+        Field(description="Pixel encoding of frame files. All are exact, so labels do not depend on it."),
+    ] = "zstd"
+    endpoint_url: Annotated[str | None, Field(description="S3 endpoint; defaults to Amazon's.")] = None
+    region: Annotated[str, Field(description="S3 region.")] = "us-east-1"
+    access_key_id: Annotated[
+        SecretStr | None, Field(description="S3 access key; defaults to the AWS credential chain.")
+    ] = None
+    secret_access_key: Annotated[SecretStr | None, Field(description="S3 secret key.")] = None
+    ca_file: Annotated[
+        AbsolutePath | None,
+        Field(description="CA certificate (PEM) for an https:// endpoint; defaults to the system's."),
+    ] = None
+    connect_timeout_s: Annotated[float, Field(gt=0, le=300, description="Seconds to wait for a connection.")] = 10
+    read_timeout_s: Annotated[float, Field(gt=0, le=3600, description="Seconds to wait for data.")] = 60
+    max_attempts: Annotated[int, Field(ge=1, le=20, description="Attempts per request before giving up.")] = 4
+
+
+class WebSettings(SettingsSection):
+    """How videos are read over `http://` and `https://`."""
+
+    timeout_s: Annotated[float, Field(gt=0, le=3600, description="Seconds to wait for a connection or for data.")] = 30
+    total_timeout_s: Annotated[
+        float, Field(gt=0, le=86_400, description="Most seconds for downloading one video, including retries.")
+    ] = 900
+    max_attempts: Annotated[int, Field(ge=1, le=20, description="Attempts per request before giving up.")] = 4
+    max_concurrency: Annotated[int, Field(ge=1, le=256, description="Concurrent requests per process.")] = 16
+    allow_hosts: Annotated[
+        tuple[str, ...],
+        Field(description='Allowed hosts, such as ["media.example.com", "*.example.org"]; if empty, all are.'),
+    ] = ()
+    allow_networks: Annotated[
+        tuple[IPvAnyNetwork, ...],
+        Field(description='Networks allowed in addition to the public internet, such as ["10.1.0.0/16"].'),
+    ] = ()
+    allow_private: Annotated[
+        bool,
+        Field(description="Allow all private, link-local, loopback and other non-public addresses."),
+    ] = False
+
+
+class PrefectSettings(SettingsSection):
+    """The Prefect server and its work pools."""
+
+    api_url: Annotated[
+        str | None,
+        Field(description="Prefect API, http://host:port/api; if empty, the embedded server is started."),
+    ] = None
+    auth_string: Annotated[
+        SecretStr | None,
+        Field(description="user:password, if the API requires a login; generated for the embedded server."),
+    ] = None
+    work_pool: Annotated[str, Field(min_length=1, description="Work pool of the deployments.")] = "reelabel"
+    cpu_pool: Annotated[str, Field(min_length=1, description="Work pool of the deployment extract/cpu.")] = "cpu"
+    gpu_pool: Annotated[str, Field(min_length=1, description="Work pool of the deployment infer/gpu.")] = "gpu"
+
+    @field_validator("auth_string")
+    @classmethod
+    def _names_user_and_password(cls, login: SecretStr | None) -> SecretStr | None:
+        user, _, password = login.get_secret_value().partition(":") if login else ("-", ":", "-")
+        if not user or not password:
+            raise ValueError("write the login as user:password")
+        return login
+
+
+class ExtractSettings(SettingsSection):
+    """Decoding processes and their limits."""
+
+    processes: Annotated[
+        int | None, Field(ge=1, le=256, description="Decoding processes; defaults to one per core.")
+    ] = None
+    timeout_s: Annotated[float, Field(gt=0, le=3600, description="Most seconds for decoding one video.")] = 60
+    memory_mib: Annotated[int, Field(ge=256, le=65536, description="Memory limit of a decoding process, in MiB.")] = (
+        4096
+    )
+    max_video_bytes: Annotated[int, Field(ge=1024, description="Larger videos fail with video_too_large.")] = (
+        4 * 1024**3
+    )
+    max_frame_pixels: Annotated[
+        int, Field(ge=1024, description="Videos with larger frames fail with video_too_large.")
+    ] = 64_000_000
+    max_frames: Annotated[
+        int, Field(ge=1, description="Videos with more frames fail with video_too_large, if they must be counted.")
+    ] = 1_000_000
+    max_duration_s: Annotated[float, Field(gt=0, description="Longer videos fail with video_too_large.")] = 86_400
+    max_cpu_s: Annotated[int, Field(ge=1, le=3600, description="Most CPU seconds for decoding one video.")] = 120
+    ray_address: Annotated[
+        str | None,
+        Field(
+            description="Ray cluster on which extract flows decode, such as ray://head:10001; local starts one; "
+            "if empty, the flow decodes itself.",
+        ),
+    ] = None
+    allow_roots: Annotated[
+        tuple[AbsolutePath, ...],
+        Field(
+            description='Folders that local videos must be in (symlinks resolved), such as ["/videos"]; if empty, any.'
+        ),
+    ] = ()
+    lookahead_shards: Annotated[
+        int, Field(ge=1, le=64, description="Shards extracted ahead of the one being inferred.")
+    ] = 2
+    max_pending_shards: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=10_000,
+            description="With remote executors, extraction pauses while this many extracted shards wait for inference.",
+        ),
+    ] = 64
+
+
+class ShardSettings(SettingsSection):
+    """How a manifest is split into shards, and how long they are leased."""
+
+    target_jobs: Annotated[int, Field(ge=50, le=200, description="Target number of jobs per shard (50 to 200).")] = 100
+    lease_s: Annotated[
+        float,
+        Field(ge=1, le=3600, description="Seconds without a heartbeat before a worker's shards go to other workers."),
+    ] = 60
+
+
+class RunSettings(SettingsSection):
+    """Where runs are executed, and how many at a time."""
+
+    executor: Annotated[
+        Literal["local", "remote"],
+        Field(description="local extracts and infers in the run's own flow; remote starts extract and infer flows."),
+    ] = "local"
+    max_concurrent_runs: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1000,
+            description="With the local executor, concurrent runs of classify/on-demand; others wait. "
+            "Set it to the number of machines.",
+        ),
+    ] = 1
+    extract_flows: Annotated[
+        int, Field(ge=0, le=1000, description="extract/cpu flows started per run; with 0, start them yourself.")
+    ] = 1
+    infer_flows: Annotated[
+        int, Field(ge=0, le=1000, description="infer/gpu flows started per run; with 0, start them yourself.")
+    ] = 1
+    idle_timeout_s: Annotated[
+        float,
+        Field(ge=0, le=86_400, description="Seconds without work before an extract or infer flow ends."),
+    ] = 300
+
+
+class PromptOptions(SettingsSection):
+    """Prompt options; those left empty are taken from the settings."""
+
+    template: Annotated[
+        Annotated[str, AfterValidator(check_template)] | None,
+        Field(description="Question template with {prompt} and {choices}, for rows without their own."),
+    ] = None
+    system_prompt: Annotated[str | None, Field(description="System message, for rows without their own.")] = None
+    examples: Annotated[
+        str | None,
+        Field(description="Solved examples as text, put before the question of rows without their own."),
+    ] = None
+
+
+class ModelSettings(PromptOptions):
+    """The vision-language model, and the backend that runs it."""
+
+    backend: Annotated[
+        Literal["vllm", "openai"],
+        Field(
+            description="vllm loads the model on this machine; openai uses the OpenAI-compatible server in [server]."
+        ),
+    ] = "vllm"
+    name: Annotated[
+        str | None,
+        Field(
+            description="Hub name or folder; defaults to the tiny model that ships with Reelabel, "
+            "or with openai to the model that the server serves."
+        ),
+    ] = None
+    revision: Annotated[str | None, Field(description="Hub revision.")] = None
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"], Field(description="Data type of the weights.")
+    ] = "auto"
+    tensor_parallel_size: Annotated[
+        int, Field(ge=1, le=64, description="GPUs per engine, across which the model is split.")
+    ] = 1
+    engines: Annotated[
+        Annotated[int, Field(ge=1, le=64)] | Literal["auto"],
+        Field(description="Engines to run in parallel, each on its own GPUs; auto uses all visible GPUs."),
+    ] = 1
+    max_model_len: Annotated[
+        int | None, Field(ge=128, description="Longest prompt, in tokens; defaults to the model's limit.")
+    ] = None
+    max_num_seqs: Annotated[
+        int | None,
+        Field(ge=1, le=4096, description="Prompts per engine step; by default chosen by model and memory."),
+    ] = None
+    max_num_batched_tokens: Annotated[
+        int | None,
+        Field(ge=32, le=1_048_576, description="Tokens per engine step; by default chosen by model and memory."),
+    ] = None
+    cpu_kv_cache_gib: Annotated[
+        int | None,
+        Field(ge=1, le=1024, description="KV cache on a CPU, in GiB; by default chosen by model and memory."),
+    ] = None
+    gpu_memory_utilization: Annotated[
+        float | None,
+        Field(
+            gt=0, le=1, description="Fraction of GPU memory for the engine; defaults to 0.9, or less if less is free."
+        ),
+    ] = None
+    enforce_eager: Annotated[
+        bool | None,
+        Field(description="Do not compile the model or capture CUDA graphs; by default true on a CPU, false on a GPU."),
+    ] = None
+    start_timeout_s: Annotated[float, Field(ge=10, le=7200, description="Most seconds for loading the engine.")] = 900
+    answer_timeout_s: Annotated[
+        float, Field(ge=1, le=7200, description="Seconds without an answer before the engine is restarted.")
+    ] = 600
+    batch_mib: Annotated[int, Field(ge=1, le=65536, description="Frames sent to the engine per batch, in MiB.")] = 256
+    max_concurrent_shards: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=16,
+            description="Shards per engine that read frames, wait for answers or write labels at the same time.",
+        ),
+    ] = 3
+    choice_scoring: Annotated[
+        Literal["letter", "text"],
+        Field(description="Score each choice by its letter, or by the first token of its text."),
+    ] = "letter"
+    permutations: Annotated[
+        int,
+        Field(ge=1, le=26, description="Orders in which the choices are shown; probabilities are averaged over them."),
+    ] = 1
+
+    @field_validator("name")
+    @classmethod
+    def _hold_from_any_folder(cls, name: str | None) -> str | None:
+        """Make a folder absolute: workers run in other folders."""
+        folder = Path(name).expanduser() if name else None
+        return str(folder.absolute()) if folder and folder.is_dir() else name
+
+
+class _Environment(EnvSettingsSource):
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:  # noqa: ANN401
+        """Pass text that is not JSON on unchanged, so that validation names the field."""
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError:
+            return value
+
+
+class Settings(BaseSettings):
+    """Every setting, by section."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX,
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        extra="forbid",
+        frozen=True,
+    )
+
+    home: Annotated[Path, Field(description="Folder for data, passwords and logs of the embedded services.")] = Path(
+        ".reelabel"
+    )
+    database: DatabaseSettings = DatabaseSettings()
+    store: StoreSettings = StoreSettings()
+    web: WebSettings = WebSettings()
+    prefect: PrefectSettings = PrefectSettings()
+    extract: ExtractSettings = ExtractSettings()
+    shard: ShardSettings = ShardSettings()
+    run: RunSettings = RunSettings()
+    sampling: SamplingSettings = SamplingSettings()
+    model: ModelSettings = ModelSettings()
+    server: ServerSettings = ServerSettings()
+    nightly: NightlySettings = NightlySettings()
+    watch: WatchSettings = WatchSettings()
+    notify: NotifySettings = NotifySettings()
+    retention: RetentionSettings = RetentionSettings()
+    log: LogSettings = LogSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    report: ReportSettings = ReportSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's signature
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Order sources by precedence: arguments, environment, secret files, settings file."""
+        files = file_variables(settings_cls, prefix=_PREFIX)
+        secrets = InitSettingsSource(settings_cls, read_secret_files(files))
+        environment = _Environment(settings_cls)
+        variables = environment.env_vars.items()  # names of secret files are not settings
+        environment.env_vars = {name: value for name, value in variables if name.upper() not in files}
+        file = TomlConfigSettingsSource(settings_cls, toml_file=config_file())
+        return init_settings, environment, secrets, file
+
+
+def config_file() -> Path:
+    """Return the path of the settings file, which may not exist."""
+    return Path(os.environ.get(CONFIG_VARIABLE, "reelabel.toml"))
+
+
+def load_settings() -> Settings:
+    """Load and validate all settings.
+
+    Raises:
+        ConfigurationError: Settings are unknown, malformed or out of bounds; the message names each.
+    """
+    if CONFIG_VARIABLE in os.environ and not config_file().exists():
+        raise ConfigurationError(f"{CONFIG_VARIABLE} is {config_file()}, but that file does not exist.")
+    _refuse_unknown_variables()
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        faults = "; ".join(_explain(fault) for fault in error.errors())
+        raise ConfigurationError(f"Invalid settings: {faults}. Fix REELABEL_* or {config_file()}.") from None
+    except ValueError as error:
+        raise ConfigurationError(f"{config_file()} is not valid TOML: {error}.") from None
+    return resolve_blocks(settings, api_url=settings.prefect.api_url, auth_string=settings.prefect.auth_string)
+
+
+def _refuse_unknown_variables() -> None:
+    """Raise for a misspelled variable, which would otherwise be ignored silently."""
+    known = {CONFIG_VARIABLE, "REELABEL_HOME", *file_variables(Settings, prefix=_PREFIX)}
+    for section, field in Settings.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            known |= {f"REELABEL_{section}_{name}".upper() for name in field.annotation.model_fields}
+    for name in sorted(os.environ):
+        if name.startswith("REELABEL_") and name not in known:
+            nearest = get_close_matches(name, known, 1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else "; `reelabel config` lists the settings."
+            raise ConfigurationError(f"{name} is not a setting{hint}")
+
+
+def _explain(fault: ErrorDetails) -> str:
+    where = ".".join(str(part) for part in fault["loc"])
+    variable = _PREFIX + where.replace(".", "_").upper()
+    message = {
+        "tuple_type": f'{fault.get("input")!r} is not a list; write it as ["a", "b"] (JSON in {variable})',
+        "extra_forbidden": "unknown setting",
+        "ip_any_network": f"{fault.get('input')!r} is not a network; write it as 10.1.0.0/16, with all host bits zero",
+        "string_pattern_mismatch": f"{fault.get('input')!r} has the wrong format; see `reelabel config`",
+    }.get(fault["type"], fault["msg"].removeprefix("Value error, "))
+    return f"{where}: {message}"

@@ -1,0 +1,39 @@
+"""Settings of an OpenAI-compatible server, the section `[server]`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr
+
+from infra.settings.base import SettingsSection
+
+
+class ServerSettings(SettingsSection):
+    """The OpenAI-compatible server that is used if `model.backend` is openai."""
+
+    url: Annotated[
+        str | None,
+        Field(pattern=r"^https?://[^@]+$", description="URL of its API, such as http://gpu-1:8000/v1, without a key."),
+    ] = None
+    api_key: Annotated[SecretStr | None, Field(description="API key, if it requires one.")] = None
+    model: Annotated[
+        str | None, Field(description="Name under which it serves the model; defaults to the only one.")
+    ] = None
+    frames: Annotated[
+        Literal["auto", "frame_file", "png", "images"],
+        Field(
+            description="How frames are sent: frame_file (requires Reelabel's plugin on the server) and png (requires "
+            "vLLM with --trust-request-mm-kwargs) keep exact pixels and times; auto uses the first of them that works. "
+            "images sends no times, and leads to other labels."
+        ),
+    ] = "auto"
+    concurrency: Annotated[int, Field(ge=1, le=1024, description="Concurrent requests, one video each.")] = 32
+    timeout_s: Annotated[float, Field(ge=1, le=7200, description="Most seconds for one answer.")] = 300
+    connect_timeout_s: Annotated[float, Field(gt=0, le=300, description="Seconds to wait for a connection.")] = 10
+    max_attempts: Annotated[
+        int, Field(ge=1, le=20, description="Attempts per request, with growing pauses, before giving up.")
+    ] = 5
+    gpus: Annotated[
+        int, Field(ge=0, le=4096, description="GPUs that it uses, for figures per GPU-hour; 0 counts it as one.")
+    ] = 0

@@ -1,0 +1,1 @@
+"""Exact frames from any video."""

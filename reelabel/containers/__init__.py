@@ -1,0 +1,1 @@
+"""What containers say: their indexes, sample tables and keyframe times."""

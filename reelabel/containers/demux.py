@@ -1,0 +1,208 @@
+"""Open videos, demux packets and decode frames."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import av
+import av.error
+from av.stream import Disposition
+
+from reelabel.containers.frame_size_guard import check_declared_size, check_frame_size, decoder_limit_options
+from reelabel.errors import (
+    NoVideoStreamError,
+    VideoEmptyError,
+    VideoMissingError,
+    VideoTooLargeError,
+    VideoUnreadableError,
+)
+from reelabel.fast_path import FastPathUnavailableError
+from reelabel.sources.sparse_file import SparseFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+    from reelabel.limits import Limits
+
+# Playlists would read other files in the video's name; `tty` accepts any text file as a video.
+_REFUSED_FORMATS = frozenset({"concat", "dash", "hls", "image2", "imf", "lavfi", "rtsp", "sdp", "tty"})
+_FORMATS = ",".join(sorted(av.formats_available - _REFUSED_FORMATS))
+# FFmpeg reads on instead of seeking if the target is less than this plus 32 KiB ahead. Relevant for remote files only.
+_BUFFER_BYTES = 8 * 1024
+_HEAD_BYTES = 1024
+_SILENT_CONCEALERS = frozenset({"ffv1"})
+_QUICK_OPTIONS = {"skip_frame": "all", "probesize": "32", "max_ts_probe": "0", "fpsprobesize": "0"}
+
+
+@contextmanager
+def open_video(
+    source: Path | SparseFile,
+    limits: Limits,
+    *,
+    quickly: bool = False,
+    strictly: bool = False,
+) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """Open a file and its first video stream, ignoring cover art.
+
+    Args:
+        source: The file.
+        limits: Limits on the video's size.
+        quickly: Do not decode frames to probe the streams; for containers whose header is sufficient.
+        strictly: Fail on a damaged frame, which decoders otherwise conceal with data from earlier ones.
+
+    Yields:
+        The container and its video stream.
+
+    Raises:
+        VideoMissingError: The file does not exist.
+        VideoEmptyError: The file is empty.
+        VideoUnreadableError: FFmpeg cannot open the file.
+        NoVideoStreamError: The file has no video stream.
+        VideoTooLargeError: The file or its frames exceed the limits.
+        MisledError: `strictly` was requested, but the decoder conceals damage silently.
+    """
+    with _open_container(source, limits, _QUICK_OPTIONS if quickly else {}) as container:
+        stream = _video_stream(container)
+        check_frame_size(stream.codec_context.width, stream.codec_context.height, limits)
+        _check_duration(container, stream, limits)
+        # One thread: videos are decoded by concurrent processes, and threads would delay the first frame after a seek.
+        stream.codec_context.thread_type = "NONE"
+        stream.codec_context.thread_count = 1
+        if strictly and stream.codec_context.name in _SILENT_CONCEALERS:
+            raise FastPathUnavailableError("the decoder conceals damage silently")
+        strictness = {"err_detect": "explode"} if strictly else {}
+        stream.codec_context.options = decoder_limit_options(limits) | strictness
+        try:
+            yield container, stream
+        except MemoryError:
+            # The HEVC decoder also reports a frame over the limit as out of memory.
+            check_frame_size(stream.codec_context.width, stream.codec_context.height, limits)
+            raise
+
+
+def check_frame_count(frames: int, limits: Limits) -> None:
+    """Raise if a number of frames exceeds the limit.
+
+    Raises:
+        VideoTooLargeError: It exceeds `limits.max_frames`.
+    """
+    if frames > limits.max_frames:
+        raise VideoTooLargeError(f"The video has more frames than extract.max_frames ({limits.max_frames:,}).")
+
+
+def _check_duration(container: InputContainer, stream: VideoStream, limits: Limits) -> None:
+    duration_s = float((stream.duration or 0) * (stream.time_base or 0)) or (container.duration or 0) / av.time_base
+    if duration_s > limits.max_duration_s:
+        raise VideoTooLargeError(
+            f"The video's duration of {duration_s:,.0f} s exceeds extract.max_duration_s "
+            f"({limits.max_duration_s:,.0f} s).",
+        )
+
+
+def decode_all(
+    container: InputContainer,
+    stream: VideoStream,
+    limits: Limits,
+) -> Iterator[tuple[VideoFrame, bool]]:
+    """Decode every frame, continuing after errors as FFmpeg does by default.
+
+    Yields:
+        A frame, and whether the packet whose decoding output it is flagged as a keyframe.
+
+    Raises:
+        VideoTooLargeError: There are more than `limits.max_frames`, or a frame exceeds `limits.max_frame_pixels`.
+    """
+    count = 0
+    for packet in _packets_and_flush(container, stream):
+        try:
+            frames = stream.codec_context.decode(packet)
+        except MemoryError:
+            raise
+        except av.error.FFmpegError:
+            check_declared_size(stream.codec_context, packet, limits)
+            continue
+        count += len(frames)
+        check_frame_count(count, limits)
+        for frame in frames:
+            yield frame, packet is not None and packet.is_keyframe
+
+
+def read_packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+    """Demux from the current position, skipping empty packets, which would flush a decoder.
+
+    Raises:
+        av.error.FFmpegError: The demuxer failed.
+    """
+    # At the end, PyAV raises IndexError if streams have appeared during demuxing.
+    with suppress(IndexError):
+        yield from (packet for packet in container.demux(stream) if packet.size)
+
+
+def _packets_and_flush(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream] | None]:
+    """Demux up to the end or the first error, then yield None, which flushes the decoder."""
+    try:
+        yield from read_packets(container, stream)
+    except MemoryError:
+        raise
+    except av.error.FFmpegError:
+        pass
+    yield None
+
+
+def _open_container(source: Path | SparseFile, limits: Limits, probing: dict[str, str]) -> InputContainer:
+    try:
+        size_bytes = source.size_bytes if isinstance(source, SparseFile) else source.stat().st_size
+        if size_bytes == 0:
+            raise VideoEmptyError("The video file is empty; upload it again.")
+        if size_bytes > limits.max_video_bytes:
+            raise VideoTooLargeError(
+                f"The video's {size_bytes:,} bytes exceed extract.max_video_bytes ({limits.max_video_bytes:,})."
+            )
+        # `file:` prevents a colon in the name from being parsed as a protocol.
+        file: Any = source if isinstance(source, SparseFile) else f"file:{source}"
+        options = {"format_whitelist": _FORMATS, "protocol_whitelist": "file", **probing}
+        container: InputContainer = av.open(
+            file, "r", options=options, metadata_errors="replace", buffer_size=_BUFFER_BYTES
+        )
+    except MemoryError:
+        raise
+    except FileNotFoundError:
+        raise VideoMissingError(f"There is no video at {source}; check the path.") from None
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        if _is_playlist(source):
+            raise VideoUnreadableError("The file is a playlist; name the video file itself.") from None
+        raise VideoUnreadableError(
+            f"FFmpeg cannot open the video ({_message(error)}); the file may be truncated, or not a video."
+        ) from None
+    return container
+
+
+def _is_playlist(source: Path | SparseFile) -> bool:
+    if isinstance(source, SparseFile):
+        return False  # remote files read in ranges are larger than playlists
+    with suppress(OSError), source.open("rb") as file:
+        head = file.read(_HEAD_BYTES).lstrip(b"\xef\xbb\xbf \r\n")
+        return head.startswith((b"#EXTM3U", b"ffconcat version")) or b"<MPD" in head
+    return False
+
+
+def _message(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _video_stream(container: InputContainer) -> VideoStream:
+    if not any(stream.codec_context for stream in container.streams):
+        raise VideoUnreadableError("FFmpeg finds no stream it can decode; the file may be truncated.")
+    streams = [stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic]
+    if not streams:
+        raise NoVideoStreamError("The file has no video stream; it may be audio only.")
+    if streams[0].codec_context is None:
+        raise VideoUnreadableError("This FFmpeg build has no decoder for the video's codec; transcode it to H.264.")
+    return streams[0]

@@ -1,0 +1,211 @@
+"""Assemble decoded frames and their metadata into `SampledFrames`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+
+import numpy as np
+
+from reelabel.containers.stream_properties import one_pts_to_ms, pts_to_ms
+from reelabel.decode.render import Renderer
+from reelabel.errors import NoFramesError, SamplingRefusedError
+from reelabel.sampled_frames import NO_PTS, SampledFrames
+from reelabel.sampling.uniform import pick_evenly
+from reelabel.segment import WHOLE, Segment, select_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from fractions import Fraction
+    from pathlib import Path
+
+    import numpy.typing as npt
+    from av.video.frame import VideoFrame
+
+    from reelabel.containers.stream_properties import StreamProperties
+    from reelabel.decode.orientation import Orientation
+    from reelabel.limits import Limits
+    from reelabel.sampling.options import Sampling
+    from reelabel.sources.sparse_file import SparseFile
+
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class DecodeStats:
+    """Decode statistics of one request, over all strategies tried.
+
+    Attributes:
+        frames: Frames output by decoders.
+        starts_s: Start of the segment on the clock of the frames' times; None for the whole video.
+        is_empty: Whether none of the candidate frames lies in the segment.
+    """
+
+    frames: int = 0
+    starts_s: float | None = None
+    is_empty: bool = False
+
+    def each(self, frames: Iterable[_T]) -> Iterator[_T]:
+        """Yield frames, counting them."""
+        for frame in frames:
+            self.frames += 1
+            yield frame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractionRequest:
+    """What to extract from one video, and the decode statistics so far; see `extract_keyframes`."""
+
+    source: Path | SparseFile
+    sampling: Sampling
+    limits: Limits
+    native: bool = False
+    every: bool = False
+    threads: int = 1
+    segment: Segment = WHOLE
+    tally: DecodeStats = field(default_factory=DecodeStats)
+
+    def choose(
+        self,
+        pts: Sequence[int | None] | npt.NDArray[np.int64],
+        time_base: Fraction | None,
+        *,
+        first_pts: int | None = None,
+    ) -> list[int]:
+        """Pick among candidate frames, within the segment.
+
+        Args:
+            pts: PTS of the candidates, in the stream's time base.
+            time_base: Unit of `pts`, in seconds.
+            first_pts: PTS of the video's first frame; None uses the first of `pts`.
+
+        Returns:
+            Indices into `pts`, ascending, with repeats.
+
+        Raises:
+            NoFramesError: There are no candidates.
+            SamplingRefusedError: A segment was requested, but the frames have no timestamps.
+        """
+        if not len(pts):
+            raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
+        numbers = self._candidates(pts, time_base, pts[0] if first_pts is None else first_pts)
+        return (
+            numbers if self.every else [numbers[pick] for pick in pick_evenly(len(numbers), self.sampling.num_frames)]
+        )
+
+    def _candidates(
+        self, pts: Sequence[int | None] | npt.NDArray[np.int64], time_base: Fraction | None, first_pts: int | None
+    ) -> list[int]:
+        if self.segment.is_whole:
+            return list(range(len(pts)))
+        if not time_base or first_pts is None or any(each is None for each in pts):
+            raise SamplingRefusedError(
+                "The video has no timestamps, so a segment of it cannot be located; remove start_s and end_s."
+            )
+        first_s = first_pts * float(time_base)
+        found = select_segment(np.asarray(pts, np.float64) * float(time_base), self.segment, first_s=first_s)
+        self.tally.starts_s = first_s + (self.segment.start_s or 0.0)
+        self.tally.is_empty = found.is_empty
+        numbers: list[int] = found.numbers.tolist()
+        return numbers
+
+
+class FrameInfo(NamedTuple):
+    """Metadata of one frame.
+
+    Attributes:
+        pts: Presentation timestamp in the stream's time base; None if it has none.
+        position: Index in the linear decode; -1 if unknown.
+        is_keyframe: Whether it is a keyframe.
+    """
+
+    pts: int | None
+    position: int
+    is_keyframe: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexSummary:
+    """What is known of a video's frames as a whole.
+
+    Attributes:
+        keyframes: Number of keyframes.
+        frames: Number of frames; None if unknown.
+        keyframe_pts: PTS of each keyframe, in the stream's time base; shape (keyframes,).
+        first_pts: PTS of the first frame, or slightly less; None if unknown.
+    """
+
+    keyframes: int
+    frames: int | None
+    keyframe_pts: Sequence[int | None] | npt.NDArray[np.int64]
+    first_pts: int | None = None
+
+
+def assemble_frames(
+    request: ExtractionRequest,
+    describe: Callable[[], StreamProperties],
+    *,
+    chosen: list[int],
+    frames: Iterable[tuple[FrameInfo, VideoFrame]],
+    census: IndexSummary,
+    method: Literal["index", "seek", "linear"],
+    orientation: Orientation | None = None,
+) -> SampledFrames:
+    """Render frames as they are decoded, and collect their metadata.
+
+    Args:
+        request: The request they answer.
+        describe: Returns the stream's properties; called after its frames are decoded.
+        chosen: Numbers of the chosen frames, ascending, with repeats.
+        frames: Each chosen frame once, in the same order.
+        census: What is known of the video's frames as a whole.
+        method: The strategy used.
+        orientation: Orientation of the frames; None reads it from their side data.
+    """
+    row_of = {number: row for row, number in enumerate(dict.fromkeys(chosen))}
+    sights: list[FrameInfo] = []
+    for sight, frame in frames:
+        if not sights:
+            renderer = Renderer.from_frame(
+                frame,
+                sampling=request.sampling,
+                limits=request.limits,
+                native=request.native,
+                orientation=orientation,
+            )
+            images = np.empty((len(row_of), *renderer.shape), np.uint8)
+            native_width_px, native_height_px = frame.width, frame.height
+        renderer.draw(frame, images[len(sights)])
+        sights.append(sight)
+    stream = describe()
+    return SampledFrames(
+        images=images[: len(sights)],
+        pts=np.array([NO_PTS if sight.pts is None else sight.pts for sight in sights], np.int64),
+        time_s=np.array([_time_s(sight, stream) for sight in sights], np.float64),
+        frame_index=np.array([sight.position for sight in sights], np.int64),
+        is_keyframe=np.array([sight.is_keyframe for sight in sights], np.bool_),
+        picks=np.array([row_of[number] for number in chosen], np.int64),
+        keyframes_in_file=census.keyframes,
+        keyframe_ms=pts_to_ms(census.keyframe_pts, stream.time_base),
+        first_ms=one_pts_to_ms(census.first_pts, stream.time_base),
+        total_frames=census.frames,
+        fps=stream.fps,
+        duration_s=stream.duration_s,
+        pixel_aspect=stream.pixel_aspect,
+        native_width_px=native_width_px,
+        native_height_px=native_height_px,
+        orientation=renderer.orientation,
+        segment=request.segment,
+        starts_s=request.tally.starts_s,
+        method=method,
+        reason="",
+        decode_ms=0.0,
+    )
+
+
+def _time_s(sight: FrameInfo, stream: StreamProperties) -> float:
+    if sight.pts is not None:
+        return sight.pts * float(stream.time_base)
+    # Without timestamps, as in a raw elementary stream, time follows from the frame rate.
+    return sight.position / stream.fps if stream.fps else 0.0

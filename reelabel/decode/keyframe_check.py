@@ -1,0 +1,136 @@
+"""Checks that a frame decoded out of order is the one that a linear decode shows."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import av.error
+from av.video.frame import PictureType
+
+from reelabel.fast_path import DamagedKeyframeError, FastPathUnavailableError, IndexMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+
+_START = b"\xff\xd8"
+_QUANTIZATION, _HUFFMAN, _SCAN = 0xDB, 0xC4, 0xDA
+_FRAMES = {0xC0, 0xC1, 0xC2}  # baseline, extended and progressive DCT
+_COUNTS = 16  # numbers of Huffman codes, by code length
+
+
+def has_own_tables(picture: memoryview) -> bool:
+    """Return whether all tables used by the first scan are defined before it in the same image.
+
+    A decoder falls back to tables of earlier images, which differ in a linear decode.
+    """
+    quantization: set[int] = set()
+    huffman: set[int] = set()
+    used: set[int] | None = None
+    for marker, segment in _segments(picture):
+        if marker == _QUANTIZATION:
+            quantization |= _quantization_tables(segment)
+        elif marker == _HUFFMAN:
+            huffman |= _huffman_tables(segment)
+        elif marker in _FRAMES:
+            used = {segment[place] for place in range(8, len(segment), 3)}
+        elif marker == _SCAN and used is not None:
+            return used <= quantization and _scan_tables(segment) <= huffman
+    return False
+
+
+def _segments(picture: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Yield markers and the payloads of their segments, up to the first malformed one."""
+    start = len(_START) if picture[:2] == _START else len(picture)
+    while start + 4 <= len(picture) and picture[start] == 0xFF:  # noqa: PLR2004
+        end = start + 2 + int.from_bytes(picture[start + 2 : start + 4])
+        yield picture[start + 1], picture[start + 4 : end]
+        start = end
+
+
+def _quantization_tables(segment: memoryview) -> set[int]:
+    tables, start = set(), 0
+    while start < len(segment):
+        precision, table = divmod(segment[start], 16)
+        start += 1 + 64 * (2 if precision else 1)
+        if start <= len(segment):
+            tables.add(table)
+    return tables
+
+
+def _huffman_tables(segment: memoryview) -> set[int]:
+    """Return the tables defined in a segment, as class and number in one byte."""
+    tables, start = set(), 0
+    while start + _COUNTS < len(segment):
+        table, counts = segment[start], segment[start + 1 : start + 1 + _COUNTS]
+        start += 1 + _COUNTS + sum(counts)
+        if start <= len(segment):
+            tables.add(table)
+    return tables
+
+
+def _scan_tables(segment: memoryview) -> set[int]:
+    """Return the tables used by a scan: class 0 for DC, and class 1 for AC, which a DC-only scan does not use."""
+    components = 2 * segment[0] if segment else 0
+    selectors = bytes(segment[2 : 1 + components : 2])
+    has_ac = any(segment[2 + components : 3 + components])
+    ac = {0x10 | selector & 15 for selector in selectors} if has_ac else set()
+    return {selector >> 4 for selector in selectors} | ac
+
+
+_PRIMINGS = 2
+
+
+def require_keyframe(frame: VideoFrame) -> None:
+    """Check that a frame depends on no packet but its own.
+
+    Raises:
+        ContradictedError: The frame is not a keyframe.
+        KeyframeDamagedError: The frame is damaged.
+    """
+    if not frame.key_frame or frame.pict_type != PictureType.I:
+        raise IndexMismatchError("a packet is flagged as a keyframe, but its frame is not")
+    if frame.is_corrupt:
+        raise DamagedKeyframeError
+
+
+def prime_mpeg4_decoder(codec: VideoCodecContext, first: Packet[VideoStream]) -> None:
+    """Decode the first packet repeatedly, so that FFmpeg's MPEG-4 decoder settles its bug workarounds.
+
+    The decoder attributes missing padding to a faulty encoder until intact frames lower its `padding_bug_score`, and
+    until then does not report some damage.
+    """
+    if codec.name == "mpeg4":
+        for _ in range(_PRIMINGS):
+            with suppress(FastPathUnavailableError):
+                decode_single_packet(codec, first)
+
+
+def decode_single_packet(codec: VideoCodecContext, packet: Packet[VideoStream]) -> VideoFrame:
+    """Decode a single packet, independently of all others.
+
+    Raises:
+        ContradictedError: The result is not exactly one keyframe with the packet's PTS.
+        KeyframeDamagedError: The keyframe is damaged.
+        MisledError: The packet is a JPEG frame that relies on the tables of earlier ones.
+    """
+    if codec.name == "mjpeg" and not has_own_tables(memoryview(packet)):
+        raise FastPathUnavailableError("a JPEG frame lacks its own tables")
+    try:
+        frames = codec.decode(packet) + codec.decode(None)
+    except MemoryError:
+        raise
+    except av.error.FFmpegError:
+        raise DamagedKeyframeError from None
+    finally:
+        codec.flush_buffers()
+    if len(frames) != 1 or frames[0].pts != packet.pts:
+        raise IndexMismatchError("a keyframe's packet does not decode to its frame")
+    require_keyframe(frames[0])
+    return frames[0]

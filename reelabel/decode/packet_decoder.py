@@ -1,0 +1,117 @@
+"""Decoders for single packets, configured from a container's codec parameters."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+import av
+
+from reelabel.containers.frame_size_guard import decoder_limit_options
+from reelabel.decode.keyframe_check import decode_single_packet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+    from reelabel.limits import Limits
+
+# For these codecs, a keyframe's packet and `CodecParameters` determine the frame. Other decoders, such as MPEG-4's,
+# also depend on earlier packets.
+_SELF_CONTAINED = frozenset({"h264", "hevc", "vp8", "vp9", "av1"})
+_QUEUED_PER_THREAD = 2
+_STRICT_OPTIONS = {"err_detect": "explode"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodecParameters:
+    """The parameters a decoder needs before its first packet, with FFmpeg's names and values."""
+
+    name: str
+    extradata: bytes
+    tag: str
+    width: int
+    height: int
+    pix_fmt: str | None
+    bits_per_coded_sample: int
+    color_range: int
+    color_primaries: int
+    color_trc: int
+    colorspace: int
+    field_order: int
+
+    @classmethod
+    def of(cls, codec: VideoCodecContext) -> CodecParameters | None:
+        """Copy the parameters of a codec context; None if they do not suffice to decode a keyframe's packet."""
+        if codec.codec.canonical_name not in _SELF_CONTAINED:
+            return None
+        return cls(
+            name=codec.codec.name,
+            extradata=codec.extradata or b"",
+            tag=codec.codec_tag,
+            width=codec.width,
+            height=codec.height,
+            pix_fmt=codec.pix_fmt,
+            bits_per_coded_sample=codec.bits_per_coded_sample,
+            color_range=int(codec.color_range),
+            color_primaries=int(codec.color_primaries),
+            color_trc=int(codec.color_trc),
+            colorspace=int(codec.colorspace),
+            field_order=int(codec.field_order),
+        )
+
+    def open(self, limits: Limits) -> VideoCodecContext:
+        """Create a decoder that fails on damage, as `open_video(..., strictly=True)` does."""
+        codec: VideoCodecContext = av.CodecContext.create(self.name, "r")  # type: ignore[assignment]
+        codec.extradata = self.extradata or None
+        codec.codec_tag = self.tag
+        codec.width, codec.height = self.width, self.height
+        if self.pix_fmt is not None:
+            codec.pix_fmt = self.pix_fmt
+        codec.bits_per_coded_sample = self.bits_per_coded_sample
+        codec.color_range, codec.colorspace = self.color_range, self.colorspace
+        codec.color_primaries, codec.color_trc = self.color_primaries, self.color_trc
+        codec.field_order = self.field_order
+        codec.thread_type, codec.thread_count = "NONE", 1
+        codec.options = decoder_limit_options(limits) | _STRICT_OPTIONS
+        return codec
+
+
+def decode_packets_independently(
+    packets: Sequence[Packet[VideoStream]],
+    codecs: Sequence[VideoCodecContext],
+) -> Iterator[VideoFrame]:
+    """Decode keyframe packets independently, in order, with one thread per decoder.
+
+    Raises:
+        MisledError: As `decode_single_packet` does.
+    """
+    if len(codecs) == 1:
+        yield from (decode_single_packet(codecs[0], packet) for packet in packets)
+        return
+    # The first packet goes to the first decoder: if that is the stream's own, only its frames carry the rotation.
+    unused = iter(codecs)
+    idle: SimpleQueue[VideoCodecContext] = SimpleQueue()
+
+    def decode(packet: Packet[VideoStream], codec: VideoCodecContext | None) -> VideoFrame:
+        codec = codec or idle.get()
+        try:
+            return decode_single_packet(codec, packet)
+        finally:
+            idle.put(codec)
+
+    pending: deque[Future[VideoFrame]] = deque()
+    with ThreadPoolExecutor(len(codecs)) as threads:
+        for packet in packets:
+            pending.append(threads.submit(decode, packet, next(unused, None)))
+            if len(pending) > _QUEUED_PER_THREAD * len(codecs):  # decoded frames are large
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()

@@ -1,0 +1,127 @@
+"""Convert decoded frames to the RGB pixels that the model sees."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from av.video.reformatter import Interpolation, VideoReformatter
+
+from reelabel.containers.frame_size_guard import check_frame_size
+from reelabel.decode.orientation import Orientation, orientation_of
+from reelabel.errors import VideoUnreadableError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from av.video.frame import VideoFrame
+    from av.video.plane import VideoPlane
+
+    from reelabel.limits import Limits
+    from reelabel.sampling.options import Sampling
+
+
+def fit_size(width_px: int, height_px: int, *, max_pixels: int, multiple_px: int) -> tuple[int, int]:
+    """Round a frame's sides to multiples of the model's patch, within a pixel budget.
+
+    The rule is `smart_resize` of transformers' Qwen2-VL video processor, without its lower limit, so that Qwen's
+    processor does not resize again.
+
+    Returns:
+        Width and height in pixels, each at least `multiple_px`.
+    """
+    width = max(multiple_px, round(width_px / multiple_px) * multiple_px)
+    height = max(multiple_px, round(height_px / multiple_px) * multiple_px)
+    if width * height > max_pixels:
+        shrink = math.sqrt(width_px * height_px / max_pixels)
+        width = max(multiple_px, math.floor(width_px / shrink / multiple_px) * multiple_px)
+        height = max(multiple_px, math.floor(height_px / shrink / multiple_px) * multiple_px)
+    return width, height
+
+
+# Exact rounding, so that every CPU's SIMD code gives the same pixels.
+_SCALING = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.BITEXACT
+# FFmpeg scales to planar RGB faster than to packed, and with chroma at full resolution.
+_PLANAR = "gbrp"
+_PLANES_TO_CHANNELS = (1, 2, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renderer:
+    """Converts the frames of one video to RGB of a single size.
+
+    Attributes:
+        width_px: Output width before rotation.
+        height_px: Output height before rotation.
+        orientation: Rotation and mirroring for display.
+        native: Leave frames unscaled, unrotated and unmirrored.
+        limits: Limits on frame size.
+    """
+
+    width_px: int
+    height_px: int
+    orientation: Orientation
+    native: bool
+    limits: Limits
+    _reformatter: VideoReformatter = field(default_factory=VideoReformatter)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: VideoFrame,
+        *,
+        sampling: Sampling,
+        limits: Limits,
+        native: bool,
+        orientation: Orientation | None = None,
+    ) -> Renderer:
+        """Create a renderer from one frame of a video, which determines the size and, unless given, the orientation."""
+        width, height = frame.width, frame.height
+        if not native:
+            width, height = fit_size(
+                width, height, max_pixels=sampling.max_pixels, multiple_px=sampling.size_multiple_px
+            )
+        return cls(
+            width_px=width,
+            height_px=height,
+            orientation=orientation or orientation_of(frame),
+            native=native,
+            limits=limits,
+        )
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of the array that `draw` fills: height, width, channels."""
+        is_turned = self.orientation.is_transposed and not self.native
+        sides = (self.width_px, self.height_px) if is_turned else (self.height_px, self.width_px)
+        return (*sides, 3)
+
+    def draw(self, frame: VideoFrame, image: npt.NDArray[np.uint8]) -> None:
+        """Convert one frame to RGB, into an array of `shape`.
+
+        Raises:
+            VideoTooLargeError: The frame exceeds `limits.max_frame_pixels`.
+            VideoUnreadableError: Native frames were requested, and this one differs in size from the first.
+        """
+        check_frame_size(frame.width, frame.height, self.limits)
+        if self.native:
+            self._require_size(frame)
+            image[:] = self._reformatter.reformat(frame, format="rgb24", threads=1).to_ndarray()
+            return
+        scaled = self._reformatter.reformat(
+            frame, width=self.width_px, height=self.height_px, format=_PLANAR, interpolation=_SCALING, threads=1
+        )
+        for plane, channel in zip(scaled.planes, _PLANES_TO_CHANNELS, strict=True):
+            image[..., channel] = self.orientation.apply(self._pixels(plane))
+
+    def _pixels(self, plane: VideoPlane) -> npt.NDArray[np.uint8]:
+        lines: npt.NDArray[np.uint8] = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)
+        return lines[: self.height_px, : self.width_px]
+
+    def _require_size(self, frame: VideoFrame) -> None:
+        if (frame.width, frame.height) != (self.width_px, self.height_px):
+            raise VideoUnreadableError(
+                f"The frame size changes within the video ({self.width_px}x{self.height_px}, then "
+                f"{frame.width}x{frame.height}); extract it without native.",
+            )

@@ -1,0 +1,266 @@
+"""Frame-exact extraction: the same pixels as a full linear decode, at a fraction of its cost.
+
+Keyframes have three strategies, fastest first: container index, seeking, linear decode. Dense samplers have two:
+decoding single GOPs, and linear decode. Each verifies its result; if that fails, the next one is tried.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reelabel.containers.truncation import missing_bytes
+from reelabel.coverage import CoverageThresholds, measure_coverage
+from reelabel.decode.assemble import ExtractionRequest
+from reelabel.errors import SamplingRefusedError
+from reelabel.fast_path import DamagedKeyframeError, FastPathUnavailableError, IndexMismatchError
+from reelabel.sampled_frames import UNKNOWN_POSITION
+from reelabel.sampling.passes import resolve_auto, with_sampler
+from reelabel.sampling.similar import drop_similar
+from reelabel.segment import WHOLE
+from reelabel.sources.sparse_file import SparseFile
+from reelabel.strategies.gop import extract_by_gops
+from reelabel.strategies.index import extract_by_index
+from reelabel.strategies.keyframe_table import KeyframeTable, extract_by_table
+from reelabel.strategies.keyframe_times import KeyframeTimes, keyframe_times_by_index, keyframe_times_by_packets
+from reelabel.strategies.linear import extract_by_linear_decode
+from reelabel.strategies.seek import extract_by_seeking
+from reelabel.strategies.timeline import extract_dense_linear
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from reelabel.limits import Limits
+    from reelabel.sampled_frames import SampledFrames
+    from reelabel.sampling.options import Sampling
+    from reelabel.segment import Segment
+    from reelabel.sources.sparse_file import ByteSource
+    from reelabel.strategies.keyframe_table import SavedIndex
+
+    _Strategy = Callable[[ExtractionRequest], SampledFrames]
+
+
+def extract_keyframes(
+    path: Path,
+    *,
+    sampling: Sampling,
+    limits: Limits,
+    native: bool = False,
+    every: bool = False,
+    threads: int = 1,
+    segment: Segment = WHOLE,
+) -> SampledFrames:
+    """Decode sampled frames of a video: its keyframes, or those of a dense sampler.
+
+    Each frame is byte-identical to the one that a full linear decode outputs at its time.
+
+    Args:
+        path: The video file.
+        sampling: Which frames to decode, and at what size; `auto` uses keyframes where they cover the video.
+        limits: Limits on the video's size.
+        native: Keep frames unscaled and unrotated, as returned by `to_ndarray(format="rgb24")`.
+        every: Return every keyframe once instead of `sampling.num_frames` picks.
+        threads: Threads for frames that can be decoded independently.
+        segment: The part of the video to sample from.
+
+    Raises:
+        VideoMissingError: The file does not exist.
+        VideoEmptyError: The file is empty.
+        VideoUnreadableError: FFmpeg cannot open the file.
+        NoVideoStreamError: The file has no video stream.
+        NoFramesError: No frame could be decoded.
+        SamplingRefusedError: The sampler cannot choose frames of this video.
+        VideoTooLargeError: The file or a frame exceeds the limits.
+    """
+    started = time.perf_counter()
+    listing = _list_keyframes(path, limits) if sampling.sampler == "auto" else None
+    if listing:
+        sampling = _resolve_auto(sampling, listing, segment)
+    request = ExtractionRequest(
+        source=path,
+        sampling=sampling,
+        limits=limits,
+        native=native,
+        every=every,
+        threads=threads,
+        segment=segment,
+    )
+    keyframes = _without_similar(_check_segment(_extract_with_fallback(request), request), sampling)
+    if keyframes.method != "index":  # report the same keyframe times for every sampler, as `auto` uses them
+        keyframes = _with_listing(keyframes, listing or _list_keyframes(path, limits))
+    with path.open("rb") as file:
+        keyframes = _check_truncation(keyframes, missing_bytes(file, path.stat().st_size))
+    return replace(
+        keyframes,
+        frames_decoded=request.tally.frames,
+        sampler=sampling.sampler,
+        decode_ms=(time.perf_counter() - started) * 1e3,
+    )
+
+
+def extract_keyframes_by_ranges(
+    source: ByteSource,
+    *,
+    sampling: Sampling,
+    limits: Limits,
+    known: SavedIndex = (),
+    threads: int = 1,
+    segment: Segment = WHOLE,
+) -> tuple[SampledFrames, SavedIndex]:
+    """Decode sampled keyframes of a remote video, fetching little more than their bytes.
+
+    Args:
+        source: The video's bytes.
+        sampling: How many frames to decode, and at what size.
+        limits: Limits on the video's size.
+        known: The index that an earlier call returned for the same bytes.
+        threads: Threads for decoding.
+        segment: The part of the video to sample from.
+
+    Returns:
+        The frames, and the index, which locates all keyframes for later calls.
+
+    Raises:
+        MisledError: Byte ranges do not suffice; download the whole file and call `extract_keyframes`.
+        VideoError: As `extract_keyframes` does.
+        Exception: Whatever `source.read` raises.
+    """
+    is_auto = sampling.sampler == "auto"
+    if sampling.sampler != "keyframes" and not is_auto:
+        raise FastPathUnavailableError("the sampler needs frames between keyframes")
+    thresholds = CoverageThresholds.of(sampling)
+    sampling = with_sampler(sampling, "keyframes") if is_auto else sampling
+    started = time.perf_counter()
+    table = known if isinstance(known, KeyframeTable) else None
+    file = SparseFile(source, known if isinstance(known, tuple) else ())
+    request = ExtractionRequest(source=file, sampling=sampling, limits=limits, threads=threads, segment=segment)
+    try:
+        if table:
+            keyframes = _check_truncation(extract_by_table(request, file, table), table.missing_bytes)
+        else:
+            keyframes = extract_by_index(request)
+            keyframes = _check_truncation(keyframes, missing_bytes(file, source.size_bytes))
+        if is_auto:
+            _require_coverage(keyframes, thresholds)
+    except Exception as error:  # noqa: BLE001 - whatever the source raised
+        cause = file.failure or error  # FFmpeg may have treated a failed read as the end of the file
+        if isinstance(cause, FastPathUnavailableError):
+            cause.bytes_fetched, cause.frames_decoded = file.bytes_fetched, request.tally.frames
+        raise cause from None
+    decode_ms = (time.perf_counter() - started - file.wait_s) * 1e3
+    keyframes = replace(
+        _without_similar(_check_segment(keyframes, request), sampling),
+        decode_ms=decode_ms,
+        frames_decoded=request.tally.frames,
+        fetch_ms=file.wait_s * 1e3,
+        bytes_fetched=file.bytes_fetched,
+        parts=file.extents,
+    )
+    return keyframes, table or file.index
+
+
+def _extract_with_fallback(request: ExtractionRequest) -> SampledFrames:
+    reasons: dict[str, None] = {}  # an ordered set
+    is_contradicted = False
+    fast, linear = _strategies(request)
+    for strategy in fast:
+        try:
+            got = replace(strategy(request), reason="; ".join(reasons))
+        except FastPathUnavailableError as error:
+            reasons[str(error)] = None
+            is_contradicted |= isinstance(error, IndexMismatchError)
+            if isinstance(error, DamagedKeyframeError):
+                break
+        else:
+            return _without_counts(got) if is_contradicted else got
+    got = linear(request)
+    return replace(got, reason="; ".join([*reasons, *filter(None, [got.reason])]))
+
+
+def _require_coverage(keyframes: SampledFrames, thresholds: CoverageThresholds) -> None:
+    if not keyframes.coverage(thresholds).is_good:
+        raise FastPathUnavailableError("keyframes do not cover the video")
+
+
+def _list_keyframes(path: Path, limits: Limits) -> KeyframeTimes:
+    return keyframe_times_by_index(path, limits) or keyframe_times_by_packets(path, limits) or KeyframeTimes(None, 0.0)
+
+
+def _with_listing(keyframes: SampledFrames, listing: KeyframeTimes) -> SampledFrames:
+    if listing.times_ms is None:
+        return replace(keyframes, are_keyframes_listed=False)
+    return replace(keyframes, keyframe_ms=listing.times_ms, first_ms=listing.first_ms)
+
+
+def _resolve_auto(sampling: Sampling, listing: KeyframeTimes, segment: Segment) -> Sampling:
+    """Resolve the sampler `auto`, before anything is decoded."""
+    coverage = measure_coverage(
+        listing.times_ms,
+        first_ms=listing.first_ms,
+        keyframes=0,
+        duration_s=listing.duration_s,
+        thresholds=CoverageThresholds.of(sampling),
+        segment=segment,
+    )
+    return resolve_auto(sampling, is_good=coverage.is_good)
+
+
+def _check_segment(keyframes: SampledFrames, request: ExtractionRequest) -> SampledFrames:
+    """Note in `reason` if no frame lies in the segment.
+
+    Raises:
+        SamplingRefusedError: The segment starts after the end of the video.
+    """
+    start_s, duration_s = request.segment.start_s or 0.0, keyframes.duration_s
+    if request.tally.is_empty and 0 < duration_s <= start_s:
+        raise SamplingRefusedError(
+            f"The segment starts at {start_s:g} s, but the video ends at {duration_s:g} s; correct start_s.",
+        )
+    if not request.tally.is_empty:
+        return keyframes
+    what = "keyframe" if request.sampling.sampler == "keyframes" else "frame"
+    note = f"the segment contains no {what}; the last one before it is used"
+    return replace(keyframes, reason="; ".join(filter(None, [note, keyframes.reason])))
+
+
+def _without_counts(keyframes: SampledFrames) -> SampledFrames:
+    """Discard positions and counts that come from a file known to contradict its index."""
+    unknown = np.full_like(keyframes.frame_index, UNKNOWN_POSITION)
+    return replace(keyframes, frame_index=unknown, total_frames=None)
+
+
+def _strategies(request: ExtractionRequest) -> tuple[tuple[_Strategy, ...], _Strategy]:
+    """Return the strategies for a request: the fast ones, fastest first, and the linear decode."""
+    if request.sampling.sampler == "keyframes" or request.every:
+        return (extract_by_index, extract_by_seeking), extract_by_linear_decode
+    return (extract_by_gops,), extract_dense_linear
+
+
+def _check_truncation(keyframes: SampledFrames, missing: int) -> SampledFrames:
+    """Note in `reason` if the file is truncated."""
+    if not missing:
+        return keyframes
+    note = f"the file is cut short: its last {missing:,} bytes are missing"
+    return replace(keyframes, reason="; ".join(filter(None, [note, keyframes.reason])))
+
+
+def _without_similar(keyframes: SampledFrames, sampling: Sampling) -> SampledFrames:
+    """Drop near-duplicate frames, if requested."""
+    if sampling.drop_similar is None:
+        return keyframes
+    kept = drop_similar(keyframes.images, threshold=sampling.drop_similar)
+    row_of = {int(row): new for new, row in enumerate(kept)}
+    columns = {name: getattr(keyframes, name)[kept] for name in ("images", "pts", "time_s", "frame_index")}
+    stays = np.isin(keyframes.picks, kept)
+    return replace(
+        keyframes,
+        **columns,
+        is_keyframe=keyframes.is_keyframe[kept],
+        picks=np.array([row_of[row] for row in keyframes.picks[stays].tolist()], np.int64),
+        deviation_s=None if keyframes.deviation_s is None else keyframes.deviation_s[stays],
+        dropped_as_similar=len(keyframes.images) - len(kept),
+    )

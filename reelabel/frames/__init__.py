@@ -1,0 +1,1 @@
+"""The Arrow frame file of one video, its cache, and what fills it."""

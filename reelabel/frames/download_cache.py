@@ -1,0 +1,122 @@
+"""Local copies of remote videos, temporary or kept in a download cache."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import tempfile
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reelabel.errors import DiskUnavailableError
+from reelabel.frames.cache_key import index_key
+from reelabel.sources.uri import redact_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reelabel.sources.object_store import ObjectInfo, ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalCopy:
+    """A local copy of a video, which decoding processes can open.
+
+    Attributes:
+        path: The file.
+        bytes_fetched: Bytes downloaded for it; 0 if it was in the download cache.
+    """
+
+    path: Path
+    bytes_fetched: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownloadCache:
+    """Stores local copies, in memory or on disk. Safe for concurrent use by threads and processes.
+
+    Attributes:
+        memory_bytes: Size up to which copies are held in memory; 0 puts all on disk.
+        folder: Download cache for copies on disk, by video and version; None uses temporary files.
+    """
+
+    memory_bytes: int = 0
+    folder: Path | None = None
+
+    @contextmanager
+    def hold(self, objects: ObjectStore, info: ObjectInfo, *, max_bytes: int) -> Iterator[LocalCopy]:
+        """Provide a local copy of one version of a video for the duration of a `with` block.
+
+        Copies in the download cache are reused; concurrent requests for the same one download it once.
+
+        Raises:
+            ObjectError: As `ObjectStore.download` does.
+            DiskUnavailableError: The copy cannot be written.
+        """
+        is_small = info.size_bytes <= self.memory_bytes
+        if self.folder is not None and not is_small:
+            with _disk_errors(info.uri, self.folder):
+                copy = _cached_copy(objects, info, self.folder, max_bytes=max_bytes)
+            yield copy
+            return
+        with ExitStack() as stack:
+            with _disk_errors(info.uri, None, in_memory=is_small):
+                path = stack.enter_context(_unnamed_file(in_memory=is_small))
+                size_bytes = objects.download(info.uri, path, fingerprint=info.fingerprint, max_bytes=max_bytes)
+            yield LocalCopy(path=path, bytes_fetched=size_bytes)
+
+
+@contextmanager
+def _disk_errors(uri: str, folder: Path | None, *, in_memory: bool = False) -> Iterator[None]:
+    """Convert write errors into DiskUnavailableError; a `folder` of None is the temporary folder.
+
+    Stores raise errors of their own, so any OSError here comes from the local machine.
+    """
+    try:
+        yield
+    except OSError as error:
+        location = folder or ("memory" if in_memory else f"the temporary folder {tempfile.tempdir or ''}".rstrip())
+        hint = "" if in_memory else f", or name another folder in {'cache_dir' if folder else 'TMPDIR'}"
+        raise DiskUnavailableError(
+            f"Cannot write a copy of {redact_uri(uri)} to {location} ({error.strerror or error}); "
+            f"free space there{hint}."
+        ) from error
+
+
+@contextmanager
+def _unnamed_file(*, in_memory: bool) -> Iterator[Path]:
+    """Create an unnamed file, which disappears with this process even if it is killed.
+
+    Other processes of the same user can open it by the yielded path.
+    """
+    with open(os.memfd_create("video"), "wb") if in_memory else tempfile.TemporaryFile() as file:  # noqa: PTH123 - no path
+        yield Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+
+
+def _cached_copy(objects: ObjectStore, info: ObjectInfo, folder: Path, *, max_bytes: int) -> LocalCopy:
+    key = Path(index_key(source_uri=info.uri, fingerprint=info.fingerprint))
+    video_folder = folder / key.with_suffix("")
+    video_folder.mkdir(parents=True, exist_ok=True)
+    path = video_folder / "video"
+    with _locked(video_folder):
+        if path.is_file() and path.stat().st_size == info.size_bytes:
+            return LocalCopy(path=path, bytes_fetched=0)
+        unfinished = video_folder / f".{secrets.token_hex(8)}.unfinished"
+        size_bytes = objects.download(info.uri, unfinished, fingerprint=info.fingerprint, max_bytes=max_bytes)
+        unfinished.replace(path)
+        return LocalCopy(path=path, bytes_fetched=size_bytes)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder against other threads and processes of this machine; the lock ends with this process."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # no locks on some network folders: two may download at once, into separate files
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

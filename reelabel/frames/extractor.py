@@ -1,0 +1,292 @@
+"""Extraction into the cache: from a video's URI to its frame file."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from reelabel.coverage import DEFAULT_THRESHOLDS
+from reelabel.errors import (
+    ConfigurationError,
+    ObjectMissingError,
+    ObjectTooLargeError,
+    VideoError,
+    VideoMissingError,
+    VideoRefusedError,
+    VideoTooLargeError,
+)
+from reelabel.frames.cache_key import frame_key
+from reelabel.frames.fetch import RANGES_MIN_BYTES, FrameFetcher, isolate_web_outage
+from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
+from reelabel.frames.packets import with_packets
+from reelabel.sampling.passes import dense_pass, resolve_auto, with_sampler
+from reelabel.sampling.passes import sampling_of_pass as sampling_of
+from reelabel.segment import WHOLE
+from reelabel.sources.folder import require_allowed_path
+from reelabel.sources.uri import redact_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from reelabel.coverage import CoverageThresholds, KeyframeCoverage
+    from reelabel.frames.cache import FrameCache
+    from reelabel.frames.fetch import FetchedFrames
+    from reelabel.frames.frame_file import FrameFile
+    from reelabel.frames.pixels import ExactEncoding
+    from reelabel.limits import Limits
+    from reelabel.pool.decode_pool import DecodePool
+    from reelabel.sampling.options import Sampling
+    from reelabel.sampling.passes import FramePass
+    from reelabel.segment import Segment
+    from reelabel.sources.object_store import ObjectInfo, ObjectStore
+
+_NO_PACKETS = (
+    "packets were requested, but no keyframe table lists them, or they do not decode to these pixels by themselves"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractedVideo:
+    """A video whose frame file is in the cache. Times but `lookup_ms` are 0 for a cache hit.
+
+    Attributes:
+        uri: URI of the video.
+        fingerprint: Version of the video.
+        key: Key of the frame file.
+        was_cached: Whether the frame file was in the cache already.
+        keyframes_in_file: Number of keyframes in the video.
+        frames_used: Number of unique frames shown to the model.
+        frame_bytes: Size of their pixels, uncompressed.
+        lookup_ms: Milliseconds to look up the video and its frame file.
+        fetch_ms: Milliseconds spent waiting for the store.
+        decode_ms: Milliseconds to decode, without `fetch_ms`.
+        cache_write_ms: Milliseconds to encode and write the frame file.
+        bytes_fetched: Bytes read from the store.
+        decode_method: How the frames were located: `index`, `seek` or `linear`.
+        decode_note: Why a faster method was unavailable, and whether the video is cut short; empty if there is nothing
+            to report.
+        sampler: The sampler that chose the frames.
+        frames_decoded: Frames output by decoders, when the frame file was made.
+        longest_gap_s: Longest gap without a keyframe; None if unknown.
+        keyframe_cover: Share of the video that is near a keyframe, 0 to 1; None if unknown.
+        verdict: Why keyframes may not cover the video, as comma-separated codes; empty if they do.
+    """
+
+    uri: str
+    fingerprint: str
+    key: str
+    was_cached: bool
+    keyframes_in_file: int
+    frames_used: int
+    frame_bytes: int
+    lookup_ms: float
+    fetch_ms: float = 0.0
+    decode_ms: float = 0.0
+    cache_write_ms: float = 0.0
+    bytes_fetched: int = 0
+    decode_method: str = ""
+    decode_note: str = ""
+    sampler: str = "keyframes"
+    frames_decoded: int = 0
+    longest_gap_s: float | None = None
+    keyframe_cover: float | None = None
+    verdict: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameExtractor:
+    """Extracts frame files into the cache. Thread-safe.
+
+    Attributes:
+        objects: The object store, web and local files, by URI.
+        cache: The frame cache.
+        pool: The decoding pool.
+        sampling: Which frames to extract, and at what size.
+        limits: Limits on one video.
+        pixel_encoding: Pixel encoding of frame files, unless the sampling has a `jpeg_quality`.
+        allow_roots: Folders that local videos must lie in; empty allows every folder.
+        ranges_min_bytes: Size from which remote videos are read by range requests.
+        thresholds: The limits of sufficient keyframe coverage.
+    """
+
+    objects: ObjectStore
+    cache: FrameCache
+    pool: DecodePool
+    sampling: Sampling
+    limits: Limits
+    pixel_encoding: ExactEncoding = "zstd"
+    allow_roots: tuple[Path, ...] = ()
+    ranges_min_bytes: int = RANGES_MIN_BYTES
+    thresholds: CoverageThresholds = DEFAULT_THRESHOLDS
+
+    def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
+        """Look up sizes and fingerprints of many videos in few requests, where possible; for use with `prepare`.
+
+        Returns:
+            What was found, by URI.
+
+        Raises:
+            TransientError: The store is unavailable.
+        """
+        try:
+            return self.objects.stat_many_near(uris)
+        except ConfigurationError:
+            return {}  # caused by a single video, for which `prepare` will raise
+
+    def check_stores(self, uris: Iterable[str]) -> None:
+        """Check that S3 is available, if videos or frame files are stored there; see `ObjectStore.reach`.
+
+        Raises:
+            StoreUnavailableError: S3 is unavailable.
+        """
+        self.objects.reach([*uris, self.cache.uri_of("any")])
+
+    def prepare(
+        self, uri: str, info: ObjectInfo | None = None, *, shown: FramePass = "first", segment: Segment = WHOLE
+    ) -> ExtractedVideo:
+        """Extract a video's frame file into the cache, unless it is there already.
+
+        Args:
+            uri: URI of the video.
+            info: Its size and fingerprint, if known; None looks them up.
+            shown: The pass that selects its sampler.
+            segment: The part of the video to sample from.
+
+        Raises:
+            VideoError: The video cannot be used; see its code.
+            TransientError: The store is unavailable.
+        """
+        started = time.perf_counter()
+        info = info or stat_video(self.objects, uri, allow_roots=self.allow_roots)
+        sampling, found = self._find(info, sampling_of(self.sampling, shown), segment)
+        lookup_ms = (time.perf_counter() - started) * 1e3
+        if found is None:
+            try:
+                return self._extract(info, sampling, lookup_ms, segment)
+            except VideoError as error:
+                error.fingerprint = info.fingerprint
+                raise
+        return ExtractedVideo(
+            uri=uri,
+            fingerprint=info.fingerprint,
+            key=_key(info, sampling, segment),
+            was_cached=True,
+            keyframes_in_file=found.keyframes_in_file,
+            frames_used=found.shape[0],
+            frame_bytes=found.image_bytes,
+            lookup_ms=lookup_ms,
+            decode_method=found.method,
+            decode_note=found.reason,
+            sampler=found.sampler,
+            frames_decoded=found.frames_decoded,
+            **_coverage_columns(found.coverage(self.thresholds)),
+        )
+
+    def _find(self, info: ObjectInfo, sampling: Sampling, segment: Segment) -> tuple[Sampling, FrameFile | None]:
+        """Look up a frame file; for `auto`, resolve the sampler from any cached frame file of the video."""
+        if sampling.sampler != "auto":
+            return sampling, self.cache.find(_key(info, sampling, segment))
+        for each in (with_sampler(sampling, "keyframes"), dense_pass(sampling)):
+            if found := self.cache.find(_key(info, each, segment)):
+                wanted = resolve_auto(sampling, is_good=found.coverage(self.thresholds).is_good)
+                return wanted, found if wanted == each else self.cache.find(_key(info, wanted, segment))
+        return sampling, None
+
+    def _extract(self, info: ObjectInfo, sampling: Sampling, lookup_ms: float, segment: Segment) -> ExtractedVideo:
+        fetcher = FrameFetcher(
+            objects=self.objects,
+            cache=self.cache,
+            pool=self.pool,
+            sampling=sampling,
+            limits=self.limits,
+            ranges_min_bytes=self.ranges_min_bytes,
+            keep_packets=self.pixel_encoding == "packets" and not self.sampling.jpeg_quality,
+            segment=segment,
+        )
+        fetched = fetcher.fetch(info)
+        keyframes = fetched.keyframes
+        started = time.perf_counter()
+        if sampling.sampler == "auto":
+            sampling = resolve_auto(sampling, is_good=keyframes.sampler == "keyframes")
+        key = _key(info, sampling, segment)
+        self.cache.write(key, self._encode(fetched, info, sampling))
+        return ExtractedVideo(
+            uri=info.uri,
+            fingerprint=info.fingerprint,
+            key=key,
+            was_cached=False,
+            keyframes_in_file=keyframes.keyframes_in_file,
+            frames_used=len(keyframes.images),
+            frame_bytes=keyframes.images.nbytes,
+            lookup_ms=lookup_ms,
+            fetch_ms=fetched.fetch_ms,
+            decode_ms=keyframes.decode_ms,
+            cache_write_ms=(time.perf_counter() - started) * 1e3,
+            bytes_fetched=fetched.bytes_fetched,
+            decode_method=keyframes.method,
+            decode_note=keyframes.reason,
+            sampler=keyframes.sampler,
+            frames_decoded=keyframes.frames_decoded,
+            **_coverage_columns(keyframes.coverage(self.thresholds)),
+        )
+
+    def _encode(self, fetched: FetchedFrames, info: ObjectInfo, sampling: Sampling) -> FrameFile:
+        encode = partial(
+            encode_frame_file,
+            fetched.keyframes,
+            source_uri=redact_uri(info.uri),  # frame files must not contain an embedded video or a signed query
+            fingerprint=info.fingerprint,
+            sampling=sampling,
+        )
+        if fetched.packets:
+            return decode_frame_file(with_packets(encode(lossless="raw"), fetched.packets))
+        if self.pixel_encoding == "packets":
+            return encode(encoding_note=_NO_PACKETS)
+        return encode(lossless=self.pixel_encoding)
+
+
+def _key(info: ObjectInfo, sampling: Sampling, segment: Segment) -> str:
+    return frame_key(source_uri=info.uri, fingerprint=info.fingerprint, sampling=sampling, segment=segment)
+
+
+def _coverage_columns(coverage: KeyframeCoverage) -> dict[str, Any]:
+    return {
+        "longest_gap_s": coverage.longest_gap_s,
+        "keyframe_cover": coverage.cover,
+        "verdict": ",".join(coverage.reasons),
+    }
+
+
+def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:
+    """Look up a video's size and fingerprint.
+
+    Args:
+        objects: The object store, web and local files, by URI.
+        uri: URI of the video.
+        allow_roots: Folders that a local video must lie in; empty allows every folder.
+
+    Raises:
+        VideoMissingError: There is no video at the URI.
+        VideoRefusedError: The video may not be read, or the URI is not a valid source.
+        VideoTooLargeError: The server reports no length, and the video is too large to be read to find out.
+        VideoUnavailableError: The web server does not serve it.
+    """
+    try:
+        path = objects.local_path(uri)
+        if path is not None:
+            require_allowed_path(allow_roots, path)
+            if os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir, does not raise if the name is too long
+                raise VideoMissingError(f"{uri} is a folder, not a video; name a file in it.")
+        with isolate_web_outage(uri):
+            return objects.stat(uri)
+    except ObjectMissingError:
+        raise VideoMissingError(f"There is no video at {redact_uri(uri)}; check the path or URI.") from None
+    except ObjectTooLargeError as error:
+        raise VideoTooLargeError(f"{error.message} Its server sends no length, so it was read to measure it.") from None
+    except (ConfigurationError, ValueError) as error:
+        # Caused by this video alone: access to the frame cache was checked before the run.
+        raise VideoRefusedError(f"{redact_uri(uri)} cannot be read: {error}") from None

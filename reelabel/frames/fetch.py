@@ -1,0 +1,248 @@
+"""Fetch a video's keyframes from wherever it is: by ranges where that reads less, otherwise whole."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from reelabel.errors import (
+    ObjectChangedError,
+    ObjectMissingError,
+    ObjectRefusedError,
+    ObjectTooLargeError,
+    RangesIgnoredError,
+    StoreUnavailableError,
+    VideoChangedError,
+    VideoEmptyError,
+    VideoMissingError,
+    VideoRefusedError,
+    VideoTooLargeError,
+    VideoUnavailableError,
+)
+from reelabel.fast_path import FastPathUnavailableError
+from reelabel.frames.cache_key import index_key
+from reelabel.frames.download_cache import DownloadCache
+from reelabel.frames.packets import collect_packets, verify_packets
+from reelabel.segment import WHOLE
+from reelabel.sources.uri import INLINE_SCHEME, WEB_SCHEMES, redact_uri, scheme_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from reelabel.frames.cache import FrameCache
+    from reelabel.frames.packets import StoredPackets
+    from reelabel.limits import Limits
+    from reelabel.pool.decode_pool import DecodePool
+    from reelabel.sampled_frames import SampledFrames
+    from reelabel.sampling.options import Sampling
+    from reelabel.segment import Segment
+    from reelabel.sources.object_store import ObjectInfo, ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteVideo:
+    """One version of an object, as a `reelabel.sources.sparse_file.ByteSource`."""
+
+    objects: ObjectStore
+    info: ObjectInfo
+
+    @property
+    def size_bytes(self) -> int:
+        """Total length in bytes."""
+        return self.info.size_bytes
+
+    @property
+    def patience_s(self) -> float:
+        """Seconds that all reads together may take."""
+        return self.objects.patience_s(self.info.uri)
+
+    def read(self, start: int, size: int) -> bytes:
+        """Read exactly `size` bytes from `start`.
+
+        Raises:
+            ObjectError: The object is missing or has changed, or its server ignores ranges.
+            StoreUnavailableError: The store is unavailable.
+            VideoRefusedError: Access to the object is denied.
+        """
+        with isolate_refusal():
+            return self.objects.read_range(self.info.uri, start=start, size=size, fingerprint=self.info.fingerprint)
+
+
+@contextmanager
+def isolate_refusal() -> Iterator[None]:
+    """Make denied access to one video fail that video only, as the store may serve others.
+
+    Raises:
+        VideoRefusedError: Instead of an ObjectRefusedError.
+    """
+    try:
+        yield
+    except ObjectRefusedError as error:
+        raise VideoRefusedError(error.message) from None
+
+
+# Below this size, one request for the whole file is faster than several small ones in sequence.
+RANGES_MIN_BYTES = 2 * 1024**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedFrames:
+    """Extracted frames, and what fetching them took.
+
+    Attributes:
+        keyframes: The frames.
+        fetch_ms: Milliseconds spent waiting for the store.
+        bytes_fetched: Bytes read from it, including those of failed attempts.
+        packets: The keyframes' packets, verified to decode to these pixels; None if not requested or not verified.
+    """
+
+    keyframes: SampledFrames
+    fetch_ms: float
+    bytes_fetched: int
+    packets: StoredPackets | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameFetcher:
+    """Fetches and decodes videos. Thread-safe.
+
+    Attributes:
+        objects: The object store, web and local files, by URI.
+        cache: Where index files are kept for reuse; None keeps none.
+        pool: The decoding pool.
+        sampling: Which frames to decode, and at what size.
+        limits: Limits on one video.
+        ranges_min_bytes: Size from which remote videos are read by range requests.
+        native: Leave frames unscaled and unrotated; reads the whole video.
+        every: Return all keyframes instead of picks; reads the whole video.
+        copies: Where copies of whole videos are stored.
+        keep_packets: Also return the keyframes' packets; reads local and small videos by ranges as well.
+        segment: The part of the video to sample from.
+    """
+
+    objects: ObjectStore
+    cache: FrameCache | None
+    pool: DecodePool
+    sampling: Sampling
+    limits: Limits
+    ranges_min_bytes: int = RANGES_MIN_BYTES
+    native: bool = False
+    every: bool = False
+    copies: DownloadCache = field(default_factory=DownloadCache)
+    keep_packets: bool = False
+    segment: Segment = WHOLE
+
+    def fetch(self, info: ObjectInfo) -> FetchedFrames:
+        """Extract frames of one version of a video.
+
+        Raises:
+            VideoError: The video cannot be used; see its code.
+            TransientError: The store is unavailable.
+        """
+        self._check_size(info)
+        local = self.objects.local_path(info.uri)
+        with isolate_web_outage(info.uri), _as_video_errors():
+            wasted_bytes = wasted_frames = 0
+            if self._should_use_ranges(info, is_local=local is not None):
+                try:
+                    return self._fetch_ranges(info)
+                except FastPathUnavailableError as error:
+                    wasted_bytes, wasted_frames = error.bytes_fetched, error.frames_decoded
+                except RangesIgnoredError:
+                    pass
+            if local is not None:
+                fetched = self._decode(local, bytes_fetched=info.size_bytes)
+                self.objects.stat(info.uri).require(fingerprint=info.fingerprint, max_bytes=None)
+            else:
+                fetched = self._fetch_whole(info, wasted_bytes)
+            return _with_wasted_frames(fetched, wasted_frames)
+
+    def _check_size(self, info: ObjectInfo) -> None:
+        if info.size_bytes == 0:
+            raise VideoEmptyError(f"{redact_uri(info.uri)} is empty; upload it again.")
+        if info.size_bytes > self.limits.max_video_bytes:
+            raise VideoTooLargeError(
+                f"The {info.size_bytes:,} bytes of {redact_uri(info.uri)} exceed extract.max_video_bytes "
+                f"({self.limits.max_video_bytes:,})."
+            )
+
+    def _should_use_ranges(self, info: ObjectInfo, *, is_local: bool) -> bool:
+        if self.native or self.every or scheme_of(info.uri) == INLINE_SCHEME:
+            return False
+        return self.keep_packets or (not is_local and info.size_bytes >= self.ranges_min_bytes)
+
+    def _fetch_ranges(self, info: ObjectInfo) -> FetchedFrames:
+        key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
+        known = self.cache.find_index(key) if self.cache else ()
+        video = RemoteVideo(self.objects, info)
+        keyframes, index = self.pool.extract_by_ranges(
+            video, sampling=self.sampling, limits=self.limits, known=known, segment=self.segment
+        )
+        if self.cache and not known:
+            self.cache.write_index(key, index)
+        return FetchedFrames(
+            keyframes=keyframes,
+            fetch_ms=keyframes.fetch_ms,
+            bytes_fetched=keyframes.bytes_fetched,
+            packets=self._verified(keyframes, collect_packets(keyframes, index, video)) if self.keep_packets else None,
+        )
+
+    def _verified(self, keyframes: SampledFrames, stored: StoredPackets | None) -> StoredPackets | None:
+        if stored is None:
+            return None
+        is_exact = verify_packets(stored, keyframes, self.pool, sampling=self.sampling, limits=self.limits)
+        return stored if is_exact else None
+
+    def _fetch_whole(self, info: ObjectInfo, wasted_bytes: int) -> FetchedFrames:
+        started = time.perf_counter()
+        with isolate_refusal(), self.copies.hold(self.objects, info, max_bytes=self.limits.max_video_bytes) as copy:
+            fetch_ms = (time.perf_counter() - started) * 1e3
+            return self._decode(copy.path, fetch_ms=fetch_ms, bytes_fetched=wasted_bytes + copy.bytes_fetched)
+
+    def _decode(self, path: Path, *, fetch_ms: float = 0.0, bytes_fetched: int) -> FetchedFrames:
+        keyframes = self.pool.extract(
+            path,
+            sampling=self.sampling,
+            limits=self.limits,
+            native=self.native,
+            every=self.every,
+            segment=self.segment,
+        )
+        return FetchedFrames(keyframes=keyframes, fetch_ms=fetch_ms, bytes_fetched=bytes_fetched)
+
+
+def _with_wasted_frames(fetched: FetchedFrames, frames: int) -> FetchedFrames:
+    """Add the frames decoded by a failed attempt."""
+    keyframes = fetched.keyframes
+    return replace(fetched, keyframes=replace(keyframes, frames_decoded=keyframes.frames_decoded + frames))
+
+
+@contextmanager
+def isolate_web_outage(uri: str) -> Iterator[None]:
+    """Make an unavailable web server fail its own videos only, not the run, unlike the object store.
+
+    Raises:
+        VideoUnavailableError: Instead of a StoreUnavailableError, if `uri` is on the web.
+    """
+    try:
+        yield
+    except StoreUnavailableError as error:
+        if scheme_of(uri) in WEB_SCHEMES:
+            raise VideoUnavailableError(error.message) from None
+        raise
+
+
+@contextmanager
+def _as_video_errors() -> Iterator[None]:
+    """Convert ObjectErrors into the matching VideoErrors."""
+    try:
+        yield
+    except ObjectChangedError as error:
+        raise VideoChangedError(error.message) from None
+    except ObjectMissingError as error:
+        raise VideoMissingError(error.message) from None
+    except ObjectTooLargeError as error:
+        raise VideoTooLargeError(f"{error.message} See extract.max_video_bytes.") from None

@@ -1,0 +1,88 @@
+"""The index file: the locations of a remote video's keyframes.
+
+A compressed Arrow IPC file. For an MP4, it has one row per keyframe (`pts`, `pos`, `size`, `frames_before`), and the
+decoder's parameters as JSON under `stream` in the schema metadata. For other containers, it has the bytes of the
+file's own index, one row per extent (`start`, `data`). With an index file, extracting other frames of the same video
+reads only their packets.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from reelabel.containers.stream_properties import StreamProperties
+from reelabel.decode.orientation import Orientation
+from reelabel.decode.packet_decoder import CodecParameters
+from reelabel.errors import FrameFileError
+from reelabel.frames.checksum import BLANK_CHECKSUM, CHECKSUM_KEY, embed_checksum, verify_checksum
+from reelabel.sources.sparse_file import CachedRange
+from reelabel.strategies.keyframe_table import KeyframeTable
+
+if TYPE_CHECKING:
+    from reelabel.strategies.keyframe_table import SavedIndex
+
+_STREAM_KEY = b"stream"
+_COLUMNS = ("pts", "pos", "size", "frames_before")
+
+
+def encode_index(index: SavedIndex) -> bytes:
+    """Encode a keyframe table, or extents, as an index file."""
+    if isinstance(index, KeyframeTable):
+        columns = {name: pa.array(getattr(index, name)) for name in _COLUMNS}
+        metadata = {_STREAM_KEY: json.dumps(describe_table(index)).encode()}
+    else:
+        columns = {
+            "start": pa.array([extent.start for extent in index], pa.int64()),
+            "data": pa.array([extent.data for extent in index], pa.large_binary()),
+        }
+        metadata = {}
+    table = pa.table(columns).replace_schema_metadata(metadata | {CHECKSUM_KEY: BLANK_CHECKSUM})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    return embed_checksum(sink.getvalue().to_pybytes())
+
+
+def decode_index(data: bytes) -> SavedIndex:
+    """Decode an index file.
+
+    Raises:
+        FrameFileError: The bytes are damaged, or not an index file.
+    """
+    verify_checksum(data)
+    try:
+        table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+        metadata = table.schema.metadata or {}
+        if _STREAM_KEY not in metadata:
+            return tuple(map(CachedRange, table["start"].to_pylist(), table["data"].to_pylist()))
+        columns = {name: table[name].to_numpy() for name in _COLUMNS}
+        return KeyframeTable(**columns, **table_arguments(json.loads(metadata[_STREAM_KEY])))
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
+        raise FrameFileError(f"The index file is damaged ({type(error).__name__}).") from None
+
+
+def describe_table(table: KeyframeTable) -> dict[str, Any]:
+    """Return the attributes of a table, without its columns, as JSON values."""
+    return {
+        "codec": asdict(table.codec) | {"extradata": base64.b64encode(table.codec.extradata).decode()},
+        "stream": asdict(table.stream) | {"time_base": str(table.stream.time_base)},
+        "orientation": list(table.orientation),
+        "frames": table.frames,
+        "missing_bytes": table.missing_bytes,
+    }
+
+
+def table_arguments(described: dict[str, Any]) -> dict[str, Any]:
+    """Convert the result of `describe_table` to arguments of `KeyframeTable`."""
+    codec, stream = described["codec"], described["stream"]
+    return described | {
+        "codec": CodecParameters(**codec | {"extradata": base64.b64decode(codec["extradata"])}),
+        "stream": StreamProperties(**stream | {"time_base": Fraction(stream["time_base"])}),
+        "orientation": Orientation(*described["orientation"]),
+    }

@@ -1,0 +1,1 @@
+"""Videos for libraries that move rows in batches of columns, such as Ray Data."""

@@ -1,0 +1,56 @@
+"""The options of `PrepareVideo`; instances with equal options share decoding processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from infra.settings import Settings  # noqa: TC001 - read at run time
+from reelabel.errors import ConfigurationError
+from reelabel.sampling.options import Sampling
+from reelabel.sampling.passes import require_no_job_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import ModelWrapValidatorHandler
+
+_FPS = 3.0
+
+
+def parse_sampling(given: Sampling | Mapping[str, Any] | None) -> Sampling:
+    """Parse `{"fps": 3}`, `{"num_frames": 8}`, or the options of any sampler together with its `sampler` name."""
+    if isinstance(given, Sampling):
+        return given
+    options = {"sampler": "num_frames" if "num_frames" in (given or {}) else "fps"} | dict(given or {})
+    return Sampling.model_validate({"fps": _FPS} | options if options["sampler"] == "fps" else options)
+
+
+class PrepareOptions(BaseModel):
+    """The validated arguments of `PrepareVideo`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sampling: Annotated[Sampling, BeforeValidator(parse_sampling), AfterValidator(require_no_job_options)]
+    cache_dir: Annotated[Path, AfterValidator(Path.absolute)] | None
+    cache_mode: Literal["auto", "disk", "memory"]
+    output_format: Literal["pil", "numpy"]
+    channels_first: bool
+    timeout_s: Annotated[float, Field(gt=0, le=300)]
+    max_concurrency: Annotated[int, Field(ge=1, le=256)]
+    retries: Annotated[int, Field(ge=0, le=19)]
+    bypass_if_frames_present: bool
+    pack_for_model: bool
+    processes: Annotated[int, Field(ge=1, le=256)]
+    settings: Settings
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _raise_configuration_error(cls, given: Any, build: ModelWrapValidatorHandler[Self]) -> Self:  # noqa: ANN401
+        try:
+            return build(given)
+        except ValidationError as error:
+            faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+            raise ConfigurationError(f"Invalid arguments of PrepareVideo: {'; '.join(faults)}.") from None

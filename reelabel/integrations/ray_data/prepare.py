@@ -1,0 +1,165 @@
+"""Video preparation as a callable on batches, for Ray Data's `map_batches` and other columnar libraries."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from infra.settings import Settings, load_settings
+from reelabel.errors import VideoRefusedError
+from reelabel.integrations.ray_data.cells import (
+    OutputFormat,
+    failure_metadata,
+    frame_metadata,
+    object_column,
+    pass_through_cells,
+)
+from reelabel.integrations.ray_data.options import PrepareOptions
+from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_META, has_frames, segment_of, to_rows, video_uri_of
+from reelabel.integrations.ray_data.worker import close_worker, get_worker
+from reelabel.sources.uri import redact_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
+    from pathlib import Path
+    from types import TracebackType
+
+    from reelabel.integrations.ray_data.worker import PrepareWorker
+    from reelabel.sampled_frames import SampledFrames
+    from reelabel.sampling.options import Sampling
+
+    _Cells = tuple[Any, dict[str, Any]]
+
+
+class PrepareVideo:
+    """Adds the sampled frames of each row's video to a batch.
+
+    A row names its video in `video_uri`, `video_url` or OpenAI chat `messages`, and optionally a segment of it in
+    `start_s` and `end_s`. Two columns are added: `video`, the frames; and `video_meta`, with `video_size` (width,
+    height), `video_num_frames`, `frame_timestamps` (seconds from the start of the whole video), `source`, `failed`,
+    `error_type` and `error`. A bad video fails only its own row, which then has no frames, and the error in
+    `video_meta`.
+
+    Instances can be pickled and hold no resources. Within a process, instances with equal options share one set of
+    decoding processes, which end with it.
+    """
+
+    def __init__(  # noqa: PLR0913 - the names that users of Ray Data's video example know
+        self,
+        *,
+        sampling: Sampling | Mapping[str, Any] | None = None,
+        cache_dir: Path | str | None = None,
+        cache_mode: Literal["auto", "disk", "memory"] = "auto",
+        output_format: Literal["pil", "numpy"] = "pil",
+        channels_first: bool = False,
+        timeout_s: float = 30.0,
+        max_concurrency: int = 8,
+        retries: int = 2,
+        bypass_if_frames_present: bool = False,
+        pack_for_model: bool = False,
+        processes: int = 1,
+        settings: Settings | None = None,
+    ) -> None:
+        """Validate the options. No process is started yet.
+
+        Args:
+            sampling: `{"fps": 3}`, `{"num_frames": 8}`, or options of `reelabel.Sampling` with their `sampler`, except
+                those that depend on jobs or answers (`escalate_below`, `motion_tasks`, `still_tasks`); None samples
+                3 frames per second.
+            cache_dir: Folder in which downloaded videos are kept; None keeps none.
+            cache_mode: Where a remote video is stored during decoding: `disk`, `memory`, or `auto`, which stores
+                nothing if range requests suffice, else uses memory, or disk for large videos.
+            output_format: `pil`, a list of images; or `numpy`, one uint8 array of shape (M, H, W, 3).
+            channels_first: Arrays have shape (M, 3, H, W) instead.
+            timeout_s: Connect and read timeout of requests, in seconds.
+            max_concurrency: Maximum number of videos in progress.
+            retries: How often a failed request is retried.
+            bypass_if_frames_present: Pass through rows whose `video` already holds frames.
+            pack_for_model: Set `video` to (frames, metadata), one item of vLLM's `multi_modal_data["video"]`,
+                regardless of `output_format`.
+            processes: Number of decoding processes; use one per CPU that Ray reserves by `num_cpus`.
+            settings: Object store, hosts and folders that may be read, and limits; None reads `REELABEL_*` variables
+                and `reelabel.toml`.
+
+        Raises:
+            ConfigurationError: An option is invalid.
+        """
+        self._options = PrepareOptions(
+            sampling=sampling,
+            cache_dir=cache_dir,
+            cache_mode=cache_mode,
+            output_format=output_format,
+            channels_first=channels_first,
+            timeout_s=timeout_s,
+            max_concurrency=max_concurrency,
+            retries=retries,
+            bypass_if_frames_present=bypass_if_frames_present,
+            pack_for_model=pack_for_model,
+            processes=processes,
+            settings=settings or load_settings(),
+        )
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Prepare the videos of a batch concurrently, each distinct one once.
+
+        Args:
+            batch: Columns of equal length by name, as with `batch_format="numpy"`.
+
+        Returns:
+            The same columns, plus `video` and `video_meta`.
+
+        Raises:
+            ConfigurationError: The batch is not a dictionary of columns, or no column can name a video.
+        """
+        worker = get_worker(self._options)
+        waits = [self._start(row, worker) for row in to_rows(batch)]
+        videos, metas = [], []
+        for wait in waits:
+            video, meta = wait()
+            videos.append(video)
+            metas.append(meta)
+        return {**batch, VIDEO: object_column(videos), VIDEO_META: object_column(metas)}
+
+    def __enter__(self) -> Self:
+        """Return the instance itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop the decoding processes."""
+        self.close()
+
+    def close(self) -> None:
+        """Stop the decoding processes, which otherwise end with this process; another call starts new ones."""
+        close_worker(self._options)
+
+    def _start(self, row: Mapping[str, Any], worker: PrepareWorker) -> Callable[[], _Cells]:
+        """Start preparing a row; return a function that waits for its cells."""
+        if self._options.bypass_if_frames_present and has_frames(row):
+            return partial(pass_through_cells, row)
+        try:
+            uri, segment = video_uri_of(row), segment_of(row)
+        except VideoRefusedError as error:
+            return partial(self._failed_cells, error, source="")
+        return partial(self._wait, worker.start(uri, segment), uri)
+
+    def _wait(self, frames: Future[SampledFrames], uri: str) -> _Cells:
+        source = redact_uri(uri)
+        try:
+            return self._form.video(frames.result()), frame_metadata(frames.result(), source)
+        except Exception as error:  # noqa: BLE001 - any error of one video is reported on its row
+            return self._failed_cells(error, source=source)
+
+    def _failed_cells(self, error: Exception, *, source: str) -> _Cells:
+        return self._form.no_video(), failure_metadata(error, source)
+
+    @property
+    def _form(self) -> OutputFormat:
+        if self._options.pack_for_model:
+            return OutputFormat(kind="packed")
+        return OutputFormat(kind=self._options.output_format, channels_first=self._options.channels_first)

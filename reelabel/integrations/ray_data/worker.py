@@ -1,0 +1,102 @@
+"""The resources of one process for preparing videos: threads that fetch, and processes that decode."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from reelabel.frames.cache import FrameCache
+from reelabel.frames.download_cache import DownloadCache
+from reelabel.frames.extractor import stat_video
+from reelabel.frames.fetch import RANGES_MIN_BYTES, FrameFetcher
+from reelabel.sources.object_store import ObjectStore
+from tasks.frame_cache.pool import decode_pool, video_limits
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from reelabel.integrations.ray_data.options import PrepareOptions
+    from reelabel.sampled_frames import SampledFrames
+    from reelabel.segment import Segment
+
+# Larger files go to disk, as their bytes are rarely read twice and memory is better used for frames.
+_MEMORY_BYTES = 64 * 1024**2
+_UNLIMITED_BYTES = sys.maxsize
+
+_workers: dict[tuple[PrepareOptions, int], PrepareWorker] = {}
+_workers_lock = Lock()
+
+
+class PrepareWorker:
+    """Prepares videos with one set of options. Thread-safe."""
+
+    def __init__(self, options: PrepareOptions) -> None:
+        """Start the decoding processes."""
+        settings, attempts = options.settings, options.retries + 1
+        timeouts = {"connect_timeout_s": options.timeout_s, "read_timeout_s": options.timeout_s}
+        self._objects = ObjectStore(
+            settings.store.model_copy(update={**timeouts, "max_attempts": attempts}),
+            settings.web.model_copy(update={"timeout_s": options.timeout_s, "max_attempts": attempts}),
+        )
+        self._allow_roots = settings.extract.allow_roots
+        self._pool = decode_pool(settings, processes=options.processes)
+        self._fetcher = FrameFetcher(
+            objects=self._objects,
+            cache=FrameCache(self._objects, options.cache_dir.as_uri()) if options.cache_dir else None,
+            pool=self._pool,
+            sampling=options.sampling,
+            limits=video_limits(settings),
+            ranges_min_bytes=RANGES_MIN_BYTES if options.cache_mode == "auto" else _UNLIMITED_BYTES,
+            copies=_copies(options),
+        )
+        self._threads = ThreadPoolExecutor(options.max_concurrency, thread_name_prefix="prepare-video")
+        self._in_progress: dict[tuple[str, Segment], Future[SampledFrames]] = {}
+        self._lock = Lock()
+
+    def start(self, uri: str, segment: Segment) -> Future[SampledFrames]:
+        """Start preparing a segment of a video, or return the future of the same one already in progress."""
+        key = uri, segment
+        with self._lock:
+            if key not in self._in_progress:
+                future = self._in_progress[key] = self._threads.submit(self._prepare, uri, segment)
+                future.add_done_callback(lambda _: self._in_progress.pop(key, None))
+                return future
+            return self._in_progress[key]
+
+    def close(self) -> None:
+        """Stop threads and decoding processes."""
+        self._pool.close()
+        self._threads.shutdown(cancel_futures=True)
+
+    def _prepare(self, uri: str, segment: Segment) -> SampledFrames:
+        info = stat_video(self._objects, uri, allow_roots=self._allow_roots)
+        return replace(self._fetcher, segment=segment).fetch(info).keyframes
+
+
+def get_worker(options: PrepareOptions) -> PrepareWorker:
+    """Return this process's worker for some options. Equal options share one, also if unpickled separately."""
+    with _workers_lock:
+        key = (options, os.getpid())
+        if key not in _workers:
+            _workers[key] = PrepareWorker(options)
+            atexit.register(close_worker, options)
+        return _workers[key]
+
+
+def close_worker(options: PrepareOptions) -> None:
+    """Stop this process's worker for some options, if there is one."""
+    with _workers_lock:
+        worker = _workers.pop((options, os.getpid()), None)
+    if worker is not None:
+        worker.close()
+
+
+def _copies(options: PrepareOptions) -> DownloadCache:
+    if options.cache_mode == "memory":
+        return DownloadCache(memory_bytes=_UNLIMITED_BYTES)
+    return DownloadCache(memory_bytes=_MEMORY_BYTES if options.cache_mode == "auto" else 0, folder=options.cache_dir)

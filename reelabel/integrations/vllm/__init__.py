@@ -1,0 +1,1 @@
+"""A vLLM plugin: our samplers and frame files as video loaders."""

@@ -1,0 +1,103 @@
+"""Decode the bytes passed by vLLM, in its own threads or in disposable processes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from reelabel.errors import ConfigurationError, FrameFileError
+from reelabel.extract import extract_keyframes
+from reelabel.fast_path import as_video_errors
+from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.packets import with_pixels
+from reelabel.integrations.vllm.decode_server import DecodePoolProcess
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+from reelabel.sampling.passes import require_no_job_options
+
+if TYPE_CHECKING:
+    from reelabel.frames.frame_file import FrameFile
+    from reelabel.pool.decode_pool import DecodePool
+    from reelabel.sampled_frames import SampledFrames
+
+PROCESSES_VARIABLE = "REELABEL_LOADER_PROCESSES"
+
+# By default, frames are left for the model's processor to scale; options can set its size here instead.
+_UNSCALED = {"max_pixels": 16_777_216, "size_multiple_px": 1}
+_start_lock = threading.Lock()
+_started: list[DecodePoolProcess] = []
+
+
+def decode_video(data: bytes, **options: Any) -> SampledFrames:  # noqa: ANN401
+    """Decode sampled frames of a video.
+
+    Args:
+        data: The bytes of a video file.
+        options: Options of `reelabel.sampling.options.Sampling`.
+
+    Raises:
+        ConfigurationError: An option is unknown or invalid.
+        VideoError: The video cannot be used; see its code.
+    """
+    sampling = _sampling(options)
+    pool = _decode_pool()
+    with tempfile.NamedTemporaryFile(prefix="reelabel-") as file:
+        file.write(data)
+        file.flush()
+        if pool is not None:
+            return pool.extract(Path(file.name), sampling=sampling, limits=Limits())
+        with as_video_errors():
+            return extract_keyframes(Path(file.name), sampling=sampling, limits=Limits())
+
+
+def is_frame_file(data: bytes) -> bool:
+    """Return whether the bytes are a frame file, by Arrow's magic number."""
+    return data.startswith(b"ARROW1\0\0")
+
+
+def read_frame_file(data: bytes) -> FrameFile:
+    """Read a frame file; stored packets are decoded in a disposable process.
+
+    Raises:
+        FrameFileError: The file is damaged, or holds packets and there are no decoding processes.
+        VideoError: The packets cannot be decoded.
+    """
+    file = decode_frame_file(data)
+    if file.encoding != "packets":
+        return file
+    pool = _decode_pool()
+    if pool is None:
+        raise FrameFileError(f"The frame file holds packets; set {PROCESSES_VARIABLE} to at least 1 to decode them.")
+    return decode_frame_file(with_pixels(file, pool, Limits()))
+
+
+def _sampling(options: dict[str, Any]) -> Sampling:
+    try:
+        return require_no_job_options(Sampling(**_UNSCALED | options))
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(map(str, fault["loc"])) or "combination of options"
+        message = fault["msg"].removeprefix("Value error, ")
+    except ValueError as error:
+        where, message = "combination of options", str(error)
+    raise ConfigurationError(f"Invalid media_io_kwargs of the video loader pyav_keyframes: {where}: {message}.")
+
+
+def _decode_pool() -> DecodePool | None:
+    """Return the decoding pool, if processes are configured. vLLM calls from many threads; the first starts it."""
+    processes = os.environ.get(PROCESSES_VARIABLE) or "0"
+    if not processes.isdecimal():
+        raise ConfigurationError(
+            f"{PROCESSES_VARIABLE} is {processes!r}; it must be a number of processes, or 0 for none."
+        )
+    if int(processes) == 0:
+        return None
+    with _start_lock:
+        if not (_started and _started[-1].are_running):
+            _started.append(DecodePoolProcess(int(processes)))
+        return _started[-1].pool

@@ -1,0 +1,101 @@
+"""Frames as vLLM takes a video: pixels, and the metadata of their times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from reelabel.frames.frame_file import FrameFile
+    from reelabel.sampled_frames import SampledFrames
+
+    Video = tuple[npt.NDArray[np.uint8], dict[str, Any]]
+
+
+# In frames. Containers round times, many to milliseconds: at 60 fps that is 0.03 of a frame.
+_TOLERANCE_FRAMES = 0.1
+_MILLISECONDS = 1000.0
+
+
+def video_input(frames: FrameFile | SampledFrames) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+    """Convert frames and their true times to one item of `multi_modal_data["video"]`.
+
+    Models use `frames_indices` / `fps` as a frame's time, and `total_num_frames` / `fps` as the length that
+    the frames are spread over. At a constant frame rate, indices count frames from the video's first, as in
+    vLLM's own loaders. At a variable rate, where an average could move a frame by any amount, indices count
+    milliseconds. In a segment, both count from its start, as if the video had been cut there.
+
+    Returns:
+        Pixels as shown to the model, shape (M, H, W, 3), uint8; and the metadata of vLLM's own loaders.
+    """
+    fps, indices = _timeline(frames)
+    total = max(indices[-1] + 1, _length(frames, fps))
+    return frames.images[frames.picks], {
+        "fps": fps,
+        "duration": total / fps,
+        "total_num_frames": total,
+        "frames_indices": indices,
+        "video_backend": "reelabel",
+        "do_sample_frames": False,
+    }
+
+
+def _timeline(frames: FrameFile | SampledFrames) -> tuple[float, list[int]]:
+    """Find a rate at which the time of every pick is a whole number; return it, and these in the order shown."""
+    fps = frames.fps
+    if fps > 0:
+        positions = _before(frames) + _since_s(frames) * fps
+        if np.abs(positions - positions.round()).max() <= _TOLERANCE_FRAMES:
+            return fps, positions.round().astype(int).tolist()
+    return _MILLISECONDS, (_since_s(frames) * _MILLISECONDS).round().astype(int).tolist()
+
+
+def _before(frames: FrameFile | SampledFrames) -> int:
+    """Count the video's frames before the first one here; 0 if unknown, and in a segment."""
+    return max(0, int(frames.frame_index[0])) if frames.starts_s is None else 0
+
+
+def _since_s(frames: FrameFile | SampledFrames) -> npt.NDArray[np.float64]:
+    """Return seconds since the segment's start, or since the first frame here; a frame from before it is at 0."""
+    starts_s = float(frames.time_s[0]) if frames.starts_s is None else frames.starts_s
+    return np.maximum(frames.time_s[frames.picks] - starts_s, 0.0)
+
+
+def _length(frames: FrameFile | SampledFrames, fps: float) -> int:
+    """Return the length in frames or milliseconds; 0 if unknown."""
+    start_s, end_s = frames.segment
+    length_s = min(frames.duration_s, frames.duration_s if end_s is None else end_s) - (start_s or 0.0)
+    return max(0, round(length_s * fps)) or (0 if start_s or end_s else frames.total_frames or 0)
+
+
+def adapt_video(video: Video, config: Any) -> Video:  # noqa: ANN401 - of transformers
+    """Adapt a video to what the model's processor expects.
+
+    Args:
+        video: Frames, shape (M, H, W, 3), and metadata, as returned by `reelabel.integrations.vllm.video_input`.
+        config: The model's configuration.
+
+    Returns:
+        The video, with repeated frames dropped for GLM, whose prompt has one placeholder per distinct frame;
+        and a single frame doubled for models that take frames in pairs, as their own padding would do it,
+        because some of their processors reject a single one.
+    """
+    if str(config.model_type).startswith("glm"):
+        video = drop_repeated_frames(video)
+    if int(getattr(getattr(config, "vision_config", None), "temporal_patch_size", 1)) > 1 and len(video[0]) == 1:
+        video = _select(video, [0, 0])
+    return video
+
+
+def drop_repeated_frames(video: Video) -> Video:
+    """Drop repeated frames."""
+    _, first = np.unique(video[1]["frames_indices"], return_index=True)
+    return video if len(first) == len(video[0]) else _select(video, sorted(first.tolist()))
+
+
+def _select(video: Video, positions: list[int]) -> Video:
+    frames, metadata = video
+    return frames[positions], metadata | {"frames_indices": [metadata["frames_indices"][at] for at in positions]}

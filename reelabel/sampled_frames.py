@@ -1,0 +1,118 @@
+"""The sampled frames of one video."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from reelabel.coverage import measure_coverage
+from reelabel.segment import WHOLE, Segment
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from reelabel.coverage import CoverageThresholds, KeyframeCoverage
+    from reelabel.decode.orientation import Orientation
+    from reelabel.sources.sparse_file import CachedRange
+
+
+NO_PTS = -(2**63)  # FFmpeg's AV_NOPTS_VALUE; -1 is a valid PTS
+UNKNOWN_POSITION = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SampledFrames:
+    """Decoded frames, each stored once, and the order in which to show them to the model.
+
+    Attributes:
+        images: RGB pixels; shape (N, H, W, 3), uint8, N >= 1, in presentation order.
+        pts: Presentation timestamps in the stream's time base, `NO_PTS` if the container has none; shape (N,), int64.
+        time_s: The same in seconds; shape (N,), float64.
+        frame_index: Positions in the full linear decode, `UNKNOWN_POSITION` if unknown; shape (N,), int64.
+        is_keyframe: Whether each frame is a keyframe; shape (N,), bool.
+        picks: Indices into `images` in the order shown to the model, with repeats; shape (M,), int64.
+        deviation_s: Presentation time of each pick minus the instant it was chosen for; shape (M,), float64; None for
+            samplers that target no instants.
+        segment: The part of the video that was sampled; all counts are of the whole video.
+        starts_s: Start of the segment on the clock of `time_s`; None for the whole video.
+        keyframes_in_file: Number of keyframes in the video stream; with method `index`, as listed in the index.
+        keyframe_ms: Presentation time of each keyframe in milliseconds; shape (K,), int64, ascending; None if unknown.
+        are_keyframes_listed: Whether `keyframe_ms` comes from the container; if it took a decode, coverage ignores it.
+        first_ms: Presentation time of the first frame in milliseconds, or slightly less; None if unknown.
+        total_frames: Number of frames in the video stream; None if only decoding could tell.
+        fps: Average frame rate; 0.0 if the container has none.
+        duration_s: Duration of the stream; 0.0 if unknown.
+        pixel_aspect: Sample aspect ratio; reported, not applied.
+        native_width_px: Width as stored, before rotation and scaling.
+        native_height_px: Height as stored, before rotation and scaling.
+        orientation: Rotation and mirroring for display; applied unless native frames were requested.
+        method: How the frames were located: by the container's `index`, by `seek`, or by a `linear` decode.
+        reason: Why a faster method was unavailable, and whether the file is cut short; empty if there is nothing to
+            report.
+        decode_ms: Milliseconds from opening the file to the last frame, excluding `fetch_ms`.
+        frames_decoded: Frames output by decoders, including those of strategies that failed.
+        sampler: The sampler that chose the frames.
+        fetch_ms: Milliseconds spent waiting for ranges of a remote file; 0 for a local one.
+        bytes_fetched: Bytes fetched in those ranges.
+        parts: The fetched ranges, and any that were known before.
+        dropped_as_similar: Number of frames dropped as near-duplicates.
+    """
+
+    images: npt.NDArray[np.uint8]
+    pts: npt.NDArray[np.int64]
+    time_s: npt.NDArray[np.float64]
+    frame_index: npt.NDArray[np.int64]
+    is_keyframe: npt.NDArray[np.bool_]
+    picks: npt.NDArray[np.int64]
+    keyframes_in_file: int
+    total_frames: int | None
+    fps: float
+    duration_s: float
+    native_width_px: int
+    native_height_px: int
+    orientation: Orientation
+    method: Literal["index", "seek", "linear"]
+    reason: str
+    decode_ms: float
+    frames_decoded: int = 0
+    sampler: str = "keyframes"
+    fetch_ms: float = 0.0
+    bytes_fetched: int = 0
+    dropped_as_similar: int = 0
+    pixel_aspect: float = 1.0
+    deviation_s: npt.NDArray[np.float64] | None = None
+    segment: Segment = WHOLE
+    starts_s: float | None = None
+    keyframe_ms: npt.NDArray[np.int64] | None = field(default=None, repr=False)
+    are_keyframes_listed: bool = True
+    first_ms: int | None = None
+    parts: tuple[CachedRange, ...] = field(default=(), repr=False)
+
+    @property
+    def rotation_deg(self) -> int:
+        """Counter-clockwise rotation requested by the container: 0, 90, 180 or 270."""
+        return self.orientation.rotation_deg
+
+    def coverage(self, thresholds: CoverageThresholds) -> KeyframeCoverage:
+        """Return how well keyframes cover the video, from what is known of it before decoding."""
+        return measure_coverage(
+            self.keyframe_ms if self.are_keyframes_listed else None,
+            first_ms=self.first_ms,
+            keyframes=self.keyframes_in_file,
+            duration_s=self.duration_s,
+            thresholds=thresholds,
+            segment=self.segment,
+        )
+
+    def __post_init__(self) -> None:
+        """Check that all columns have matching shapes."""
+        if self.images.ndim != 4 or self.images.shape[-1] != 3 or len(self.images) == 0:  # noqa: PLR2004
+            raise ValueError(f"images must be (N>=1, H, W, 3), got {self.images.shape}")
+        columns = (self.pts, self.time_s, self.frame_index, self.is_keyframe)
+        if any(column.shape != self.images.shape[:1] for column in columns):
+            raise ValueError(f"{len(self.images)} images, but column shapes are {[column.shape for column in columns]}")
+        if self.picks.size == 0 or self.picks.min() < 0 or self.picks.max() >= len(self.images):
+            raise ValueError(f"picks must be indices of {len(self.images)} images, got {self.picks.tolist()}")
+        if self.deviation_s is not None and self.deviation_s.shape != self.picks.shape:
+            raise ValueError(f"{self.picks.size} picks, but {self.deviation_s.size} deviations")

@@ -1,0 +1,1 @@
+"""Which frames of a video the model sees."""

@@ -1,0 +1,33 @@
+"""The native sampler of openPangu."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from reelabel.sampling.options import Sampling
+    from reelabel.sampling.properties import Indices, VideoProperties
+
+_FPS = 2.0
+
+
+def sample_openpangu(sampling: Sampling, facts: VideoProperties) -> Indices:
+    """Sample at `fps` from the first frame; if that exceeds `num_frames`, spread `num_frames` evenly.
+
+    Equivalent to vLLM's loader `openpangu`.
+
+    Returns:
+        Frame indices; shape (M,), M >= 1, ascending; frames repeat if `fps` exceeds the video's frame rate.
+    """
+    fps = sampling.fps or _FPS
+    last = facts.total_frames - 1
+    last_s = last / facts.fps if facts.fps else 0.0
+    count = sampling.num_frames
+    if count >= int(last_s * fps) + 1:
+        count = int(last_s * fps) + 1
+        last_s = min(last_s, (count - 1) / fps)
+    positions = np.rint(np.linspace(0, last_s, count) * facts.fps)
+    indices: Indices = np.minimum(positions, last).astype(np.int64)
+    return indices

@@ -1,0 +1,82 @@
+"""Resolve a sampling that combines several samplers into samplings with one sampler each.
+
+`auto` chooses keyframes or a dense sampler, by the video and by the job; escalation asks again with a dense sampler.
+The resolved samplings equal those of a run that uses the sampler alone, so that frame files are shared.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from reelabel.sampling.options import DEFAULT_DENSE_SAMPLER, OPTIONS_OF, SAMPLER_OPTIONS, Sampling
+
+if TYPE_CHECKING:
+    from reelabel.sampling.options import SamplerName
+
+# What a job is shown: what the video's coverage decides, its keyframes in any case, or the dense sampler's frames.
+FramePass = Literal["first", "keyframes", "lossless"]
+
+
+class Tagged(Protocol):
+    """A job's tags, by which its sampler may be chosen."""
+
+    @property
+    def task(self) -> str | None:
+        """What kind of question it is."""
+
+    @property
+    def subtask(self) -> str | None:
+        """The kind in detail."""
+
+
+def choose_pass(sampling: Sampling, job: Tagged) -> FramePass:
+    """Decide by a job's tags what it is shown first; tags that need motion take precedence."""
+    tags = {job.task, job.subtask}
+    if not tags.isdisjoint(sampling.motion_tasks or ()):
+        return "lossless"
+    return "first" if tags.isdisjoint(sampling.still_tasks or ()) else "keyframes"
+
+
+def sampling_of_pass(sampling: Sampling, name: FramePass) -> Sampling:
+    """Return the sampling of one pass."""
+    if name == "keyframes":
+        return with_sampler(sampling, "keyframes")
+    return dense_pass(sampling) if name == "lossless" else first_pass(sampling)
+
+
+def require_no_job_options(sampling: Sampling) -> Sampling:
+    """Validate a sampling for use without jobs: it may depend on the videos only.
+
+    Raises:
+        ValueError: The sampling depends on the tasks or answers of jobs.
+    """
+    by_jobs = [
+        name for name in ("escalate_below", "motion_tasks", "still_tasks") if getattr(sampling, name) is not None
+    ]
+    if by_jobs:
+        names = " and ".join(by_jobs)
+        raise ValueError(f"{names} cannot be used without jobs and answers; leave it out")
+    return sampling
+
+
+def first_pass(sampling: Sampling) -> Sampling:
+    """Return the sampling of the first pass; `auto` stays, since it depends on the video."""
+    if sampling.sampler == "auto":
+        return sampling.model_copy(update={"escalate_below": None, "motion_tasks": None, "still_tasks": None})
+    return with_sampler(sampling, sampling.sampler)
+
+
+def dense_pass(sampling: Sampling) -> Sampling:
+    """Return the sampling of the dense pass, for when keyframes are not enough."""
+    return with_sampler(sampling, sampling.dense_sampler or DEFAULT_DENSE_SAMPLER)
+
+
+def resolve_auto(sampling: Sampling, *, is_good: bool) -> Sampling:
+    """Resolve `auto` for a video, by whether its keyframes cover it."""
+    return with_sampler(sampling, "keyframes") if is_good else dense_pass(sampling)
+
+
+def with_sampler(sampling: Sampling, sampler: SamplerName) -> Sampling:
+    """Return a sampling with one sampler only, and only the options that it takes."""
+    excluded = SAMPLER_OPTIONS - OPTIONS_OF[sampler] | {"escalate_below"}
+    return Sampling(**sampling.model_dump(exclude=set(excluded)) | {"sampler": sampler})

@@ -1,0 +1,76 @@
+"""A part of a video, and the frames that lie in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+class Segment(NamedTuple):
+    """A segment of a video, with both ends inclusive, in seconds since its first frame.
+
+    Attributes:
+        start_s: Start; None is the video's start.
+        end_s: End; None is the video's end.
+    """
+
+    start_s: float | None = None
+    end_s: float | None = None
+
+    @classmethod
+    def of(cls, start_s: float | None, end_s: float | None) -> Segment:
+        """Build a segment; a start at 0 equals no start."""
+        return cls(start_s or None, end_s)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole video."""
+        return self == WHOLE
+
+    def __str__(self) -> str:
+        """Format it exactly as a media fragment (W3C, Media Fragments URI 1.0): `t=1.5,9`, `t=,9`, `t=1.5`."""
+        start, end = ("" if each is None else repr(float(each)).removesuffix(".0") for each in self)
+        return f"t={start},{end}".removesuffix(",")
+
+
+WHOLE = Segment()
+
+
+# Tolerance for rounded timestamps; far less than the distance between frames.
+_TOLERANCE_S = 1e-4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SegmentSelection:
+    """The frames selected for a segment.
+
+    Attributes:
+        numbers: Indices of the frames; shape (M,), M >= 1, int64.
+        is_empty: Whether no frame lies in the segment, so that the last one before it is used instead.
+    """
+
+    numbers: npt.NDArray[np.int64]
+    is_empty: bool
+
+
+def select_segment(times_s: npt.NDArray[np.float64], segment: Segment, *, first_s: float) -> SegmentSelection:
+    """Find the frames in a segment.
+
+    Args:
+        times_s: Presentation times in seconds, in any order; shape (N,), N >= 1.
+        segment: The segment, relative to the video's first frame.
+        first_s: Presentation time of the first frame, on the clock of `times_s`.
+    """
+    start_s = first_s + (segment.start_s or 0.0) - _TOLERANCE_S
+    end_s = np.inf if segment.end_s is None else first_s + segment.end_s + _TOLERANCE_S
+    inside = np.flatnonzero((times_s >= start_s) & (times_s <= end_s))
+    if inside.size:
+        return SegmentSelection(inside, is_empty=False)
+    earlier = np.where(times_s < start_s, times_s, -np.inf)
+    last = earlier.argmax() if np.isfinite(earlier).any() else times_s.argmin()
+    return SegmentSelection(np.array([last], np.int64), is_empty=True)

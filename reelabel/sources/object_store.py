@@ -1,0 +1,177 @@
+"""One interface to objects of all kinds: `s3://`, `file://` and paths, and read-only `http(s)://` and `data:`."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from infra.settings import WebSettings
+from reelabel.errors import ConfigurationError, ObjectError
+from reelabel.sources.data_uri import DataUri
+from reelabel.sources.folder import FileStore
+from reelabel.sources.object_info import ObjectInfo
+from reelabel.sources.s3 import S3
+from reelabel.sources.uri import INLINE_SCHEME, WEB_SCHEMES, redact_uri, scheme_of
+from reelabel.sources.web import Web
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from infra.settings import StoreSettings
+
+__all__ = ["ObjectInfo", "ObjectStore"]
+
+
+class _Readable(Protocol):
+    @property
+    def patience_s(self) -> float: ...
+    def stat(self, uri: str) -> ObjectInfo: ...
+    def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes: ...
+    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes: ...
+    def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int: ...
+
+
+class _Writable(_Readable, Protocol):
+    def write_new(self, uri: str, data: bytes) -> bool: ...
+    def replace(self, uri: str, data: bytes) -> None: ...
+    def list(self, uri: str) -> Iterator[ObjectInfo]: ...
+    def remove(self, uri: str) -> None: ...
+    def ensure_root(self, uri: str) -> None: ...
+
+
+class ObjectStore:
+    """Reads and writes objects.
+
+    Cheap to create; safe to share between threads, to pickle, and to use after a fork: connections are
+    opened on first use, per process.
+
+    Besides the errors listed, every method raises ConfigurationError (unknown scheme, no such bucket,
+    rejected credentials) and StoreUnavailableError (no response after the configured attempts).
+    """
+
+    def __init__(self, store: StoreSettings, web: WebSettings | None = None) -> None:
+        """Store the settings; no connection is opened yet."""
+        self._folder = FileStore()
+        self._s3 = S3(store)
+        self._web = Web(web or WebSettings())
+        self._inline = DataUri()
+
+    def stat(self, uri: str) -> ObjectInfo:
+        """Return the metadata of an object.
+
+        Raises:
+            ObjectMissingError: There is no object at `uri`.
+        """
+        return self._readable(uri).stat(uri)
+
+    def stat_many_near(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
+        """Return the metadata of many objects with few requests, by listing those that are close together by name.
+
+        Returns:
+            The objects found this way, by URI; call `stat` for the others.
+        """
+        listed = [uri for uri in uris if uri.startswith("s3://")]
+        return self._s3.stat_many_near(listed) if listed else {}
+
+    def reach(self, uris: Iterable[str]) -> None:
+        """Check that S3 responds for the buckets of some objects, even with an error; other URIs are ignored.
+
+        Raises:
+            StoreUnavailableError: S3 does not respond.
+        """
+        for bucket in sorted({"/".join(uri.split("/", 3)[:3]) for uri in uris if uri.startswith("s3://")}):
+            with suppress(ObjectError, ConfigurationError):
+                self._s3.stat(f"{bucket}/reelabel-asks-who-is-there")
+
+    def read(self, uri: str, *, fingerprint: str | None = None, max_bytes: int | None = None) -> bytes:
+        """Read a whole object.
+
+        Args:
+            uri: The object.
+            fingerprint: Required fingerprint, as returned by `stat` or `list`.
+            max_bytes: Size limit.
+
+        Raises:
+            ObjectMissingError: There is no object at `uri`.
+            ObjectChangedError: The object does not have that fingerprint, or is replaced while it is read.
+            ObjectTooLargeError: The object is larger than `max_bytes`.
+        """
+        return self._readable(uri).read(uri, fingerprint=fingerprint, max_bytes=max_bytes)
+
+    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
+        """Read a range of an object.
+
+        Args:
+            uri: The object.
+            start: Position of the first byte, from 0.
+            size: Number of bytes, at least 1. Fewer are returned if the object ends before.
+            fingerprint: Required fingerprint, as returned by `stat` or `list`.
+
+        Raises:
+            ObjectMissingError: There is no object at `uri`.
+            ObjectChangedError: The object does not have that fingerprint.
+            RangesIgnoredError: The server does not support ranges; use `download`.
+        """
+        return self._readable(uri).read_range(uri, start=start, size=size, fingerprint=fingerprint)
+
+    def patience_s(self, uri: str) -> float:
+        """Return the most seconds that a request can take, including retries, before it fails."""
+        return self._readable(uri).patience_s
+
+    def download(self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None) -> int:
+        """Download an object to the file `path`, which is removed on failure.
+
+        Returns:
+            The number of bytes written.
+
+        Raises:
+            ObjectError: As for `read`.
+        """
+        return self._readable(uri).download(uri, path, fingerprint=fingerprint, max_bytes=max_bytes)
+
+    def write_new(self, uri: str, data: bytes) -> bool:
+        """Write an object unless it exists; of concurrent calls, exactly one succeeds.
+
+        Returns:
+            Whether this call wrote it.
+        """
+        return self._writable(uri).write_new(uri, data)
+
+    def replace(self, uri: str, data: bytes) -> None:
+        """Write an object atomically: readers see either the old or the new one."""
+        self._writable(uri).replace(uri, data)
+
+    def list(self, uri: str) -> Iterator[ObjectInfo]:
+        """Yield all objects below a folder or prefix, sorted by name; none if it does not exist."""
+        return self._writable(uri).list(uri)
+
+    def remove(self, uri: str) -> None:
+        """Remove an object if it exists."""
+        self._writable(uri).remove(uri)
+
+    def ensure_root(self, uri: str) -> None:
+        """Create the bucket of `uri`, or the folder `uri`, if it does not exist."""
+        self._writable(uri).ensure_root(uri)
+
+    def local_path(self, uri: str) -> Path | None:
+        """Return the path of a `file://` URI or plain path; None for other URIs."""
+        return self._folder.path(uri) if self._readable(uri) is self._folder else None
+
+    def _readable(self, uri: str) -> _Readable:
+        scheme = scheme_of(uri)
+        if scheme in WEB_SCHEMES:
+            return self._web
+        return self._inline if scheme == INLINE_SCHEME else self._writable(uri)
+
+    def _writable(self, uri: str) -> _Writable:
+        scheme = scheme_of(uri)
+        if scheme is None or scheme == "file":
+            return self._folder
+        if scheme == "s3":
+            return self._s3
+        if scheme in {*WEB_SCHEMES, INLINE_SCHEME}:
+            raise ConfigurationError(f"{redact_uri(uri)} is read-only; to write or list, use s3://, file:// or a path.")
+        raise ConfigurationError(
+            f"{uri} has the unknown scheme {scheme}://; use s3://, file://, https://, http://, data: or a path."
+        )

@@ -1,0 +1,304 @@
+"""Objects on Amazon S3 and compatible servers: `s3://bucket/key`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+from contextlib import closing, suppress
+from functools import lru_cache
+from http import HTTPStatus
+from importlib.metadata import version
+from itertools import groupby
+from operator import itemgetter
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import boto3
+import botocore.session
+from botocore.config import Config
+from botocore.exceptions import IncompleteReadError
+
+from reelabel.errors import ConfigurationError, ObjectMissingError
+from reelabel.sources.folder import partial_file
+from reelabel.sources.object_info import ObjectInfo, changed, check_range
+from reelabel.sources.s3_errors import BROKEN_OFF, is_missing, s3_errors, status_code
+from reelabel.sources.s3_listing import FEWEST, list_neighbours, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from infra.settings import StoreSettings
+
+_SCHEME = "s3://"
+_CONNECTIONS = 32
+_client_lock = Lock()
+_T = TypeVar("_T")
+
+
+class S3:
+    """Reads and writes objects of any bucket."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        """Store `settings`; no connection is opened yet."""
+        self._settings = settings
+
+    @property
+    def patience_s(self) -> float:
+        """Most seconds that a request can take, including retries, before it fails."""
+        settings = self._settings
+        return settings.max_attempts * (settings.connect_timeout_s + settings.read_timeout_s)
+
+    def stat(self, uri: str) -> ObjectInfo:
+        """Return the metadata of an object."""
+        bucket, key = _split(uri)
+        with self._errors(uri) as client:
+            try:
+                return _describe(uri, client.head_object(Bucket=bucket, Key=key))
+            except client.exceptions.ClientError as error:
+                if not is_missing(error):
+                    raise
+                # The response to HEAD has no body that distinguishes a missing object from a missing bucket.
+                client.head_bucket(Bucket=bucket)
+                raise ObjectMissingError(f"There is no object at {uri}; check the bucket and the key.") from None
+
+    def stat_many_near(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
+        """Return the metadata of those objects that can be found by listing."""
+        found: dict[str, ObjectInfo] = {}
+        places = sorted(_split(uri) for uri in uris)
+        for bucket, group in groupby(places, key=itemgetter(0)):
+            keys = [key for _, key in group]
+            if len(keys) < FEWEST:
+                continue
+            with self._errors(f"{_SCHEME}{bucket}/{keys[0]}") as client:
+                for entry in list_neighbours(client, bucket, keys):
+                    uri = f"{_SCHEME}{bucket}/{entry['Key']}"
+                    found[uri] = _describe(uri, entry)
+        return found
+
+    def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
+        """Read a whole object."""
+
+        def take(client: Any) -> bytes:  # noqa: ANN401
+            with _body(_get(client, uri, fingerprint=fingerprint, max_bytes=max_bytes)) as body:
+                data: bytes = body.read()
+            return data
+
+        return self._whole(uri, take)
+
+    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
+        """Read a range of an object."""
+        bucket, key = _split(uri)
+        part = {"Range": f"bytes={start}-{start + size - 1}", **_held_to(fingerprint)}
+
+        def take(client: Any) -> bytes:  # noqa: ANN401
+            try:
+                answer = client.get_object(Bucket=bucket, Key=key, **part)
+            except client.exceptions.ClientError as error:
+                if status_code(error) != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                    raise
+                return b""  # past the end of the object
+            with _body(answer) as body:
+                check_range(uri, answer.get("ContentRange"), start=start)
+                if answer["ETag"].strip('"') != _etag_of(fingerprint):  # not every server supports If-Match
+                    raise changed(uri)
+                data: bytes = body.read(size)
+            expected = min(size, answer["ContentLength"])
+            if len(data) < expected:
+                raise IncompleteReadError(actual_bytes=len(data), expected_bytes=expected)
+            return data
+
+        return self._whole(uri, take)
+
+    def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
+        """Download an object to `path`."""
+        with partial_file(path) as file:
+
+            def take(client: Any) -> int:  # noqa: ANN401
+                file.seek(0)
+                file.truncate()
+                with _body(_get(client, uri, fingerprint=fingerprint, max_bytes=max_bytes)) as body:
+                    shutil.copyfileobj(body, file, 1 << 20)
+                return file.tell()
+
+            return self._whole(uri, take)
+
+    def write_new(self, uri: str, data: bytes) -> bool:
+        """Write an object unless it exists; return whether it was written."""
+        bucket, key = _split(uri)
+        with self._errors(uri) as client:
+            try:
+                client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
+            except client.exceptions.ClientError as error:
+                if status_code(error) != HTTPStatus.PRECONDITION_FAILED:
+                    raise
+                return False
+        return True
+
+    def replace(self, uri: str, data: bytes) -> None:
+        """Write an object, replacing an existing one."""
+        bucket, key = _split(uri)
+        with self._errors(uri) as client:
+            client.put_object(Bucket=bucket, Key=key, Body=data)
+
+    def list(self, uri: str) -> Iterator[ObjectInfo]:
+        """Yield all objects below a prefix, to which a slash is appended if it has none."""
+        bucket, prefix = _split(f"{uri.rstrip('/')}/", needs_key=False)
+        with self._errors(uri) as client:
+            for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+                for entry in page.get("Contents", ()):
+                    yield _describe(f"{_SCHEME}{bucket}/{entry['Key']}", entry)
+
+    def remove(self, uri: str) -> None:
+        """Remove an object."""
+        bucket, key = _split(uri)
+        with self._errors(uri) as client:
+            client.delete_object(Bucket=bucket, Key=key)
+
+    def ensure_root(self, uri: str) -> None:
+        """Create the bucket if it does not exist."""
+        bucket, _ = _split(f"{uri.rstrip('/')}/", needs_key=False)
+        with self._errors(uri) as client:
+            try:
+                client.head_bucket(Bucket=bucket)
+            except client.exceptions.ClientError as error:
+                if not is_missing(error):
+                    raise
+                client.create_bucket(Bucket=bucket, **_placement(self._settings))
+
+    def _whole(self, uri: str, take: Callable[[Any], _T]) -> _T:
+        """Retry a response that breaks off in its body, which boto3 does not."""
+        with self._errors(uri) as client:
+            for _ in range(self._settings.max_attempts - 1):
+                with suppress(*BROKEN_OFF):
+                    return take(client)
+            return take(client)
+
+    def _errors(self, uri: str) -> AbstractContextManager[Any]:
+        return s3_errors(uri, self._settings.endpoint_url, lambda: _client(self._settings))
+
+
+def sign_url(settings: StoreSettings, uri: str, *, valid_s: int) -> str:
+    """Return a presigned `http(s)://` URL from which an object can be read for `valid_s` seconds."""
+    bucket, key = _split(uri)
+    url: str = _client(settings).generate_presigned_url(
+        "get_object", Params={"Bucket": bucket, "Key": key}, ExpiresIn=valid_s
+    )
+    return url
+
+
+def _split(uri: str, *, needs_key: bool = True) -> tuple[str, str]:
+    bucket, _, key = uri.removeprefix(_SCHEME).partition("/")
+    if not bucket or (needs_key and not key):
+        raise ConfigurationError(f"{uri} does not name an object; write s3://bucket/key.")
+    return bucket, key
+
+
+def _describe(uri: str, answer: dict[str, Any]) -> ObjectInfo:
+    size_bytes = answer["ContentLength"] if "ContentLength" in answer else answer["Size"]
+    etag = answer["ETag"].strip('"')
+    return ObjectInfo(
+        uri=uri,
+        size_bytes=size_bytes,
+        fingerprint=f"s3:{size_bytes}:{etag}",
+        modified=answer.get("LastModified"),
+    )
+
+
+def _get(client: Any, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> dict[str, Any]:  # noqa: ANN401
+    """Request an object, and check its metadata before the body is read."""
+    bucket, key = _split(uri)
+    answer: dict[str, Any] = client.get_object(Bucket=bucket, Key=key, **_held_to(fingerprint))
+    try:
+        _describe(uri, answer).require(fingerprint=fingerprint, max_bytes=max_bytes)
+    except BaseException:
+        answer["Body"].close()
+        raise
+    return answer
+
+
+def _body(answer: dict[str, Any]) -> AbstractContextManager[Any]:
+    """Return a response's body. Used as a context manager itself, boto3's does not detect that it broke off."""
+    return closing(answer["Body"])
+
+
+def _held_to(fingerprint: str | None) -> dict[str, str]:
+    """Return the condition that the object has `fingerprint`."""
+    return {} if fingerprint is None else {"IfMatch": f'"{_etag_of(fingerprint)}"'}
+
+
+def _etag_of(fingerprint: str) -> str:
+    return fingerprint.rpartition(":")[2]
+
+
+def _placement(settings: StoreSettings) -> dict[str, Any]:
+    """Return the region of a new bucket; Amazon rejects its default region if given explicitly."""
+    if settings.endpoint_url or settings.region == "us-east-1":
+        return {}
+    return {"CreateBucketConfiguration": {"LocationConstraint": settings.region}}
+
+
+def _client(settings: StoreSettings) -> Any:  # noqa: ANN401 - boto3 creates its classes at run time
+    # The lock ensures that only one thread creates the client. The process id is part of the key
+    # because a fork must not share its parent's connections.
+    with _client_lock:
+        return _client_of(settings, os.getpid())
+
+
+@lru_cache(maxsize=8)
+def _client_of(settings: StoreSettings, _pid: int) -> Any:  # noqa: ANN401
+    key, secret = settings.access_key_id, settings.secret_access_key
+    return _session().client(
+        "s3",
+        endpoint_url=settings.endpoint_url,
+        region_name=settings.region,
+        aws_access_key_id=key.get_secret_value() if key else None,
+        aws_secret_access_key=secret.get_secret_value() if secret else None,
+        # If None, botocore uses AWS_CA_BUNDLE or its own list; verification is never off.
+        verify=_authority(settings),
+        config=_config(settings),
+    )
+
+
+def _session() -> boto3.session.Session:
+    core = botocore.session.get_session()
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
+    return boto3.session.Session(botocore_session=core)
+
+
+def _authority(settings: StoreSettings) -> str | None:
+    """Return the path of the CA certificates; None for botocore's default."""
+    path = settings.ca_file
+    if path is None:
+        return None
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise ConfigurationError(
+            f"store.ca_file {path} cannot be used ({error.strerror or error}); it must be a PEM file of certificates."
+        ) from error
+    return str(path)
+
+
+def _config(settings: StoreSettings) -> Config:
+    # Servers other than Amazon's have no host names for buckets, and not all support the newer checksums.
+    compatibility = (
+        {
+            "s3": {"addressing_style": "path"},
+            "request_checksum_calculation": "when_required",
+            "response_checksum_validation": "when_required",
+        }
+        if settings.endpoint_url
+        else {}
+    )
+    return Config(
+        # botocore would otherwise build its own for each request.
+        user_agent=f"reelabel/{version('reelabel')}",
+        connect_timeout=settings.connect_timeout_s,
+        read_timeout=settings.read_timeout_s,
+        retries={"total_max_attempts": settings.max_attempts, "mode": "standard"},
+        max_pool_connections=_CONNECTIONS,
+        **compatibility,
+    )

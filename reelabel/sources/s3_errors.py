@@ -1,0 +1,115 @@
+"""Conversion of boto3's errors to our own."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    HTTPClientError,
+    IncompleteReadError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ReadTimeoutError,
+    ResponseStreamingError,
+    SSLError,
+)
+from botocore.exceptions import ConnectionError as NoConnectionError
+
+from reelabel.errors import (
+    ConfigurationError,
+    ObjectMissingError,
+    ObjectRefusedError,
+    ReelabelError,
+    StoreUnavailableError,
+)
+from reelabel.sources.object_info import changed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+BROKEN_OFF = (IncompleteReadError, ResponseStreamingError)
+_NO_ANSWER = (NoConnectionError, HTTPClientError, ReadTimeoutError, *BROKEN_OFF)
+_RETRIED = {HTTPStatus.CONFLICT, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+_KEY_FAULT = "KMS."
+# Codes that concern the login, not the object.
+_LOGIN_REFUSED = {
+    *("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSecurity", "RequestTimeTooSkewed"),
+    *("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "AccountProblem", "NotSignedUp"),
+}
+
+
+def status_code(error: ClientError) -> int:
+    """Return the HTTP status of an error response."""
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def is_missing(error: ClientError) -> bool:
+    """Return whether the object or its bucket does not exist."""
+    return status_code(error) == HTTPStatus.NOT_FOUND
+
+
+@contextmanager
+def s3_errors(uri: str, endpoint_url: str | None, connect: Callable[[], Any]) -> Iterator[Any]:
+    """Yield a client, and convert the errors that it raises to our own."""
+    where = endpoint_url or "Amazon S3"
+    try:
+        yield connect()
+    except ClientError as error:
+        raise _refusal(error, uri, where) from error
+    except (NoCredentialsError, PartialCredentialsError) as error:
+        raise ConfigurationError(
+            f"{uri} needs credentials: set store.access_key_id and store.secret_access_key."
+        ) from error
+    except SSLError as error:
+        raise ConfigurationError(
+            f"{where} failed TLS verification, or does not support TLS: {_first_line(error)}; "
+            "check store.endpoint_url, and for a private CA store.ca_file."
+        ) from error
+    except _NO_ANSWER as error:
+        raise StoreUnavailableError(
+            f"{where} did not respond for {uri}: {_first_line(error)}; "
+            "check store.endpoint_url, and that the server is running."
+        ) from error
+    except (BotoCoreError, ValueError) as error:
+        raise ConfigurationError(
+            f"{where} cannot be used as S3 for {uri}: {_first_line(error)}; check store.endpoint_url and store.region."
+        ) from error
+
+
+def _refusal(error: ClientError, uri: str, where: str) -> ReelabelError:
+    status, code = status_code(error), error.response.get("Error", {}).get("Code", "")
+    if status == HTTPStatus.PRECONDITION_FAILED:
+        return changed(uri)
+    if code == "NoSuchKey":
+        return ObjectMissingError(f"There is no object at {uri}; check the bucket and the key.")
+    if status == HTTPStatus.NOT_FOUND:
+        return ConfigurationError(f"{where} has no bucket for {uri}; create it, or fix store.uri.")
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} or code.startswith(_KEY_FAULT):
+        return _not_allowed(status, code, uri, where)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _RETRIED:
+        return StoreUnavailableError(
+            f"{where} failed for {uri} ({code}, HTTP {status}) after all attempts; try again later."
+        )
+    return ConfigurationError(
+        f"{where} rejects the request for {uri} ({code}, HTTP {status}); check store.endpoint_url and store.region."
+    )
+
+
+def _not_allowed(status: int, code: str, uri: str, where: str) -> ConfigurationError:
+    if code == "InvalidObjectState":
+        return ObjectRefusedError(f"{uri} is archived ({code}); restore it to a readable storage class.")
+    if code.startswith(_KEY_FAULT):
+        return ObjectRefusedError(f"{where} cannot use the encryption key of {uri} ({code}); check that key.")
+    is_login = status == HTTPStatus.UNAUTHORIZED or code in _LOGIN_REFUSED
+    return (ConfigurationError if is_login else ObjectRefusedError)(
+        f"{where} denies access to {uri} ({code}); "
+        "check store.access_key_id and store.secret_access_key, and their permissions."
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

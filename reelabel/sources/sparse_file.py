@@ -1,0 +1,206 @@
+"""A remote video as a seekable file that fetches only the ranges it needs."""
+
+from __future__ import annotations
+
+import io
+import time
+from bisect import bisect_right, insort
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from reelabel.errors import StoreUnavailableError
+from reelabel.fast_path import FastPathUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from reelabel.strategies.keyframe_table import SavedIndex
+
+BLOCK_BYTES = 16 * 1024
+_MAX_BLOCK_BYTES = 1024 * 1024
+_MAX_CONCURRENT_REQUESTS = 8
+_MAX_SHARE = 0.5
+
+
+class ByteSource(Protocol):
+    """Random access to the bytes of a video. Thread-safe and picklable."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Total length in bytes."""
+
+    @property
+    def patience_s(self) -> float:
+        """Seconds that all reads together may take; infinite if reads need no time limit of their own."""
+
+    def read(self, start: int, size: int) -> bytes:
+        """Read exactly `size` bytes from `start`; `size` is at least 1, and the range lies within the file."""
+
+
+class ByteRange(NamedTuple):
+    """A byte range of a file."""
+
+    start: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Offset just past the last byte."""
+        return self.start + self.size
+
+
+class CachedRange(NamedTuple):
+    """A byte range of a file, with its data."""
+
+    start: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        """Offset just past the last byte."""
+        return self.start + len(self.data)
+
+
+class SparseFile:
+    """A read-only binary file for `av.open` that fetches byte ranges on demand and caches them.
+
+    Missing bytes are fetched in blocks, which grow during sequential reads. Like a raw file, a read may return less
+    than asked for: it ends where the cached bytes end, so that filling a buffer fetches nothing extra. Reading most
+    of the file raises MisledError, as one download is then faster.
+
+    Attributes:
+        size_bytes: Total length in bytes.
+        bytes_fetched: Bytes fetched from the source.
+        wait_s: Seconds spent waiting for the source.
+        failure: The exception raised by the source, which FFmpeg may have treated as the end of the file.
+        index: What locates the keyframes; set by the strategy that finds it.
+    """
+
+    def __init__(self, source: ByteSource, known: Iterable[CachedRange] = ()) -> None:
+        """Open a source, with extents of it that are already known."""
+        self.size_bytes = source.size_bytes
+        self.bytes_fetched = 0
+        self.wait_s = 0.0
+        self.failure: Exception | None = None
+        self.index: SavedIndex = ()
+        self._source = source
+        self._extents = sorted(known)
+        self._position = 0
+        self._block_bytes = BLOCK_BYTES
+
+    @property
+    def extents(self) -> tuple[CachedRange, ...]:
+        """The cached extents, in order and without overlap."""
+        return tuple(self._extents)
+
+    def read(self, size: int = -1) -> bytes:
+        """Read at most `size` bytes; return no bytes only at the end of the file."""
+        if self._position >= self.size_bytes or size == 0:
+            return b""
+        extent = self._extent_at(self._position) or self._fetch_block()
+        offset = self._position - extent.start
+        data = extent.data[offset:] if size < 0 else extent.data[offset : offset + size]
+        self._position += len(data)
+        return data
+
+    def read_span(self, span: ByteRange) -> bytes:
+        """Read a whole range, truncated only by the end of the file."""
+        self.seek(span.start)
+        pieces = io.BytesIO()
+        while pieces.tell() < span.size and (piece := self.read(span.size - pieces.tell())):
+            pieces.write(piece)
+        return pieces.getvalue()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position, as `io.IOBase.seek` does."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size_bytes}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def tell(self) -> int:
+        """Return the current position."""
+        return self._position
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def prefetch(self, spans: Iterable[ByteRange]) -> None:
+        """Fetch ranges concurrently, except for bytes already cached."""
+        gaps = _merged(gap for span in sorted(spans) for gap in self._gaps(span))
+        if len(gaps) == 1:
+            self._fetch(gaps)
+        elif gaps:
+            with ThreadPoolExecutor(min(_MAX_CONCURRENT_REQUESTS, len(gaps))) as threads:
+                self._fetch(gaps, threads)
+
+    def _extent_at(self, position: int) -> CachedRange | None:
+        before = bisect_right(self._extents, position, key=lambda extent: extent.start) - 1
+        if before >= 0 and position < self._extents[before].end:
+            return self._extents[before]
+        return None
+
+    def _fetch_block(self) -> CachedRange:
+        before = self._extent_at(self._position - 1)
+        self._block_bytes = min(2 * self._block_bytes, _MAX_BLOCK_BYTES) if before else BLOCK_BYTES
+        gap = next(self._gaps(ByteRange(self._position, self._block_bytes)))
+        return self._fetch([gap])[0]
+
+    def _gaps(self, span: ByteRange) -> Iterator[ByteRange]:
+        """Yield the parts of a range that are not cached."""
+        position, end = max(0, span.start), min(span.end, self.size_bytes)
+        while position < end:
+            extent = self._extent_at(position)
+            if extent is None:
+                after = bisect_right(self._extents, position, key=lambda known: known.start)
+                until = min(end, self._extents[after].start) if after < len(self._extents) else end
+                yield ByteRange(position, until - position)
+                position = until
+            else:
+                position = extent.end
+
+    def _fetch(self, gaps: Sequence[ByteRange], threads: ThreadPoolExecutor | None = None) -> list[CachedRange]:
+        started = time.perf_counter()
+        apply = threads.map if threads else map
+        try:
+            self._require_below_max_share(gaps)
+            self._require_time_left()
+            extents = list(apply(self._read, gaps))
+        except Exception as error:
+            self.failure = error
+            raise
+        finally:
+            self.wait_s += time.perf_counter() - started
+        for extent in extents:
+            insort(self._extents, extent, key=lambda known: known.start)
+            self.bytes_fetched += len(extent.data)
+        return extents
+
+    def _require_below_max_share(self, gaps: Sequence[ByteRange]) -> None:
+        if self.bytes_fetched + sum(gap.size for gap in gaps) > _MAX_SHARE * self.size_bytes:
+            raise FastPathUnavailableError("the required ranges cover most of the file")
+
+    def _require_time_left(self) -> None:
+        """Fail before the decoding time limit, which would blame the video for a slow store."""
+        if self.wait_s > self._source.patience_s:
+            raise StoreUnavailableError(
+                f"Range requests are too slow: {self.wait_s:.0f} s for {self.bytes_fetched:,} bytes; "
+                "check the store, or raise its timeouts.",
+            )
+
+    def _read(self, gap: ByteRange) -> CachedRange:
+        data = self._source.read(gap.start, gap.size)
+        if len(data) != gap.size:
+            raise EOFError(f"expected {gap.size} bytes at {gap.start}, got {len(data)}: the source ends early")
+        return CachedRange(gap.start, data)
+
+
+def _merged(gaps: Iterable[ByteRange]) -> list[ByteRange]:
+    """Merge adjacent and overlapping gaps, so that each is one request."""
+    merged: list[ByteRange] = []
+    for gap in gaps:
+        if merged and gap.start <= merged[-1].end:
+            merged[-1] = ByteRange(merged[-1].start, max(merged[-1].end, gap.end) - merged[-1].start)
+        else:
+            merged.append(gap)
+    return merged

@@ -1,0 +1,259 @@
+"""Objects on the web: `https://host/path`, read and never written."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import BoundedSemaphore, Lock
+from typing import TYPE_CHECKING, TypeVar
+
+from urllib3.exceptions import InvalidHeader, MaxRetryError
+from urllib3.util import Retry
+
+from reelabel.errors import RangesIgnoredError, StoreUnavailableError
+from reelabel.sources.folder import partial_file
+from reelabel.sources.object_info import ObjectInfo, changed, too_large
+from reelabel.sources.uri import redact_uri
+from reelabel.sources.web_deadline import Deadline
+from reelabel.sources.web_guard import guarded_pools
+from reelabel.sources.web_request import AttemptFailedError, open_response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from urllib3 import BaseHTTPResponse, PoolManager
+
+    from infra.settings import WebSettings
+    from reelabel.sources.web_request import WebResponse
+
+    Ask = Callable[[int, int | None], AbstractContextManager[WebResponse]]
+
+
+class WebCopy:
+    """A download that resumes where an attempt broke off, and never mixes versions of the object."""
+
+    def __init__(self, uri: str, sink: BinaryIO | None, *, fingerprint: str | None, max_bytes: int | None) -> None:
+        """Copy the object with `fingerprint` to `sink`, which is seekable and empty; if None, only measure it."""
+        self._uri = uri
+        self._sink = sink
+        self._wanted = fingerprint
+        self._max_bytes = max_bytes
+        self._hash = hashlib.sha256()
+        self._seen: str | None = None
+        self.size_bytes = 0
+
+    @property
+    def next_byte(self) -> int:
+        """Position at which the next attempt begins; 0 if the version received so far is unknown."""
+        return self.size_bytes if self._seen else 0
+
+    @property
+    def info(self) -> ObjectInfo:
+        """Metadata of the copied object; the fingerprint is a hash of the content if the server sends no version."""
+        fingerprint = self._seen or f"http:{self.size_bytes}:sha256:{self._hash.hexdigest()}"
+        return ObjectInfo(uri=self._uri, size_bytes=self.size_bytes, fingerprint=fingerprint)
+
+    def take(self, answer: WebResponse) -> None:
+        """Write the body of a response.
+
+        Raises:
+            TryLaterError: The body is incomplete.
+            ObjectChangedError: It belongs to another version.
+            ObjectTooLargeError: It exceeds the limit, whatever its header says.
+        """
+        self._begin(answer)
+        if answer.start is not None:
+            for chunk in answer.chunks():
+                self._add(chunk)
+        if answer.size_bytes not in {None, self.size_bytes}:
+            raise AttemptFailedError(f"{self.size_bytes:,} of {answer.size_bytes:,} bytes received")
+        self.info.require(fingerprint=self._wanted, max_bytes=self._max_bytes)
+
+    def _begin(self, answer: WebResponse) -> None:
+        is_resumed = self.size_bytes > 0 and answer.start != 0
+        if is_resumed and (answer.start, answer.fingerprint) != (self.size_bytes, self._seen):
+            raise changed(self._uri)
+        if self._wanted and answer.fingerprint and answer.fingerprint != self._wanted:
+            raise changed(self._uri)
+        self._check_size(answer.size_bytes or 0)
+        self._seen = answer.fingerprint
+        if not is_resumed:
+            self._restart()
+
+    def _restart(self) -> None:
+        if self._sink is not None and self.size_bytes:
+            self._sink.seek(0)
+            self._sink.truncate()
+        self._hash = hashlib.sha256()
+        self.size_bytes = 0
+
+    def _add(self, chunk: bytes) -> None:
+        self._check_size(self.size_bytes + len(chunk))
+        if self._sink is not None:
+            self._sink.write(chunk)
+        self._hash.update(chunk)
+        self.size_bytes += len(chunk)
+
+    def _check_size(self, size_bytes: int) -> None:
+        if self._max_bytes is not None and size_bytes > self._max_bytes:
+            raise too_large(self._uri, self._max_bytes)
+
+
+_BACKOFF_S = 0.25
+_LONGEST_WAIT_S = 30
+# Most bytes read to learn the length of an object whose server does not send it.
+_MAX_UNSIZED_BYTES = 1024**3
+_connections_lock = Lock()
+_T = TypeVar("_T")
+
+
+class Web:
+    """Reads objects from the web servers that the settings allow.
+
+    Only GET is used: many servers reject HEAD, as do all URLs that are signed for GET. Each response carries
+    the version of the object, so that a replaced object is detected before its first byte is read.
+    """
+
+    def __init__(self, settings: WebSettings) -> None:
+        """Store `settings`; no connection is opened yet."""
+        self._settings = settings
+
+    @property
+    def patience_s(self) -> float:
+        """Most seconds that a request can take, including retries, before it fails."""
+        return self._settings.total_timeout_s
+
+    def stat(self, uri: str) -> ObjectInfo:
+        """Return the metadata of an object: from its first byte, or from all if there is no length or version."""
+
+        def look(ask: Ask) -> ObjectInfo | None:
+            with ask(0, 0) as answer:
+                if answer.size_bytes is None or answer.fingerprint is None:
+                    return None
+                return ObjectInfo(uri=uri, size_bytes=answer.size_bytes, fingerprint=answer.fingerprint)
+
+        return self._attempt(uri, look) or self._measure(uri)
+
+    def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
+        """Read a whole object."""
+        sink = io.BytesIO()
+        self._copy(uri, sink, fingerprint=fingerprint, max_bytes=max_bytes)
+        return sink.getvalue()
+
+    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
+        """Read a range of an object."""
+
+        def read_part(ask: Ask) -> bytes:
+            with ask(start, start + size - 1) as answer:
+                return _take_part(answer, start=start, size=size, fingerprint=fingerprint)
+
+        return self._attempt(uri, read_part)
+
+    def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
+        """Download an object to `path`."""
+        with partial_file(path) as file:
+            return self._copy(uri, file, fingerprint=fingerprint, max_bytes=max_bytes).size_bytes
+
+    def _measure(self, uri: str) -> ObjectInfo:
+        return self._copy(uri, None, fingerprint=None, max_bytes=_MAX_UNSIZED_BYTES)
+
+    def _copy(self, uri: str, sink: BinaryIO | None, *, fingerprint: str | None, max_bytes: int | None) -> ObjectInfo:
+        copy = WebCopy(uri, sink, fingerprint=fingerprint, max_bytes=max_bytes)
+
+        def resume(ask: Ask) -> ObjectInfo:
+            with ask(copy.next_byte, None) as answer:
+                copy.take(answer)
+            return copy.info
+
+        return self._attempt(uri, resume)
+
+    def _attempt(self, uri: str, work: Callable[[Ask], _T]) -> _T:
+        """Retry `work` until it succeeds, with growing pauses, or those that the server requests."""
+        deadline = Deadline(redact_uri(uri), time.monotonic() + self._settings.total_timeout_s)
+        retries = Retry(
+            total=self._settings.max_attempts - 1,
+            backoff_factor=_BACKOFF_S,
+            backoff_jitter=_BACKOFF_S,
+        )
+        while True:
+            try:
+                return work(lambda first, last: self._ask(uri, first, last, deadline=deadline))
+            except AttemptFailedError as error:
+                try:
+                    retries = retries.increment("GET", uri, response=error.response, error=error)
+                except MaxRetryError:
+                    raise StoreUnavailableError(
+                        f"{redact_uri(uri)} could not be read in {self._settings.max_attempts} attempts ({error}); "
+                        "try again later."
+                    ) from error
+                longest_s = min(_LONGEST_WAIT_S, deadline.left_s())
+                _wait(retries.new(backoff_max=longest_s, retry_after_max=longest_s), error.response)
+
+    @contextmanager
+    def _ask(self, uri: str, first: int, last: int | None, *, deadline: Deadline) -> Iterator[WebResponse]:
+        connections = _connections(self._settings)
+        with (
+            connections.slots,
+            open_response(
+                connections.pools,
+                uri,
+                headers={"Range": f"bytes={first}-{'' if last is None else last}"},
+                deadline=deadline,
+            ) as answer,
+        ):
+            yield answer
+
+
+def _wait(retries: Retry, response: BaseHTTPResponse | None) -> None:
+    try:
+        retries.sleep(response)
+    except (InvalidHeader, ValueError, OverflowError):  # its Retry-After is invalid
+        retries.sleep()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Connections:
+    pools: PoolManager
+    slots: BoundedSemaphore
+
+
+def _connections(settings: WebSettings) -> _Connections:
+    # The lock ensures that only one thread creates the pools. The process id is part of the key
+    # because a fork must not share its parent's connections.
+    with _connections_lock:
+        return _connections_of(settings, os.getpid())
+
+
+@lru_cache(maxsize=8)
+def _connections_of(settings: WebSettings, _pid: int) -> _Connections:
+    return _Connections(pools=guarded_pools(settings), slots=BoundedSemaphore(settings.max_concurrency))
+
+
+def _take_part(answer: WebResponse, *, start: int, size: int, fingerprint: str) -> bytes:
+    if answer.start is None:  # past the end: such a response has no version, but it has the length
+        if fingerprint.startswith(f"http:{answer.size_bytes}:"):
+            return b""
+        raise changed(answer.uri)
+    if answer.fingerprint is None or answer.start != start:
+        raise RangesIgnoredError(
+            f"The server of {answer.uri} does not support ranges of a version; download the whole object."
+        )
+    if answer.fingerprint != fingerprint:
+        raise changed(answer.uri)
+    data = bytearray()
+    for chunk in answer.chunks():
+        data += chunk
+        if len(data) >= size:
+            break
+    expected = min(size, (answer.size_bytes or 0) - start)
+    if len(data) < expected:
+        raise AttemptFailedError(f"{len(data):,} of {expected:,} bytes received")
+    return bytes(data[:size])

@@ -1,0 +1,153 @@
+"""Control of which hosts and addresses can be read over the web.
+
+A host name is resolved once, all its addresses are checked, and the connection is made to one of them: there is no
+second look-up that could return another address (DNS rebinding). The check is part of connecting, so redirects are
+checked like first requests. TLS still verifies the host name.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import TYPE_CHECKING
+
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.util import Timeout
+from urllib3.util.connection import create_connection
+
+from reelabel.errors import ObjectMissingError, VideoRefusedError
+from reelabel.sources.web_deadline import DatedResponse, deadline_of_request
+
+if TYPE_CHECKING:
+    from infra.settings import WebSettings
+
+_SPECIAL = IPv4Network("192.0.0.0/24")  # RFC 6890; not all versions of Python treat all of it as private
+_NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """The hosts and addresses that the settings allow.
+
+    Attributes:
+        allow_hosts: Names, or patterns such as `*.example.com`; if empty, all are allowed.
+        allow_networks: Networks allowed in addition to the public internet.
+        allow_private: Allow all addresses that are not public.
+    """
+
+    allow_hosts: tuple[str, ...]
+    allow_networks: tuple[IPv4Network | IPv6Network, ...]
+    allow_private: bool
+
+    def addresses(self, host: str, port: int) -> list[str]:
+        """Resolve a host name, and check its addresses.
+
+        Raises:
+            VideoRefusedError: The host or one of its addresses is not allowed.
+            ObjectMissingError: The host does not exist.
+            OSError: The name service does not respond.
+        """
+        name = host.lower().rstrip(".")
+        if self.allow_hosts and not any(fnmatchcase(name, pattern.lower()) for pattern in self.allow_hosts):
+            raise VideoRefusedError(f"{host} is not in web.allow_hosts; add it to allow it.")
+        found = _resolve(host, port)
+        refused = [address for address in found if not self._allows(address)]
+        if refused:
+            raise VideoRefusedError(
+                f"{host} is at {refused[0]}, not on the public internet; "
+                "add its network to web.allow_networks to allow it."
+            )
+        return found
+
+    def _allows(self, address: str) -> bool:
+        within = any(_unwrapped(ip_address(address)) in network for network in self.allow_networks)
+        return self.allow_private or within or is_public(address)
+
+
+def is_public(address: str) -> bool:
+    """Return whether an address is public; of an IPv6 address that embeds an IPv4 address, the latter counts."""
+    ip = _unwrapped(ip_address(address))
+    is_site_local = isinstance(ip, IPv6Address) and ip.is_site_local
+    return ip.is_global and not (ip.is_multicast or ip.is_reserved or is_site_local or ip in _SPECIAL)
+
+
+def guarded_pools(settings: WebSettings) -> PoolManager:
+    """Create connection pools that check every connection; proxies from the environment are not used."""
+    guard = Guard(
+        allow_hosts=settings.allow_hosts,
+        allow_networks=settings.allow_networks,
+        allow_private=settings.allow_private,
+    )
+
+    class GuardedConnection(HTTPConnection):
+        response_class = DatedResponse
+
+        def _new_conn(self) -> socket.socket:
+            return _connect(self, guard)
+
+    class GuardedTLSConnection(HTTPSConnection):
+        response_class = DatedResponse
+
+        def _new_conn(self) -> socket.socket:
+            return _connect(self, guard)
+
+    class GuardedPool(HTTPConnectionPool):
+        ConnectionCls = GuardedConnection
+
+    class GuardedTLSPool(HTTPSConnectionPool):
+        ConnectionCls = GuardedTLSConnection
+
+    timeout = Timeout(connect=settings.timeout_s, read=settings.timeout_s)
+    pools = PoolManager(maxsize=settings.max_concurrency, timeout=timeout)
+    pools.pool_classes_by_scheme = {"http": GuardedPool, "https": GuardedTLSPool}
+    return pools
+
+
+def _connect(connection: HTTPConnection, guard: Guard) -> socket.socket:
+    *others, last = guard.addresses(connection.host, connection.port)
+    for address in others:
+        try:
+            return _connect_to(address, connection)
+        except OSError:
+            continue
+    return _connect_to(last, connection)
+
+
+def _connect_to(address: str, connection: HTTPConnection) -> socket.socket:
+    deadline, timeout_s = deadline_of_request(), connection.timeout or 0.0
+    try:
+        connected = create_connection(
+            (address, connection.port),
+            min(timeout_s, deadline.left_s()),
+            source_address=connection.source_address,
+            socket_options=connection.socket_options,
+        )
+    except TimeoutError:
+        deadline.left_s()  # report a passed deadline rather than a timeout
+        raise
+    connected.settimeout(min(timeout_s, deadline.left_s()))  # for the TLS handshake
+    return connected
+
+
+def _resolve(host: str, port: int) -> list[str]:
+    """Return the distinct addresses of a host name, which may be a number in any form (`127.1`, `0x7f000001`)."""
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        if error.errno not in {socket.EAI_NONAME, socket.EAI_NODATA}:
+            raise
+        raise ObjectMissingError(f"The host {host} does not exist; check the address.") from None
+    except UnicodeError:
+        raise VideoRefusedError(f"{host} is not a valid host name; check the address.") from None
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def _unwrapped(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    if isinstance(ip, IPv4Address):
+        return ip
+    if ip in _NAT64:
+        return IPv4Address(int(ip) & 0xFFFFFFFF)
+    return ip.ipv4_mapped or ip.sixtofour or ip

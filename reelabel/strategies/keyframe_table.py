@@ -1,0 +1,107 @@
+"""Offsets and presentation times of a video's keyframes, so that its header need not be read again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import av
+
+from reelabel.containers.frame_size_guard import check_frame_size
+from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
+from reelabel.decode.nal_order import keeps_decode_position
+from reelabel.decode.packet_decoder import decode_packets_independently
+from reelabel.fast_path import FastPathUnavailableError
+from reelabel.sampled_frames import UNKNOWN_POSITION
+from reelabel.sources.sparse_file import ByteRange, CachedRange
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.stream import VideoStream
+
+    from reelabel.containers.stream_properties import StreamProperties
+    from reelabel.decode.assemble import ExtractionRequest
+    from reelabel.decode.orientation import Orientation
+    from reelabel.decode.packet_decoder import CodecParameters
+    from reelabel.sampled_frames import SampledFrames
+    from reelabel.sources.sparse_file import SparseFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KeyframeTable:
+    """The keyframes of an MP4 whose first frame is one, in presentation order.
+
+    Attributes:
+        codec: Parameters of their decoder.
+        stream: Properties of their stream.
+        orientation: Rotation and mirroring for display.
+        pts: PTS in the stream's time base; shape (K,), int64, ascending.
+        pos: Offset of each packet in the file; shape (K,), int64.
+        size: Size of each packet in bytes; shape (K,), int64.
+        frames_before: Presented frames before each keyframe in decode order, `UNKNOWN_POSITION` if unknown; shape (K,),
+            int64.
+        frames: Number of presented frames in the stream; None if unknown.
+        missing_bytes: Bytes missing at the end of the file.
+    """
+
+    codec: CodecParameters
+    stream: StreamProperties
+    orientation: Orientation
+    pts: npt.NDArray[np.int64]
+    pos: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int64]
+    frames_before: npt.NDArray[np.int64]
+    frames: int | None
+    missing_bytes: int
+
+
+# What locates keyframes: a table of them, or the ranges of the file that FFmpeg must read.
+SavedIndex: TypeAlias = KeyframeTable | tuple[CachedRange, ...]
+
+
+def extract_by_table(request: ExtractionRequest, file: SparseFile, table: KeyframeTable) -> SampledFrames:
+    """Extract the picked keyframes, reading only their packets.
+
+    Raises:
+        MisledError: A packet does not decode to a keyframe.
+        VideoError: As `extract_keyframes` does.
+    """
+    if request.every or request.native:
+        raise FastPathUnavailableError("a keyframe table serves only picks at the model's size")
+    check_frame_size(table.codec.width, table.codec.height, request.limits)
+    chosen = request.choose(table.pts, table.stream.time_base)
+    numbers = list(dict.fromkeys(chosen))
+    spans = [ByteRange(int(table.pos[number]), int(table.size[number])) for number in numbers]
+    file.prefetch(spans)
+    packets = [_packet(table, number, file.read_span(span)) for number, span in zip(numbers, spans, strict=True)]
+    codecs = [table.codec.open(request.limits) for _ in range(request.threads)]
+    frames = request.tally.each(decode_packets_independently(packets, codecs))
+    sights = (_frame_info(table, number, packet, codecs[0]) for number, packet in zip(numbers, packets, strict=True))
+    return assemble_frames(
+        request,
+        lambda: table.stream,
+        chosen=chosen,
+        frames=zip(sights, frames, strict=True),
+        census=IndexSummary(
+            keyframes=len(table.pts), frames=table.frames, keyframe_pts=table.pts, first_pts=int(table.pts[0])
+        ),
+        method="index",
+        orientation=table.orientation,
+    )
+
+
+def _frame_info(table: KeyframeTable, number: int, packet: Packet[VideoStream], codec: VideoCodecContext) -> FrameInfo:
+    is_known = keeps_decode_position(packet, codec)
+    position = int(table.frames_before[number]) if is_known else UNKNOWN_POSITION
+    return FrameInfo(packet.pts, position, is_keyframe=True)
+
+
+def _packet(table: KeyframeTable, number: int, data: bytes) -> Packet[VideoStream]:
+    packet: Packet[VideoStream] = av.Packet(data)  # type: ignore[assignment]
+    packet.pts = int(table.pts[number])
+    packet.time_base = table.stream.time_base
+    packet.is_keyframe = True
+    return packet

@@ -1,0 +1,139 @@
+"""The strategy for seekable containers without an index in their header: list the packets, then seek."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import av.error
+
+from reelabel.containers.demux import check_frame_count, open_video, read_packets
+from reelabel.containers.stream_properties import StreamProperties
+from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
+from reelabel.decode.keyframe_check import require_keyframe
+from reelabel.fast_path import FastPathUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+    from reelabel.decode.assemble import DecodeStats, ExtractionRequest
+    from reelabel.limits import Limits
+    from reelabel.sampled_frames import SampledFrames
+
+# MPEG-PS/TS seeks land on the next keyframe, AVI timestamps run backwards in real files, FLV and Ogg have no index.
+_SEEKABLE_FORMATS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
+_MAX_FRAMES_AFTER_SEEK = 32
+_VP8_SHOW_FRAME = 0x10
+
+
+def extract_by_seeking(request: ExtractionRequest) -> SampledFrames:
+    """Demux all packets, but decode only at the picks.
+
+    Raises:
+        MisledError: The packets are not sufficient, or a seek missed its target.
+        VideoError: As `extract_keyframes` does.
+    """
+    if request.every:
+        raise FastPathUnavailableError("all keyframes were requested")
+    with open_video(request.source, request.limits) as opened:
+        listed, time_base = list_packets(*opened, request.limits), opened[1].time_base
+    times, keyframes = presentation_order(listed)
+    pts = [times[position] for position in keyframes]
+    chosen = request.choose(pts, time_base, first_pts=times[0])
+    sights = [
+        FrameInfo(times[keyframes[number]], keyframes[number], is_keyframe=True) for number in dict.fromkeys(chosen)
+    ]
+    census = IndexSummary(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0])
+    # Reopened: demuxing to the end may have left state behind that a fresh demuxer would not have.
+    with open_video(request.source, request.limits, strictly=True) as opened:
+        frames = ((sight, _frame_at(*opened, sight.pts, request.tally)) for sight in sights)
+        return assemble_frames(
+            request, partial(StreamProperties.of, *opened), chosen=chosen, frames=frames, census=census, method="seek"
+        )
+
+
+class PacketInfo(NamedTuple):
+    """The properties of one packet that determine order and keyframes."""
+
+    pts: int
+    is_keyframe: bool
+    is_shown: bool
+
+
+def list_packets(container: InputContainer, stream: VideoStream, limits: Limits) -> list[PacketInfo]:
+    """Demux all packets of a stream without decoding.
+
+    Raises:
+        MisledError: Seeks in the container are inexact, the demuxer fails, or a packet is truncated or has no PTS.
+        VideoTooLargeError: There are more than `limits.max_frames`.
+    """
+    if container.format.name not in _SEEKABLE_FORMATS:
+        raise FastPathUnavailableError(f"seeking in {container.format.name} is inexact")
+    try:
+        listed = []
+        for packet in read_packets(container, stream):
+            listed.append(_listed(packet, stream))
+            check_frame_count(len(listed), limits)
+    except av.error.FFmpegError:
+        raise FastPathUnavailableError("the demuxer failed") from None
+    return listed
+
+
+def _listed(packet: Packet[VideoStream], stream: VideoStream) -> PacketInfo:
+    if packet.is_corrupt:
+        raise FastPathUnavailableError("a packet is cut short")
+    if packet.pts is None:
+        raise FastPathUnavailableError("a packet has no PTS")
+    is_hidden = stream.codec_context.name == "vp8" and not memoryview(packet)[0] & _VP8_SHOW_FRAME
+    # FFmpeg marks packets outside the edit list as discarded.
+    return PacketInfo(packet.pts, packet.is_keyframe, is_shown=not (packet.is_discard or is_hidden))
+
+
+def presentation_order(listed: list[PacketInfo]) -> tuple[list[int], list[int]]:
+    """Sort frames into presentation order.
+
+    Returns:
+        The PTS of all presented frames, ascending, and the positions of keyframes among them.
+
+    Raises:
+        MisledError: The packets do not determine the order.
+    """
+    times = sorted(packet.pts for packet in listed if packet.is_shown)
+    position_of = {pts: position for position, pts in enumerate(times)}
+    keyframes = sorted(position_of[packet.pts] for packet in listed if packet.is_keyframe and packet.is_shown)
+    if len(position_of) != len(times):
+        raise FastPathUnavailableError("packets share a PTS")
+    if not keyframes:
+        raise FastPathUnavailableError("no packet is flagged as a keyframe")
+    # A decoder does not output frames it cannot decode, so positions would be wrong.
+    if not listed[0].is_keyframe or times[0] < listed[0].pts:
+        raise FastPathUnavailableError("frames precede the first keyframe")
+    return times, keyframes
+
+
+def _frame_at(container: InputContainer, stream: VideoStream, wanted: int | None, tally: DecodeStats) -> VideoFrame:
+    """Seek to a keyframe, decode it and check that it is the wanted one."""
+    assert wanted is not None
+    try:
+        container.seek(wanted, stream=stream, backward=True)
+        frame = _first_match(tally.each(container.decode(stream)), wanted)
+    except MemoryError:
+        raise
+    except av.error.FFmpegError:
+        raise FastPathUnavailableError("a seek failed") from None
+    require_keyframe(frame)
+    return frame
+
+
+def _first_match(frames: Iterator[VideoFrame], wanted: int) -> VideoFrame:
+    for count, frame in enumerate(frames):
+        if frame.pts == wanted:
+            return frame
+        if frame.pts is None or frame.pts > wanted or count >= _MAX_FRAMES_AFTER_SEEK:
+            raise FastPathUnavailableError("a seek missed its target")
+    raise FastPathUnavailableError("a seek reached the end of the stream")

@@ -1,0 +1,157 @@
+"""Dense sampling by a full linear decode, with one of `reelabel.sampling`.
+
+This is the fallback for `reelabel.strategies.gop`, which decodes only the GOPs needed. It is used when the packets are
+not sufficient or a GOP does not decode as they announce. A chosen frame that the decoder never outputs is replaced
+by the next one it does, if that precedes the next chosen frame, as in vLLM's loaders.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from reelabel.containers.demux import open_video
+from reelabel.containers.stream_properties import StreamProperties
+from reelabel.decode.assemble import IndexSummary, assemble_frames
+from reelabel.errors import NoFramesError, SamplingRefusedError
+from reelabel.fast_path import FastPathUnavailableError
+from reelabel.sampling.properties import VideoProperties
+from reelabel.sampling.registry import choose_indices
+from reelabel.sampling.timeline import deviations_s
+from reelabel.segment import select_segment
+from reelabel.strategies.linear import decode_at, scan_frames
+from reelabel.strategies.seek import list_packets, presentation_order
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+    from av.container import InputContainer
+    from av.video.stream import VideoStream
+
+    from reelabel.decode.assemble import ExtractionRequest
+    from reelabel.limits import Limits
+    from reelabel.sampled_frames import SampledFrames
+
+
+def extract_dense_linear(request: ExtractionRequest) -> SampledFrames:
+    """Decode the whole video twice: once to list its frames, once to keep the chosen ones.
+
+    Raises:
+        VideoError: As `extract_keyframes` does.
+    """
+    with open_video(request.source, request.limits) as opened:
+        shown = scan_frames(*opened, request.limits)
+    request.tally.frames += 2 * len(shown)
+    with open_video(request.source, request.limits) as (container, stream):
+        announced = _announced_pts(container, stream, request.limits)
+        if announced is None:
+            choice, replaced = choose_positions(request, [sight.pts for sight in shown], stream), 0
+        else:
+            wanted = choose_positions(request, announced, stream)
+            choice, replaced = _map_to_decoded(wanted, announced, [sight.pts or 0 for sight in shown])
+    sights = {position: shown[position] for position in choice.positions}
+    pts = [sight.pts for sight in shown if sight.is_keyframe]
+    census = IndexSummary(
+        keyframes=len(pts), frames=len(shown), keyframe_pts=pts, first_pts=shown[0].pts if shown else None
+    )
+    with open_video(request.source, request.limits) as opened:
+        frames, describe = decode_at(*opened, sights, request.limits), partial(StreamProperties.of, *opened)
+        got = assemble_frames(request, describe, chosen=choice.positions, frames=frames, census=census, method="linear")
+    return replace(
+        choice.measured(got), reason=f"{replaced} broken frames were replaced by the next good ones" if replaced else ""
+    )
+
+
+class SampledPositions(NamedTuple):
+    """The frames a sampler chose.
+
+    Attributes:
+        positions: Positions in the linear decode, ascending, with repeats.
+        instants_s: The instants they were chosen for, in seconds; None if the sampler targets no instants.
+    """
+
+    positions: list[int]
+    instants_s: list[float] | None
+
+    def measured(self, got: SampledFrames) -> SampledFrames:
+        """Add each pick's deviation from its instant."""
+        if self.instants_s is None:
+            return got
+        return replace(got, deviation_s=got.time_s[got.picks] - np.array(self.instants_s))
+
+
+def choose_positions(request: ExtractionRequest, times: Sequence[int | None], stream: VideoStream) -> SampledPositions:
+    """Choose frames from the stream properties that OpenCV reports, as vLLM's loaders do."""
+    if not times:
+        raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
+    fps = float(stream.guessed_rate or stream.average_rate or 0)
+    known = [pts for pts in times if pts is not None]
+    times_s = np.array(known, np.float64) * float(stream.time_base or 0) if len(known) == len(times) else None
+    numbers = _segment_positions(request, times_s, len(times), fps)
+    facts = VideoProperties(
+        total_frames=len(numbers),
+        fps=fps,
+        duration_s=len(numbers) / fps if fps else 0.0,
+        width_px=stream.codec_context.width,
+        height_px=stream.codec_context.height,
+        times_s=None if times_s is None else times_s[numbers],
+    )
+    indices, deviations = choose_indices(request.sampling, facts), deviations_s(request.sampling, facts)
+    order = np.argsort(indices, kind="stable")
+    positions = numbers[indices[order]].tolist()
+    if deviations is None:
+        return SampledPositions(positions, None)
+    shown_s = facts.times_s if facts.times_s is not None else numbers / fps
+    return SampledPositions(positions, (shown_s[indices] - deviations)[order].tolist())
+
+
+def _segment_positions(
+    request: ExtractionRequest, times_s: npt.NDArray[np.float64] | None, frames: int, fps: float
+) -> npt.NDArray[np.int64]:
+    """Return the frames in the segment, as if the video had been trimmed to it."""
+    if request.segment.is_whole:
+        return np.arange(frames)
+    if times_s is None and not fps:
+        raise SamplingRefusedError(
+            "The video has no timestamps, so a segment of it cannot be located; remove start_s and end_s."
+        )
+    shown_s = np.arange(frames) / fps if times_s is None else times_s
+    found = select_segment(shown_s, request.segment, first_s=float(shown_s[0]))
+    request.tally.starts_s = float(shown_s[found.numbers].min())
+    request.tally.is_empty = found.is_empty
+    return found.numbers
+
+
+def _announced_pts(container: InputContainer, stream: VideoStream, limits: Limits) -> list[int] | None:
+    try:
+        return presentation_order(list_packets(container, stream, limits))[0]
+    except FastPathUnavailableError:
+        return None
+
+
+def _map_to_decoded(wanted: SampledPositions, announced: list[int], shown: list[int]) -> tuple[SampledPositions, int]:
+    """Map positions among the announced frames to positions among the decoded ones.
+
+    Returns:
+        The mapped choice, and how many frames were replaced by a later one.
+
+    Raises:
+        NoFramesError: Neither the chosen frames nor any replacement could be decoded.
+    """
+    chosen, instants_s, replaced = [], [], 0
+    unique = list(dict.fromkeys(wanted.positions))
+    limits = dict(zip(unique, [announced[position] for position in unique[1:]] + [announced[-1] + 1], strict=True))
+    for row, position in enumerate(wanted.positions):
+        found = bisect_left(shown, announced[position])
+        if found < len(shown) and shown[found] < limits[position]:
+            chosen.append(found)
+            instants_s += wanted.instants_s[row : row + 1] if wanted.instants_s else []
+            replaced += shown[found] != announced[position]
+    if not chosen:
+        raise NoFramesError("None of the chosen frames can be decoded; the file is probably damaged.")
+    return SampledPositions(chosen, instants_s or None), replaced

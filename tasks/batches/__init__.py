@@ -1,1 +1,0 @@
-"""Video preparation for libraries that process rows in columnar batches, such as Ray Data."""

@@ -1,1 +1,0 @@
-"""Calibration: fit a temperature on known answers, so that confidence matches accuracy."""

@@ -1,0 +1,1 @@
+"""The tables, the schema's version, and temporary tables."""

@@ -1,0 +1,1 @@
+"""The cache of frame files: eviction, orphans, fingerprints."""

@@ -1,0 +1,114 @@
+"""Cache eviction: remove files by age, then the oldest until the cache fits its size limit."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reelabel.sources.object_store import ObjectInfo, ObjectStore
+
+# Nothing else under the cache's root may be removed.
+_CACHE_FILE = re.compile(r"/v\d+/[0-9a-f]{2}/[0-9a-f]{32}\.(arrow|index)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionResult:
+    """The result of an eviction.
+
+    Attributes:
+        kept: Number of files kept.
+        kept_bytes: Their total size.
+        removed: Number of files removed, or to be removed in a dry run.
+        removed_bytes: Their total size.
+    """
+
+    kept: int
+    kept_bytes: int
+    removed: int
+    removed_bytes: int
+
+
+def cached_files(objects: ObjectStore, root_uri: str) -> Iterator[ObjectInfo]:
+    """Yield the cache's files in order of name, without keeping a list in memory."""
+    return (info for info in objects.list(root_uri) if _CACHE_FILE.search(info.uri))
+
+
+def evict(
+    objects: ObjectStore,
+    root_uri: str,
+    *,
+    written_before: datetime | None = None,
+    max_bytes: int | None = None,
+    dry_run: bool = False,
+) -> EvictionResult:
+    """Remove files that are too old, then the oldest until the rest fits.
+
+    With `max_bytes`, the cache is listed twice: the first pass finds the hour before which everything must go, which
+    takes one number per hour in memory instead of a list of files. Removing a file that a run still needs fails its
+    jobs with `frame_file_damaged`; the next run extracts it again.
+
+    Args:
+        objects: The object store.
+        root_uri: The cache's root.
+        written_before: Remove files written before this time; None removes none by age.
+        max_bytes: Maximum total size of the files kept; None sets no limit.
+        dry_run: Count only, and remove nothing.
+
+    Returns:
+        The files kept and removed.
+    """
+    hour, excess_bytes = _boundary_hour(objects, root_uri, written_before, max_bytes)
+    kept = removed = kept_bytes = removed_bytes = 0
+    for info in cached_files(objects, root_uri):
+        written_hour = _hour(info)
+        is_evicted = _is_before(info, written_before) or (hour is not None and written_hour < hour)
+        if not is_evicted and written_hour == hour and excess_bytes > 0:
+            excess_bytes -= info.size_bytes
+            is_evicted = True
+        if is_evicted:
+            removed, removed_bytes = removed + 1, removed_bytes + info.size_bytes
+            if not dry_run:
+                objects.remove(info.uri)
+        else:
+            kept, kept_bytes = kept + 1, kept_bytes + info.size_bytes
+    return EvictionResult(kept=kept, kept_bytes=kept_bytes, removed=removed, removed_bytes=removed_bytes)
+
+
+def _boundary_hour(
+    objects: ObjectStore,
+    root_uri: str,
+    written_before: datetime | None,
+    max_bytes: int | None,
+) -> tuple[datetime | None, int]:
+    """Find the hour whose files are removed in part, and how many bytes of it; all older files are removed."""
+    if max_bytes is None:
+        return None, 0
+    bytes_by_hour: Counter[datetime] = Counter()
+    for info in cached_files(objects, root_uri):
+        if not _is_before(info, written_before):
+            bytes_by_hour[_hour(info)] += info.size_bytes
+    excess_bytes = bytes_by_hour.total() - max_bytes
+    for hour in sorted(bytes_by_hour):
+        if excess_bytes <= bytes_by_hour[hour]:
+            return (hour, excess_bytes) if excess_bytes > 0 else (None, 0)
+        excess_bytes -= bytes_by_hour[hour]
+    return None, 0
+
+
+def _is_before(info: ObjectInfo, time: datetime | None) -> bool:
+    return time is not None and info.modified is not None and info.modified < time
+
+
+def _hour(info: ObjectInfo) -> datetime:
+    assert info.modified is not None  # always known for S3 and folders
+    return info.modified - timedelta(
+        minutes=info.modified.minute,
+        seconds=info.modified.second,
+        microseconds=info.modified.microsecond,
+    )

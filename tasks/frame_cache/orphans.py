@@ -1,0 +1,86 @@
+"""Removal of orphaned frame files, whose video no longer exists or has changed."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from reelabel.errors import ConfigurationError, ObjectError, ObjectMissingError
+from reelabel.sources.uri import INLINE_SCHEME, WEB_SCHEMES, scheme_of
+from tasks.frame_cache.eviction import EvictionResult, cached_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reelabel.sources.object_store import ObjectInfo, ObjectStore
+
+# An Arrow file begins with its schema, whose metadata names the source.
+_HEAD_BYTES = 64 * 1024
+# The schema is preceded by the magic, a continuation marker, and the schema's length.
+_MAGIC_BYTES = 8
+_LENGTH_OFFSET = 12
+_PREFIX_BYTES = 16
+_MAX_CACHED_FINGERPRINTS = 10_000
+_UNKNOWN = ""
+
+
+def remove_orphans(objects: ObjectStore, root_uri: str, *, dry_run: bool = False) -> EvictionResult:
+    """Remove frame files whose video no longer exists or has another fingerprint.
+
+    Reads the schema of each frame file, and queries the store once per video. Kept are frame files of videos that are
+    on the web or to which the store denies access, and index files, which do not name their video.
+
+    Args:
+        objects: The object store.
+        root_uri: The cache's root.
+        dry_run: Count only, and remove nothing.
+
+    Returns:
+        The files kept and removed.
+    """
+    fingerprint_of = lru_cache(_MAX_CACHED_FINGERPRINTS)(lambda uri: _fingerprint(objects, uri))
+    kept = removed = kept_bytes = removed_bytes = 0
+    for info in cached_files(objects, root_uri):
+        if _is_orphan(objects, info, fingerprint_of):
+            removed, removed_bytes = removed + 1, removed_bytes + info.size_bytes
+            if not dry_run:
+                objects.remove(info.uri)
+        else:
+            kept, kept_bytes = kept + 1, kept_bytes + info.size_bytes
+    return EvictionResult(kept=kept, kept_bytes=kept_bytes, removed=removed, removed_bytes=removed_bytes)
+
+
+def _is_orphan(objects: ObjectStore, info: ObjectInfo, fingerprint_of: Callable[[str], str | None]) -> bool:
+    source = _source(objects, info)
+    if source is None or scheme_of(source[0]) in {*WEB_SCHEMES, INLINE_SCHEME}:
+        return False
+    uri, fingerprint = source
+    return fingerprint_of(uri) not in {fingerprint, _UNKNOWN}
+
+
+def _source(objects: ObjectStore, info: ObjectInfo) -> tuple[str, str] | None:
+    """Read the URI and fingerprint of a frame file's video; None if it names none, or has just been removed."""
+    if not info.uri.endswith(".arrow"):
+        return None
+    try:
+        head = objects.read_range(info.uri, start=0, size=_HEAD_BYTES, fingerprint=info.fingerprint)
+        size = _PREFIX_BYTES + int.from_bytes(head[_LENGTH_OFFSET:_PREFIX_BYTES], "little")
+        if len(head) < size <= info.size_bytes:  # the metadata lists the times of thousands of keyframes
+            head = objects.read_range(info.uri, start=0, size=size, fingerprint=info.fingerprint)
+        metadata = pa.ipc.read_schema(pa.py_buffer(head[_MAGIC_BYTES:])).metadata or {}
+        facts = json.loads(metadata[b"reelabel"])
+        return facts["source_uri"], facts["fingerprint"]
+    except (ObjectError, pa.ArrowException, OSError, KeyError, ValueError):
+        return None
+
+
+def _fingerprint(objects: ObjectStore, uri: str) -> str | None:
+    try:
+        return objects.stat(uri).fingerprint
+    except ObjectMissingError:
+        return None
+    except ConfigurationError:  # access is denied, so the video may still exist
+        return _UNKNOWN

@@ -1,0 +1,38 @@
+"""The decoding pool and the video limits, from the settings."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+
+
+_MAX_THREADS = 8  # for the usual sixteen frames, more are not worth their memory
+
+
+def decode_pool(settings: Settings, *, processes: int) -> DecodePool:
+    """Start a decoding pool; if there are more cores than processes, each process uses several threads."""
+    extract = settings.extract
+    return DecodePool(
+        processes=processes,
+        timeout_s=extract.timeout_s,
+        memory_mib=extract.memory_mib,
+        cpu_s=extract.max_cpu_s,
+        threads=max(1, min(_MAX_THREADS, len(os.sched_getaffinity(0)) // processes)),
+    )
+
+
+def video_limits(settings: Settings) -> Limits:
+    """Return the limits on one video."""
+    extract = settings.extract
+    return Limits(
+        max_video_bytes=extract.max_video_bytes,
+        max_frame_pixels=extract.max_frame_pixels,
+        max_frames=extract.max_frames,
+        max_duration_s=extract.max_duration_s,
+    )

@@ -1,1 +1,0 @@
-"""A vLLM plugin with video loaders: sampled frames of any video, and frame files in place of videos."""

@@ -1,0 +1,116 @@
+"""Which files a manifest's URI means, and dates in it: `s3://bucket/jobs/dt={scheduled_date}/*.parquet`."""
+
+from __future__ import annotations
+
+import os
+import re
+from fnmatch import fnmatchcase
+from glob import glob
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infra.errors import ManifestMissingError
+from reelabel.digest import json_digest
+from reelabel.errors import ConfigurationError, ObjectMissingError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from reelabel.sources.object_store import ObjectInfo, ObjectStore
+
+
+# All other braces may be part of an object's name.
+_PLACEHOLDER = re.compile(r"\{scheduled_(date|time)(?::([^{}]+))?\}")
+_LOOKS_LIKE_DATE = re.compile(r"\{[^{}/]*(date|time)[^{}/]*\}", re.IGNORECASE)
+
+
+def fill_date_placeholders(text: str, scheduled: datetime) -> str:
+    """Replace date placeholders by the time for which a run was scheduled.
+
+    Args:
+        text: May contain `{scheduled_date}` (2026-11-01), `{scheduled_time}` (2026-11-01T02:00:00+01:00), and
+            either with a `strftime` format: `{scheduled_date:%Y/%m}`.
+        scheduled: Scheduled time, in the schedule's time zone.
+    """
+    values = {"date": scheduled.date(), "time": scheduled}
+    return _PLACEHOLDER.sub(lambda found: _formatted(values[found[1]], found[2]), text)
+
+
+def has_date_placeholders(text: str) -> bool:
+    """Check whether a text contains date placeholders."""
+    return _PLACEHOLDER.search(text) is not None
+
+
+def check_date_placeholders(text: str) -> str:
+    """Reject misspelt placeholders: a URI that never matches anything would go unnoticed.
+
+    Raises:
+        ConfigurationError: Something in braces looks like a date placeholder, but is not one.
+    """
+    found = _LOOKS_LIKE_DATE.search(_PLACEHOLDER.sub("", text))
+    if found:
+        raise ConfigurationError(
+            f"{found[0]} in {text} is not a date placeholder; write {{scheduled_date}}, or with a format, "
+            "{scheduled_date:%Y/%m/%d}."
+        )
+    return text
+
+
+def _formatted(value: object, form: str | None) -> str:
+    return format(value, form) if form else value.isoformat()  # type: ignore[attr-defined]
+
+
+_GLOB_CHARACTERS = "*?["
+
+
+def resolve_manifest_files(uri: str, objects: ObjectStore) -> list[str]:
+    """List the URIs of a manifest's files, sorted.
+
+    Args:
+        uri: A file, or a glob, local or `s3://`; a file whose name is literally the glob takes precedence.
+        objects: Store for `s3://`.
+
+    Raises:
+        ManifestMissingError: No file matches the glob.
+    """
+    if not _is_glob(uri):
+        return [uri]
+    pattern = objects.local_path(uri)
+    found = sorted(_matching_files(pattern) if pattern else (info.uri for info in _matching_objects(uri, objects)))
+    if not found:
+        raise ManifestMissingError(f"No file matches {uri}.")
+    return found
+
+
+def stat_manifest_files(uri: str, objects: ObjectStore) -> list[ObjectInfo]:
+    """Stat a manifest's file, or the files that its glob matches; empty if there are none."""
+    if _is_glob(uri) and objects.local_path(uri) is None:
+        return _matching_objects(uri, objects)
+    try:
+        return [objects.stat(part) for part in resolve_manifest_files(uri, objects)]
+    except (ManifestMissingError, ObjectMissingError):
+        return []
+
+
+def manifest_fingerprint(uri: str, objects: ObjectStore) -> str:
+    """Identify a version of a manifest: a digest of its files' names and fingerprints."""
+    return json_digest([[info.uri, info.fingerprint] for info in stat_manifest_files(uri, objects)])
+
+
+def _matching_files(pattern: Path) -> list[str]:
+    if os.path.isfile(pattern):  # noqa: PTH113 - unlike Path.is_file, accepts a name that is too long
+        return [str(pattern)]
+    return [name for name in glob(str(pattern)) if Path(name).is_file()]  # noqa: PTH207 - unlike Path.glob, accepts absolute patterns
+
+
+def _is_glob(uri: str) -> bool:
+    return any(character in uri for character in _GLOB_CHARACTERS)
+
+
+def _matching_objects(uri: str, objects: ObjectStore) -> list[ObjectInfo]:
+    first = min(uri.find(character) for character in _GLOB_CHARACTERS if character in uri)
+    folder = uri[:first].rpartition("/")[0]
+    depth = uri.count("/")  # as in a shell, a star does not cross folders
+    near = (info for info in objects.list(folder) if info.uri.count("/") == depth)
+    found = [info for info in near if info.uri == uri or fnmatchcase(info.uri, uri)]
+    return [info for info in found if info.uri == uri] or found

@@ -1,0 +1,77 @@
+"""Assign GPUs to engines."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import Literal
+
+from reelabel.errors import ConfigurationError
+from reelabel.wording import pluralize
+
+_TIMEOUT_S = 60
+
+
+def visible_gpus() -> list[str]:
+    """List the GPUs that this process may use, as `CUDA_VISIBLE_DEVICES` names them; empty without any."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [name.strip() for name in chosen.split(",") if name.strip()]
+    return [index for [index] in _query_driver("index")]
+
+
+def gpu_memory_bytes() -> tuple[int, int]:
+    """Return free and total bytes of the GPU with the least free memory; zeros if unknown."""
+    visible = visible_gpus()
+    known = _query_driver("index", "uuid", "memory.free", "memory.total")
+    seen = [
+        (int(free), int(total))
+        for index, uuid, free, total in known
+        if {index, uuid} & set(visible) and (free + total).isdecimal()
+    ]
+    free_mib, total_mib = min(seen, default=(0, 0))
+    return free_mib * 1024**2, total_mib * 1024**2
+
+
+def _query_driver(*fields: str) -> list[list[str]]:
+    """Query the driver by `nvidia-smi`: CUDA, initialised in this process, would hold memory that the engines need."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return []
+    query = [command, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    found = subprocess.run(query, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603
+    rows = found.stdout.splitlines() if found.returncode == 0 else []
+    return [[value.strip() for value in row.split(",")] for row in rows]
+
+
+def assign_gpus(
+    gpus: list[str],
+    *,
+    engines: int | Literal["auto"],
+    tensor_parallel_size: int,
+) -> list[tuple[str, ...]]:
+    """Assign GPUs to engines.
+
+    Args:
+        gpus: The visible GPUs; empty on a CPU.
+        engines: Number of engines; `auto` is as many as the GPUs allow, and one on a CPU.
+        tensor_parallel_size: GPUs per engine.
+
+    Returns:
+        One group per engine; empty groups on a CPU, and for a single engine, which sees all GPUs.
+
+    Raises:
+        ConfigurationError: There are too few GPUs.
+    """
+    count = max(1, len(gpus) // tensor_parallel_size) if engines == "auto" else engines
+    if gpus and count * tensor_parallel_size > len(gpus):
+        raise ConfigurationError(
+            f"{pluralize(count, 'engine')} with {pluralize(tensor_parallel_size, 'GPU')} each need "
+            f"{count * tensor_parallel_size}, but only {len(gpus)} can be seen; lower model.engines or "
+            "model.tensor_parallel_size, or list more in CUDA_VISIBLE_DEVICES.",
+        )
+    if count == 1:
+        return [()]
+    starts = range(0, count * tensor_parallel_size, tensor_parallel_size)
+    return [tuple(gpus[start : start + tensor_parallel_size]) for start in starts]

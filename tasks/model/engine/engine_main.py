@@ -1,0 +1,108 @@
+"""The engine's process: `python -m tasks.model.engine.engine_main CONNECTION_FD LIFELINE_FD`.
+
+Reads an EngineConfig, replies with EngineInfo or EngineFailure, then answers batches until the
+connection closes. It kills its whole process group as soon as its parent is gone, even after
+`kill -9`: the kernel then closes the other end of the lifeline pipe.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, NamedTuple
+
+from reelabel.errors import ReelabelError
+from tasks.model.engine.engine_loop import serve
+from tasks.model.protocol import EngineFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tasks.model.engine.engine import Engine
+    from tasks.model.engine.engine_loop import VideoQuestions
+    from tasks.model.protocol import EngineConfig
+
+
+class Implementation(NamedTuple):
+    """What runs inside the engine's process; the process itself and its protocol are the same for each.
+
+    Attributes:
+        load: Loads the engine; takes its configuration, and as `started` when the process began.
+        start_renderer: Prepares a worker process for `render`.
+        render: Renders the questions on several videos; returns, for each, a pickled list of `EngineRequest` or
+            `QuestionFailure`.
+    """
+
+    load: Callable[..., Engine]
+    start_renderer: Callable[[EngineConfig], None]
+    render: Callable[[list[VideoQuestions]], list[bytes]]
+
+
+def import_vllm(config: EngineConfig) -> Implementation:
+    """Import vLLM and the model's class before the workers are forked; takes seconds, and may fail."""
+    from tasks.model.engine.engine import Engine, import_model  # noqa: PLC0415
+    from tasks.model.engine.renderer import initialize_worker, render_videos  # noqa: PLC0415
+
+    import_model(config)
+    return Implementation(load=Engine, start_renderer=initialize_worker, render=render_videos)
+
+
+def main(import_implementation: Callable[[EngineConfig], Implementation] = import_vllm) -> None:
+    """Serve one parent.
+
+    Args:
+        import_implementation: Called once the connection is open, so that the parent learns why it fails.
+    """
+    started = time.perf_counter()
+    connection = Connection(int(sys.argv[1]))
+    config = connection.recv()
+    try:
+        implementation = import_implementation(config)
+        # Forked while there is neither a thread nor an engine, so that vllm is imported once for all.
+        renderers = ProcessPoolExecutor(
+            config.render_processes,
+            get_context("fork"),
+            _start_renderer,
+            (implementation.start_renderer, config, connection),
+        )
+        renderer_started = renderers.submit(bool)
+        threading.Thread(target=_end_with_parent, args=(int(sys.argv[2]),), daemon=True).start()
+        engine = implementation.load(config, started=started)
+        renderer_started.result()
+        _freeze_garbage_collector()
+        serve(connection, engine, lambda videos: renderers.submit(implementation.render, videos))
+    except BaseException as error:
+        # An engine that failed once cannot be trusted with the next batch: report the cause, then exit.
+        traceback.print_exc()
+        ours = isinstance(error, ReelabelError)
+        connection.send(EngineFailure(message=str(error) if ours else f"{type(error).__name__}: {error}"))
+        raise
+
+
+def _start_renderer(start: Callable[[EngineConfig], None], config: EngineConfig, connection: Connection) -> None:
+    connection.close()  # otherwise the parent would see no EOF when the engine exits
+    start(config)
+    _freeze_garbage_collector()
+
+
+def _freeze_garbage_collector() -> None:
+    """Exempt everything that vLLM has loaded so far from garbage collection, which would traverse it repeatedly."""
+    gc.collect()
+    gc.freeze()
+
+
+def _end_with_parent(lifeline: int) -> None:
+    os.read(lifeline, 1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

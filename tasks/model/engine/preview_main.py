@@ -1,0 +1,87 @@
+"""Render one prompt with vLLM's own tokenizer and processor: `python -m tasks.model.engine.preview_main`.
+
+Reads a pickled PromptRequest from standard input and writes a pickled RenderedPrompt to standard output.
+Loads no weights: the renderer is the one that `LLM` runs before its engine.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from reelabel.errors import JobError
+from tasks.model.engine.prompt_preview import PromptSpan, RenderedPrompt
+from tasks.model.engine.renderer import InputRenderer
+from tasks.model.protocol import QuestionFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tasks.model.engine.prompt_preview import PreviewRequest
+
+_FEWEST_REPEATS = 4
+
+
+def main() -> None:
+    """Serve one request."""
+    # Libraries may print to standard output; keep that out of the answer.
+    answer = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    rendered = render(pickle.load(sys.stdin.buffer))  # noqa: S301 - from our own process
+    with answer:
+        pickle.dump(rendered, answer)
+
+
+def render(request: PreviewRequest) -> RenderedPrompt:
+    """Render a question as the engine would, as far as that succeeds."""
+    renderer = InputRenderer(request.config)
+    tokenizer = renderer.tokenizer
+    refusals: list[QuestionFailure] = []
+    try:
+        found = renderer.tokens(request.question)
+        choices = tuple({token: tokenizer.decode([token]) for token in sorted(tokens)} for tokens in found)
+    except JobError as error:
+        choices = ()
+        refusals.append(QuestionFailure.of(error))
+    prompt = renderer.prompt(request.question, request.video, video_hash="prompt-preview")
+    runs: tuple[PromptSpan, ...] = (PromptSpan(text=prompt["prompt"]),)
+    tokens = video_tokens = None
+    try:
+        rendered = renderer.render(prompt)
+        ids = rendered["prompt_token_ids"]
+        tokens = len(ids)
+        video_tokens = sum(place.get_num_embeds() for place in rendered["mm_placeholders"]["video"])
+        runs = tuple(_runs(ids, tokenizer))
+    except JobError as error:
+        refusals.append(QuestionFailure.of(error))
+    return RenderedPrompt(
+        runs=runs,
+        tokens=tokens,
+        video_tokens=video_tokens,
+        max_model_len=renderer.max_model_len,
+        choices=choices,
+        refusals=tuple(refusals),
+    )
+
+
+def _runs(ids: list[int], tokenizer: Any) -> Iterator[PromptSpan]:  # noqa: ANN401 - transformers' tokenizer
+    """Decode a prompt; a token that repeats many times becomes a run of its own."""
+    plain: list[int] = []
+    for token, group in groupby(ids):
+        repeats = len(list(group))
+        if repeats < _FEWEST_REPEATS:
+            plain += [token] * repeats
+            continue
+        if plain:
+            yield PromptSpan(text=tokenizer.decode(plain))
+            plain = []
+        yield PromptSpan(text=tokenizer.decode([token]), repeats=repeats)
+    if plain:
+        yield PromptSpan(text=tokenizer.decode(plain))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""Turn a frame file and its questions into the engine's inputs, in processes beside the engine's."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import time
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import torch
+from vllm.engine.arg_utils import EngineArgs
+from vllm.exceptions import VLLMValidationError
+from vllm.model_executor.model_loader import get_model_cls
+from vllm.renderers import renderer_from_config
+from vllm.renderers.chat_utils import ChatTemplateResolutionError
+from vllm.renderers.hf import resolve_chat_template_content_format, safe_apply_chat_template
+
+from infra.errors import InferenceError, PromptTooLongError
+from reelabel.errors import JobError
+from reelabel.frames.frame_file import decode_frame_file
+from reelabel.integrations.vllm.video_input import adapt_video, video_input
+from tasks.model.engine.qwen_fast_path import QwenFastPath
+from tasks.model.engine.tuning import vllm_arguments
+from tasks.model.prompts.choices import ChoiceTokens, choice_tokens
+from tasks.model.prompts.prompt import chat_messages
+from tasks.model.protocol import QuestionFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from reelabel.integrations.vllm.video_input import Video
+    from tasks.model.protocol import EngineConfig, Question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedChat:
+    """A question and the placeholder of its video, as text and as tokens."""
+
+    text: str
+    token_ids: tuple[int, ...]
+
+
+def apply_chat_template(renderer: Any, text: str, system_prompt: str | None) -> RenderedChat:  # noqa: ANN401
+    """Apply the model's chat template as `LLM.chat` does.
+
+    The template writes special tokens itself, so the tokenizer adds none.
+
+    Args:
+        renderer: vLLM's renderer for the model.
+        text: The question with its choices.
+        system_prompt: None leaves it to the chat template.
+
+    Raises:
+        InferenceError: The model has no chat template, or the template rejects the question.
+    """
+    tokenizer = renderer.get_tokenizer()
+    messages = chat_messages(text, system_prompt, placeholder=_placeholder(renderer))
+    try:
+        chat = safe_apply_chat_template(
+            renderer.model_config, tokenizer, messages, tokenize=False, add_generation_prompt=True
+        )
+    except ChatTemplateResolutionError:
+        raise InferenceError("The model has no chat template; add a chat_template.jinja to its folder.") from None
+    except VLLMValidationError as error:
+        raise InferenceError(f"The model's chat template rejects the question: {error}") from None
+    return RenderedChat(text=chat, token_ids=tuple(tokenizer.encode(chat, add_special_tokens=False)))
+
+
+def _placeholder(renderer: Any) -> str | None:  # noqa: ANN401
+    """Return the video placeholder for a template that takes plain text; None for one that takes content parts."""
+    config = renderer.model_config
+    content_format = resolve_chat_template_content_format(
+        None, None, "auto", renderer.get_tokenizer(), model_config=config
+    )
+    return None if content_format == "openai" else get_model_cls(config).get_placeholder_str("video", 1)
+
+
+# Room for the current video; the next one evicts it.
+_PROCESSOR_CACHE_GB = 0.5
+# Most questions are asked about many videos, and share their choices with others.
+_CACHED_TEXTS = 1024
+_renderers: list[InputRenderer] = []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRequest:
+    """A question as the engine takes it.
+
+    Attributes:
+        prompt: vLLM's `EngineInput`.
+        tokens: Token ids per choice.
+        preprocess_ms: Preprocessing time in milliseconds; a video's first question includes its pixels.
+    """
+
+    prompt: Any = field(repr=False)
+    tokens: ChoiceTokens
+    preprocess_ms: float
+
+
+class InputRenderer:
+    """vLLM's preprocessing: chat template, tokenizer and processor, without weights."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        """Load the tokenizer and the processor; takes seconds.
+
+        Args:
+            config: The engine's configuration.
+        """
+        arguments = vllm_arguments(config) | {"mm_processor_cache_gb": _PROCESSOR_CACHE_GB}
+        vllm_config = EngineArgs(**arguments).create_engine_config()
+        self._renderer = renderer_from_config(vllm_config)
+        self.tokenizer = self._renderer.get_tokenizer()
+        self._tokens = lru_cache(_CACHED_TEXTS)(choice_tokens)
+        self._lay_out = lru_cache(_CACHED_TEXTS)(partial(apply_chat_template, self._renderer))
+        self.max_model_len = int(vllm_config.model_config.max_model_len)
+        self._shortcut = QwenFastPath(self._renderer, self._render_with_vllm, max_model_len=self.max_model_len)
+
+    def tokens(self, question: Question) -> ChoiceTokens:
+        """Find the tokens that represent each choice.
+
+        Raises:
+            ChoicesAmbiguousError: A single token cannot tell the choices apart.
+        """
+        return self._tokens(question.choices, scoring=question.scoring, encode=self._encode)
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    def prompt(self, question: Question, video: Video, *, video_hash: str) -> dict[str, Any]:
+        """Render a question about a video as `LLM.chat` would.
+
+        Args:
+            question: The question.
+            video: Frames and metadata, as returned by `reelabel.integrations.vllm.video_input`.
+            video_hash: Identifies exactly these frames: vLLM reuses whatever it has cached under this hash.
+
+        Returns:
+            A prompt for vLLM, with its text and tokens.
+
+        Raises:
+            InferenceError: The model has no chat template, or the template rejects the question.
+        """
+        chat = self._lay_out(question.text, question.system_prompt)
+        return {
+            "prompt": chat.text,
+            "prompt_token_ids": list(chat.token_ids),
+            "multi_modal_data": {"video": [adapt_video(video, self._renderer.model_config.hf_config)]},
+            "multi_modal_uuids": {"video": [video_hash]},
+        }
+
+    def render(self, prompt: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
+        """Process a prompt into an input of vLLM's engine.
+
+        Raises:
+            PromptTooLongError: The prompt has more tokens than the model takes.
+            InferenceError: The model's processor rejects the prompt.
+        """
+        rendered = self._shortcut.render(prompt)
+        if rendered is None:
+            rendered = self._render_with_vllm(prompt)
+            self._shortcut.learn(prompt, rendered)
+        return rendered
+
+    def _render_with_vllm(self, prompt: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
+        try:
+            [rendered] = self._renderer.render_cmpl([prompt], skip_mm_cache=True)
+        except (ValueError, VLLMValidationError) as error:
+            raise translate_vllm_error(error, self.max_model_len) from None
+        return rendered
+
+
+def initialize_worker(config: EngineConfig) -> None:
+    """Initialise this process as a worker that runs `render_videos`."""
+    torch.set_num_threads(1)
+    _renderers.append(InputRenderer(config))
+
+
+def render_video(frame_file: bytes, questions: Sequence[Question]) -> bytes:
+    """Prepare all questions on one video.
+
+    Args:
+        frame_file: Arrow IPC bytes.
+        questions: At least one.
+
+    Returns:
+        A pickled list with an `EngineRequest` or a `QuestionFailure` per question.
+    """
+    [renderer] = _renderers
+    started = time.perf_counter()
+    try:
+        video = video_input(decode_frame_file(frame_file))
+    except JobError as error:
+        return pickle.dumps([QuestionFailure.of(error)] * len(questions))
+    # The file contains pixels, times and sampling, so its hash covers all of them.
+    video_hash = blake2b(frame_file, digest_size=16).hexdigest()
+    ready: list[EngineRequest | QuestionFailure] = []
+    for question in questions:
+        try:
+            tokens = renderer.tokens(question)
+            prompt = renderer.render(renderer.prompt(question, video, video_hash=video_hash))
+        except JobError as error:
+            ready.append(QuestionFailure.of(error))
+            continue
+        ended = time.perf_counter()
+        ready.append(EngineRequest(prompt=prompt, tokens=tokens, preprocess_ms=(ended - started) * 1e3))
+        started = ended
+    file = io.BytesIO()
+    _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(ready)
+    return file.getvalue()
+
+
+def render_videos(videos: Sequence[tuple[bytes, Sequence[Question]]]) -> list[bytes]:
+    """Prepare the questions on several videos; see `render_video`."""
+    return [render_video(frame_file, questions) for frame_file, questions in videos]
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles tensors as raw bytes, in a fraction of the time that torch's own reduction takes on either side."""
+
+    def reducer_override(self, value: object) -> Any:  # noqa: ANN401 - the signature of `pickle.Pickler`
+        if not isinstance(value, torch.Tensor):
+            return NotImplemented
+        return _make_tensor, (value.reshape(-1).view(torch.uint8).numpy(), value.dtype, value.shape)
+
+
+def _make_tensor(data: npt.NDArray[np.uint8], dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
+    return torch.from_numpy(data).view(dtype).reshape(shape)
+
+
+def translate_vllm_error(error: Exception, max_model_len: int) -> JobError:
+    """Translate vLLM's rejection of a prompt."""
+    if "max_model_len" not in str(error) and "context length" not in str(error):
+        return InferenceError(f"The model's processor rejects the question: {_first_line(error)}.")
+    return PromptTooLongError(
+        f"The prompt with its video is longer than the model's limit of {max_model_len} tokens; "
+        f"shorten the prompt, or lower num_frames or max_pixels.",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")

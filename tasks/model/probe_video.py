@@ -1,0 +1,36 @@
+"""A grey probe video, which shows whether an engine or a server answers at all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reelabel.decode.orientation import Orientation
+from reelabel.frames.frame_file import encode_frame_file
+from reelabel.sampled_frames import SampledFrames
+from reelabel.sampling.options import Sampling
+
+_SIDE_PX = 56  # a multiple of all common patch sizes
+
+
+def probe_video() -> bytes:
+    """Make the frame file of a video with two small grey frames."""
+    count = 2
+    keyframes = SampledFrames(
+        images=np.full((count, _SIDE_PX, _SIDE_PX, 3), 128, np.uint8),
+        pts=np.arange(count),
+        time_s=np.arange(count, dtype=np.float64),
+        frame_index=np.arange(count),
+        is_keyframe=np.ones(count, bool),
+        picks=np.arange(count),
+        keyframes_in_file=count,
+        total_frames=count,
+        fps=1.0,
+        duration_s=float(count),
+        native_width_px=_SIDE_PX,
+        native_height_px=_SIDE_PX,
+        orientation=Orientation(),
+        method="linear",
+        reason="",
+        decode_ms=0.0,
+    )
+    return encode_frame_file(keyframes, source_uri="", fingerprint="", sampling=Sampling()).data

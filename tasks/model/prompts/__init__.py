@@ -1,0 +1,1 @@
+"""Prompts, choices and what they become."""

@@ -1,0 +1,122 @@
+"""Find jobs that will fail because a single token cannot tell their choices apart; needs only the tokenizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import polars as pl
+
+from infra.errors import ChoicesAmbiguousError
+from reelabel.wording import pluralize
+from tasks.model.prompts.choices import choice_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tasks.model.identity import ModelCard
+
+_SHOWN_IDS = 3
+_CACHED_REASONS = 65_536
+_DISTINGUISHED_BY = {"text": pl.col("choices"), "letter": pl.col("choices").list.len()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmbiguousJobs:
+    """Jobs that will fail with `choices_ambiguous`.
+
+    Attributes:
+        jobs: Jobs checked.
+        count: Number of them that will fail.
+        reason: The most frequent reason.
+        job_ids: The first jobs in the manifest that fail for that reason.
+    """
+
+    jobs: int
+    count: int
+    reason: str
+    job_ids: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Summarise in one sentence."""
+        verb = "has" if self.count == 1 else "have"
+        shown = ", ".join(self.job_ids)
+        jobs = pluralize(self.jobs, "job")
+        return (
+            f"{self.count:,} of {jobs} {verb} choices that a single token cannot tell apart (for example {shown}): "
+            f"{self.reason}"
+        )
+
+
+def find_ambiguous_jobs(
+    parts: Iterable[pl.DataFrame],
+    *,
+    scoring: Literal["letter", "text"],
+    encode: Callable[[str], list[int]],
+) -> AmbiguousJobs | None:
+    """Check every job's choices, each distinct set once.
+
+    Args:
+        parts: The jobs to ask, with `row`, `job_id` and `choices`.
+        scoring: Score the choice's letter, or the first token of its text.
+        encode: The model's tokenizer, without special tokens.
+
+    Returns:
+        None if the choices of every job can be told apart.
+    """
+
+    @lru_cache(_CACHED_REASONS)
+    def failure_reason(choices: tuple[str, ...] | int) -> str | None:
+        try:
+            # With letters, only the number of choices matters.
+            shown = ("",) * choices if isinstance(choices, int) else choices
+            choice_tokens(shown, scoring=scoring, encode=encode)
+        except ChoicesAmbiguousError as error:
+            return error.message
+        return None
+
+    jobs, found = 0, [pl.DataFrame(schema={"row": pl.UInt32, "job_id": pl.String, "reason": pl.String})]
+    for part in parts:
+        jobs += len(part)
+        sets = part.group_by(choices=_DISTINGUISHED_BY[scoring]).agg("row", "job_id")
+        distinct = (tuple(each) if isinstance(each, list) else each for each in sets["choices"].to_list())
+        reasons = pl.Series("reason", map(failure_reason, distinct), dtype=pl.String)
+        failing = sets.with_columns(reasons).drop_nulls("reason")
+        found.append(failing.select("row", "job_id", "reason").explode("row", "job_id"))
+    return _summarise(pl.concat(found).sort("row"), jobs)
+
+
+def _summarise(found: pl.DataFrame, jobs: int) -> AmbiguousJobs | None:
+    if found.is_empty():
+        return None
+    reason = found["reason"].mode(maintain_order=True)[0]
+    first = found.filter(pl.col("reason") == reason)["job_id"].head(_SHOWN_IDS)
+    return AmbiguousJobs(jobs=jobs, count=len(found), reason=reason, job_ids=tuple(first))
+
+
+def load_tokenizer(card: ModelCard) -> Callable[[str], list[int]] | None:
+    """Load a model's tokenizer without the engine, in a fraction of a second.
+
+    Returns:
+        A function that encodes text without special tokens; None if the model has no `tokenizer.json`, or
+        only a server has the model.
+    """
+    if card.identity.served_at:
+        return None
+    try:
+        from tokenizers import Tokenizer  # noqa: PLC0415 - comes with the engine's extra
+
+        tokenizer = Tokenizer.from_file(str(_tokenizer_file(card)))
+    except Exception:  # noqa: BLE001 - tokenizers raises bare exceptions, the hub client those of its HTTP library
+        return None
+    return lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def _tokenizer_file(card: ModelCard) -> Path:
+    if Path(card.location).is_dir():
+        return Path(card.location) / "tokenizer.json"
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - comes with the engine's extra
+
+    return Path(hf_hub_download(card.location, "tokenizer.json", revision=card.revision))

@@ -1,0 +1,249 @@
+"""A server as a backend: asked as an engine of our own is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from infra.errors import ServerUnavailableError
+from reelabel.errors import ConfigurationError, JobError
+from tasks.domain import Answer
+from tasks.model.prompts.choices import choice_tokens
+from tasks.model.protocol import EngineInfo, EngineTimes, Lifetime, QuestionFailure
+from tasks.model.server.capabilities import completion_body, detect_capabilities
+from tasks.model.server.client import ServerClient
+from tasks.model.server.frame_transport import FRAME_ENCODINGS
+from tasks.model.server.scoring import logprobs_request, read_logprobs, score
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from infra.settings.server import ServerSettings
+    from tasks.model.protocol import Batch, Question, Reply
+    from tasks.model.server.capabilities import ServerCapabilities
+    from tasks.model.server.frame_transport import EncodedFrames
+
+
+@dataclass(slots=True)
+class Share:
+    """One request's share of the time; all shares sum to the time with any request in flight.
+
+    Attributes:
+        ms: Milliseconds; set once the request has ended.
+    """
+
+    ms: float = 0.0
+
+
+class SharedClock:
+    """Divides each moment equally among the requests in flight."""
+
+    def __init__(self) -> None:
+        """Start with no request."""
+        self._lock = threading.Lock()
+        self._in_flight = 0
+        self._since_s = 0.0
+        self._each_s = 0.0  # the share of a request in flight since the start
+        self.busy_ms = 0.0
+
+    @contextmanager
+    def share(self) -> Iterator[Share]:
+        """Count a request as in flight during the `with` block."""
+        share = Share()
+        began_s = self._change(+1)
+        try:
+            yield share
+        finally:
+            share.ms = (self._change(-1) - began_s) * 1e3
+
+    def _change(self, by: int) -> float:
+        with self._lock:
+            now_s = time.perf_counter()
+            if self._in_flight:
+                self._each_s += (now_s - self._since_s) / self._in_flight
+                self.busy_ms += (now_s - self._since_s) * 1e3
+            self._since_s = now_s
+            self._in_flight += by
+            return self._each_s
+
+
+_CACHED_TEXTS = 65_536
+_PROBE_TEXT = "A (yes) or B (no)?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """What is known about the server after probing it."""
+
+    model: str
+    manner: ServerCapabilities
+    info: EngineInfo
+
+
+class ServerBackend(Lifetime):
+    """Answers batches through a server; a context manager that closes its connections.
+
+    Different videos are asked about concurrently, and the questions on one video one after another, so that
+    all but the first hit the server's prefix cache.
+    """
+
+    def __init__(self, settings: ServerSettings, *, encode: Callable[[str], list[int]] | None = None) -> None:
+        """Create the client; nothing is sent yet.
+
+        Args:
+            settings: Settings of the server.
+            encode: The model's tokenizer, without special tokens; None uses vLLM's `/tokenize`.
+
+        Raises:
+            ConfigurationError: No server is configured, or the client is not installed.
+        """
+        self._settings = settings
+        self._client = ServerClient(settings)
+        self._uses_server_tokenizer = encode is None
+        self._encode = encode or lru_cache(_CACHED_TEXTS)(self._client.tokenize)
+        self._batch_clock, self._request_clock = SharedClock(), SharedClock()
+        self._lock = threading.Lock()
+        self._ready: _Ready | None = None
+        self._threads = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="ask-server")
+
+    @property
+    def engines(self) -> int:
+        """Number of engines: one, since those behind the server are not visible."""
+        return 1
+
+    @property
+    def times(self) -> EngineTimes:
+        """Time with requests in flight, and time spent only on preparing frames for them."""
+        busy_ms = self._request_clock.busy_ms
+        return EngineTimes(busy_ms=busy_ms, starved_ms=max(0.0, self._batch_clock.busy_ms - busy_ms))
+
+    def start(self) -> None:
+        """Do nothing: the server is not ours to start."""
+
+    def wait_ready(self) -> EngineInfo:
+        """Find the model and the server's capabilities; on later calls, check that the server still answers.
+
+        Raises:
+            ConfigurationError: The server cannot be reached, rejects requests, or takes no video.
+            ServerUnavailableError: The server has stopped responding.
+        """
+        if self._ready is not None:
+            self._client.reach()
+        return self._get_ready().info
+
+    def ask(self, batch: Batch) -> list[Reply]:
+        """Answer a batch; replies are in the order of its questions. Thread-safe.
+
+        Raises:
+            ServerUnavailableError: The server did not respond after every attempt.
+            ConfigurationError: The server rejects requests, or takes no video.
+        """
+        ready = self._get_ready()
+        indices_by_video: dict[str, list[int]] = defaultdict(list)
+        for index, question in enumerate(batch.questions):
+            indices_by_video[question.video_id].append(index)
+        requests = [
+            self._threads.submit(
+                self._ask_video, ready, batch.frame_files[video_id], [batch.questions[index] for index in indices]
+            )
+            for video_id, indices in indices_by_video.items()
+        ]
+        try:
+            with self._batch_clock.share():
+                replies_by_video = [future.result() for future in requests]
+        finally:
+            for future in requests:
+                future.cancel()
+        replies = {
+            index: reply
+            for indices, video_replies in zip(indices_by_video.values(), replies_by_video, strict=True)
+            for index, reply in zip(indices, video_replies, strict=True)
+        }
+        return [replies[index] for index in range(len(batch.questions))]
+
+    def close(self) -> None:
+        """Close the connections; requests in flight are awaited, but not retried. Idempotent."""
+        self._client.close()
+        self._threads.shutdown(cancel_futures=True)
+
+    def _get_ready(self) -> _Ready:
+        with self._lock:
+            if self._ready is None:
+                try:
+                    self._ready = self._probe()
+                except ServerUnavailableError as error:
+                    raise ConfigurationError(f"{error.message} Check the server, then run again.") from None
+            return self._ready
+
+    def _probe(self) -> _Ready:
+        started = time.perf_counter()
+        model = self._client.find_model()
+        self._check_tokenizer()
+        manner = detect_capabilities(self._client, model=model.id, frames=self._settings.frames, encode=self._encode)
+        version = self._client.find_version()
+        software = f"vLLM {version}" if version else "not vLLM"
+        shown = "logprobs of any token" if manner.exact else "top logprobs only"
+        info = EngineInfo(
+            device=f"server {urlsplit(self._client.url).netloc}",
+            gpus=self._settings.gpus,
+            max_model_len=model.max_model_len or 0,
+            start_ms=(time.perf_counter() - started) * 1e3,
+            versions={"vllm": version} if version else {},
+            tuning=f"{model.id} at {self._client.url} ({software}), frames as {manner.frames}, {shown}",
+        )
+        return _Ready(model=model.id, manner=manner, info=info)
+
+    def _check_tokenizer(self) -> None:
+        """Compare the model's tokenizer, if it is known here, with the server's, if the server exposes it."""
+        try:
+            theirs = self._client.tokenize(_PROBE_TEXT)
+        except (JobError, ConfigurationError):
+            theirs = None
+        if self._uses_server_tokenizer and theirs is None:
+            raise ConfigurationError(
+                f"The server at {self._client.url} has no /tokenize endpoint, and there is no local tokenizer; "
+                "set model.name to the model's folder or hub name."
+            )
+        if theirs not in (None, self._encode(_PROBE_TEXT)):
+            raise ConfigurationError(
+                f"The tokenizer of the server at {self._client.url} differs from that of model.name; "
+                "set model.name to the model that it serves."
+            )
+
+    def _ask_video(self, ready: _Ready, frame_file: bytes, questions: list[Question]) -> list[Reply]:
+        started = time.perf_counter()
+        try:
+            carried = FRAME_ENCODINGS[ready.manner.frames](frame_file)
+        except JobError as error:
+            return [QuestionFailure.of(error)] * len(questions)
+        encode_ms = (time.perf_counter() - started) * 1e3 / len(questions)
+        return [self._answer(ready, question, carried, encode_ms) for question in questions]
+
+    def _answer(self, ready: _Ready, question: Question, carried: EncodedFrames, encode_ms: float) -> Reply:
+        try:
+            tokens = choice_tokens(question.choices, scoring=question.scoring, encode=self._encode)
+            body = completion_body(
+                model=ready.model, text=question.text, system_prompt=question.system_prompt, carried=carried
+            )
+            with self._request_clock.share() as share:
+                completion = self._client.complete(body | logprobs_request(tokens, exact=ready.manner.exact))
+            probabilities = score(tokens, read_logprobs(completion, self._encode))
+        except JobError as error:
+            return QuestionFailure.of(error)
+        usage = completion.usage
+        details = usage.prompt_tokens_details if usage else None
+        return Answer(
+            choice_index=max(range(len(probabilities)), key=probabilities.__getitem__),
+            probabilities=probabilities,
+            prompt_tokens=usage.prompt_tokens if usage else 0,
+            cached_tokens=(details.cached_tokens or 0) if details else 0,
+            preprocess_ms=encode_ms,
+            inference_ms=share.ms,
+        )

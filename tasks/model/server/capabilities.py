@@ -1,0 +1,103 @@
+"""What a server can do, learned from its answers about a probe video."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from reelabel.errors import ConfigurationError, JobError
+from tasks.domain import ModelIdentity
+from tasks.model.identity import ModelCard
+from tasks.model.probe_video import probe_video
+from tasks.model.prompts.choices import choice_tokens
+from tasks.model.server.client import ServerClient
+from tasks.model.server.frame_transport import FRAME_ENCODINGS, TIMED_ENCODINGS
+from tasks.model.server.scoring import logprobs_request, read_logprobs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from infra.settings.server import ServerSettings
+    from tasks.model.server.frame_transport import EncodedFrames
+
+
+# Qwen's; any value would do, since the server's processor scales frames to what its model takes.
+_SIZE_MULTIPLE_PX = 28
+
+
+def read_served_model_card(settings: ServerSettings) -> ModelCard:
+    """Ask a server for its model.
+
+    The identity includes the server's URL, because the weights behind the name may change at any time.
+
+    Raises:
+        ConfigurationError: The server cannot be reached, rejects requests, or serves several models and
+            server.model is not set.
+    """
+    with contextlib.closing(ServerClient(settings)) as client:
+        name = client.find_model().id
+        return ModelCard(
+            identity=ModelIdentity(name=name, served_at=client.url),
+            location=name,
+            size_multiple_px=_SIZE_MULTIPLE_PX,
+            max_pixels=None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerCapabilities:
+    """What a server supports.
+
+    Attributes:
+        frames: Encoding of frames; see `tasks.model.server.frame_transport`.
+        exact: Whether it returns logprobs of requested tokens, not only the top ones.
+    """
+
+    frames: str
+    exact: bool
+
+
+def completion_body(*, model: str, text: str, system_prompt: str | None, carried: EncodedFrames) -> dict[str, Any]:
+    """Build a request for one token, with the video before the question."""
+    user = {"role": "user", "content": [*carried.parts, {"type": "text", "text": text}]}
+    system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
+    return {"model": model, "messages": [*system, user], "max_tokens": 1, "temperature": 0, **carried.options}
+
+
+def detect_capabilities(
+    client: ServerClient,
+    *,
+    model: str,
+    frames: str,
+    encode: Callable[[str], list[int]],
+) -> ServerCapabilities:
+    """Find the best encoding and kind of logprobs that the server supports, by trying them in order.
+
+    Args:
+        client: Client of the server.
+        model: The model's name on the server.
+        frames: Encoding of frames; `auto` tries every encoding that carries their times.
+        encode: The model's tokenizer, without special tokens.
+
+    Raises:
+        ConfigurationError: The server takes frames in none of these encodings, or returns no logprobs.
+    """
+    tokens = choice_tokens(("yes", "no"), scoring="letter", encode=encode)
+    rejection = ""
+    for encoding in TIMED_ENCODINGS if frames == "auto" else (frames,):
+        body = completion_body(
+            model=model, text="A or B?", system_prompt=None, carried=FRAME_ENCODINGS[encoding](probe_video())
+        )
+        for exact in (True, False):
+            try:
+                shown = read_logprobs(client.complete(body | logprobs_request(tokens, exact=exact)), encode)
+            except JobError as error:
+                rejection = error.message
+                continue
+            if not exact or shown.logprobs.keys() >= frozenset().union(*tokens):
+                return ServerCapabilities(frames=encoding, exact=exact)
+    raise ConfigurationError(
+        f"The server at {client.url} does not accept video (server.frames is {frames}): {rejection} "
+        "Start vLLM with --trust-request-mm-kwargs, or with Reelabel's plugin; see docs/server.md."
+    )

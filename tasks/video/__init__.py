@@ -1,1 +1,0 @@
-"""Exact frame extraction with PyAV and NumPy: sampling, decoding, and a pool of disposable processes."""

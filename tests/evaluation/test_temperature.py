@@ -1,0 +1,140 @@
+"""The temperature that makes probabilities as sure as they are right."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reelabel.digest import hash64
+from tasks.evaluation.calibration import calibrate, expected_calibration_error
+from tasks.evaluation.temperature import (
+    MAX_TEMPERATURE,
+    MIN_TEMPERATURE,
+    KnownAnswers,
+    apply_temperature,
+    calibrate_probabilities,
+    fit_temperature,
+    log_table,
+)
+
+distributions = st.lists(st.floats(0.01, 1), min_size=2, max_size=6).map(lambda row: [x / sum(row) for x in row])
+temperatures = st.floats(MIN_TEMPERATURE, MAX_TEMPERATURE)
+
+
+def draw_known(sharpness, *, jobs=4000, seed=0):
+    """Draw answers from true probabilities, and tell them `sharpness` times as surely as they are."""
+    rng = np.random.default_rng(seed)
+    true = rng.dirichlet(np.ones(4), size=jobs)
+    truths = [int(rng.choice(4, p=row)) for row in true]
+    told = calibrate_probabilities(true.tolist(), 1 / sharpness)
+    return KnownAnswers.of(
+        [(row, truth, f"{number // 2}.mp4") for number, (row, truth) in enumerate(zip(told, truths, strict=True))]
+    )
+
+
+@pytest.mark.parametrize("sharpness", [0.5, 1.0, 3.0])
+def test_the_temperature_undoes_how_much_too_sure_the_model_is(sharpness):
+    assert fit_temperature(draw_known(sharpness)) == pytest.approx(sharpness, rel=0.1)
+
+
+def test_no_other_temperature_makes_the_answers_likelier():
+    known = draw_known(2.0, jobs=300)
+
+    def likelihood(temperature):
+        return np.log(apply_temperature(known.logs, temperature)[np.arange(300), known.truths]).sum()
+
+    fitted = fit_temperature(known)
+    assert likelihood(fitted) >= max(likelihood(other) for other in np.geomspace(MIN_TEMPERATURE, MAX_TEMPERATURE, 500))
+
+
+def test_where_every_answer_is_right_the_temperature_stops_at_its_bound():
+    assert fit_temperature(KnownAnswers.of([([0.6, 0.4], 0, "a"), ([0.3, 0.7], 1, "b")])) == pytest.approx(
+        MIN_TEMPERATURE
+    )
+
+
+def test_where_every_answer_is_wrong_it_stops_at_the_other():
+    assert fit_temperature(KnownAnswers.of([([0.6, 0.4], 1, "a"), ([0.3, 0.7], 0, "b")])) == pytest.approx(
+        MAX_TEMPERATURE
+    )
+
+
+@given(st.lists(distributions, min_size=1, max_size=5), temperatures)
+def test_calibrated_probabilities_sum_to_one_and_keep_their_order(rows, temperature):
+    for raw, changed in zip(rows, calibrate_probabilities(rows, temperature), strict=True):
+        assert len(changed) == len(raw)
+        assert sum(changed) == pytest.approx(1)
+        assert np.all(np.diff(np.array(changed)[np.argsort(raw)]) >= -1e-12)
+
+
+@given(distributions)
+def test_a_temperature_of_one_changes_nothing(row):
+    assert calibrate_probabilities([row], 1.0)[0] == pytest.approx(row)
+
+
+def test_a_probability_of_zero_can_be_calibrated():
+    assert calibrate_probabilities([[1.0, 0.0]], 0.5)[0] == pytest.approx([1, 0])
+    assert np.isfinite(log_table([[1.0, 0.0]])).all()
+
+
+def test_the_error_is_the_gap_of_each_bin_weighted_by_its_share():
+    confidences = np.array([0.95, 0.95, 0.95, 0.95, 0.55, 0.55])
+    is_right = np.array([True, True, False, False, True, False])
+
+    assert expected_calibration_error(confidences, is_right) == pytest.approx(4 / 6 * 0.45 + 2 / 6 * 0.05)
+
+
+def test_a_bin_holds_its_upper_edge():
+    # 2/3 and 0.65 share the tenth of 15 bins, so that their errors cancel; 0.68 lies in the next.
+    right_and_wrong = np.array([True, False])
+
+    assert expected_calibration_error(np.array([2 / 3, 0.65]), right_and_wrong) == pytest.approx(0.3167 / 2, abs=1e-3)
+    assert expected_calibration_error(np.array([0.68, 0.65]), right_and_wrong) == pytest.approx((0.32 + 0.65) / 2)
+
+
+def test_too_sure_a_model_is_found_out_and_set_right_on_jobs_it_was_not_fitted_on():
+    found = calibrate(draw_known(3.0))
+
+    assert found.jobs == 4000
+    assert found.confidence_before > found.accuracy + 0.1
+    assert found.confidence_after == pytest.approx(found.accuracy, abs=0.03)
+    assert found.ece_before > 0.1
+    assert found.ece_after < 0.03
+    assert found.nll_after < found.nll_before
+
+
+def test_what_a_temperature_learns_by_heart_does_not_count():
+    # Each half is answered as the other is not: fitted on all nothing is gained, held out it is worse.
+    first, second = KnownAnswers.of([([0.8, 0.2], 0, str(number)) for number in range(40)]).halves()
+    known = KnownAnswers(
+        logs=np.concatenate([first.logs, second.logs]),
+        truths=np.concatenate([first.truths, 1 - second.truths]),
+        videos=np.concatenate([first.videos, second.videos]),
+    )
+
+    found = calibrate(known)
+
+    assert found.half_temperatures == pytest.approx((MIN_TEMPERATURE, MAX_TEMPERATURE))
+    assert found.nll_after > found.nll_before
+
+
+def test_no_video_is_in_both_halves_and_the_order_of_jobs_does_not_matter():
+    rows = [([0.5, 0.5], 0, f"{number % 9}.mp4") for number in range(90)]
+
+    first, second = KnownAnswers.of(rows).halves()
+    turned, _ = KnownAnswers.of(rows[::-1]).halves()
+
+    assert not set(first.videos) & set(second.videos)
+    assert len(first.truths) + len(second.truths) == 90
+    assert set(turned.videos) == set(first.videos)
+
+
+def test_halves_are_the_same_on_any_machine_and_an_inline_video_makes_no_row_wide():
+    inline = "data:video/mp4;base64," + "A" * 100_000
+    videos = [*(f"{number}.mp4" for number in range(7)), inline]
+
+    known = KnownAnswers.of([([0.5, 0.5], 0, video) for video in videos])
+
+    first = set(known.halves()[0].videos.tolist())
+    assert [video for video in videos if hash64(video) in first] == ["1.mp4", "2.mp4", "3.mp4", inline]
+    assert known.videos.nbytes == 8 * len(videos)

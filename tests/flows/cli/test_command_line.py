@@ -1,0 +1,210 @@
+"""What goes wrong is said in one sentence, by the exit code that fits, and never by a traceback."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import polars as pl
+import pytest
+
+from infra.embedded import export
+from infra.embedded.processes import free_port
+from tests.command_line import reelabel, reelabel_process
+
+CLOSED = f"127.0.0.1:{free_port()}"
+
+
+SETTINGS = {"COLUMNS": "80", "REELABEL_DATABASE_CONNECT_TIMEOUT_S": "5"}
+
+pytestmark = pytest.mark.xdist_group("test_command_line")  # all share a database
+
+
+@pytest.fixture(scope="module")
+def environment(own_environment, services):
+    return own_environment | {"REELABEL_HOME": str(services.home)} | SETTINGS
+
+
+@pytest.fixture(scope="module")
+def by_server(served):
+    return served | SETTINGS
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    path = tmp_path / "m.parquet"
+    rows = {"job_id": ["x[/b]"], "video_uri": ["/no/[/red]/clip.mp4"], "prompt": ["?"], "choices": [["yes", "no"]]}
+    pl.DataFrame(rows).write_parquet(path)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"REELABEL_PREFECT_API_URL": f"http://{CLOSED}/api"}, "does not answer"),
+        ({"REELABEL_PREFECT_API_URL": f"http://me:hunter2@{CLOSED}/api"}, f"http://{CLOSED}/api does not answer"),
+        ({"REELABEL_PREFECT_API_URL": "garbage"}, "does not answer"),
+        ({"REELABEL_DATABASE_URL": f"postgresql://me:hunter2@{CLOSED}/db"}, "Postgres failed"),
+        ({"REELABEL_STORE_ENDPOINT_URL": f"http://{CLOSED}"}, "cannot be used"),
+        ({"REELABEL_STORE_URI": "file:///proc/nope"}, "store.uri file:///proc/nope cannot be used"),
+        ({"REELABEL_STORE_URI": "s3://no-such-bucket/x"}, "no-such-bucket"),
+        ({"REELABEL_STORE_SECRET_ACCESS_KEY": "wrong"}, "configuration"),
+        ({"REELABEL_MODEL_TEMPLATE": "Say yes."}, "model.template"),
+        ({"REELABEL_MODEL_TEMPLATE": "{prompt:d} {choices}"}, "nothing after ! or :"),
+        ({"REELABEL_DATABSE_URL": "x"}, "did you mean REELABEL_DATABASE_URL?"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_service_or_setting_that_is_wrong(environment, manifest, changed, said):
+    ended = reelabel(environment | {"REELABEL_STORE_MAX_ATTEMPTS": "1"} | changed, "classify", manifest)
+
+    assert ended.returncode == 2
+    assert said in ended.stderr
+    assert ended.stdout == ""
+    assert "hunter2" not in ended.stdout + ended.stderr
+
+
+def test_a_wrong_password(environment, manifest):
+    user, _, place = environment["REELABEL_DATABASE_URL"].rpartition("@")
+    wrong = f"{user.rpartition(':')[0]}:hunter2@{place}"
+
+    ended = reelabel(environment | {"REELABEL_DATABASE_URL": wrong}, "classify", manifest)
+
+    assert ended.returncode == 2
+    assert "password" in ended.stderr
+    assert "hunter2" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["classify", ""], 2, "No manifest given"),
+        (["classify", "/no/[/red]m.parquet"], 2, "/no/[/red]m.parquet"),
+        (["classify", __file__], 2, "manifest_invalid"),
+        (["manifest", "check", __file__], 2, "manifest_invalid"),
+        (["frames", "/no/[/red]x.mp4"], 1, "video_missing: There is no video at /no/[/red]x.mp4"),
+        (["frames", __file__], 1, "video_unreadable"),
+        (["frames", "/usr/bin/"], 1, "video_missing: /usr/bin/ is a folder, not a video; name a file in it."),
+        (["frames", __file__, "--npz", "/no/folder/x.npz"], 2, "folder /no/folder does not exist"),
+        (["frames", __file__, "--sheet", "x.foo"], 2, "is not an image file"),
+        (["frames", __file__, "--sampler", "unifrom"], 2, "Unknown sampler unifrom; did you mean uniform?"),
+        (["frames", __file__, "--all", "--sampler", "uniform"], 2, "--all takes every keyframe and cannot be combined"),
+        (["frames", __file__, "--fps", "2"], 2, "the sampler keyframes takes no fps; leave it out, or choose"),
+        (["classify", "{manifest}", "--fps", "2"], 2, "the sampler keyframes takes no fps"),
+        (["backfill", "--failed", "--drop-similar", "2"], 2, "--drop-similar 2.0: Input should be less than 1"),
+        (["classify", "{manifest}", "--template", "Say yes."], 2, "--template Say yes.: it must contain"),
+        (["manifest", "import", __file__, "/no/folder/x.parquet"], 2, "folder /no/folder does not exist"),
+        (["classify", __file__, "--dataset", "d" * 201], 2, "dataset: String should have at most 200 characters"),
+        (["classify", "{manifest}", "--model", "no/such-model"], 2, "Cannot reach or find model no/such-model"),
+        (["calibrate", "{manifest}"], 2, "m.parquet has been started; start one by `reelabel classify`"),
+        (["results", "--format", "xml"], 2, "use table, json, csv or parquet"),
+        (["backfill"], 2, "No jobs selected"),
+        (["cache", "gc"], 2, "No limit given"),
+        (["down"], 2, "Another command is using the services"),
+        (["nothing"], 2, "No such command"),
+    ],
+    ids=lambda value: "-".join(value[:2]).replace("/", ".") if isinstance(value, list) else "",
+)
+def test_a_wrong_argument(environment, manifest, arguments, code, said):
+    ended = reelabel(environment, *[argument.format(manifest=manifest) for argument in arguments])
+
+    assert ended.returncode == code, ended.stderr
+    assert said in ended.stderr
+    assert ended.stdout == ""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("changed", "arguments", "code", "said"),
+    [
+        ({"REELABEL_PREFECT_API_URL": f"http://me:hunter2@{CLOSED}/api"}, ["classify", "{manifest}"], 2, "not answer"),
+        ({"REELABEL_DATABASE_URL": f"postgresql://me:hunter2@{CLOSED}/db"}, ["classify", "{manifest}"], 2, "Postgres"),
+        ({}, ["frames", "/no/[/red]x.mp4"], 1, "video_missing: There is no video at /no/[/red]x.mp4"),
+        ({}, ["backfill", "--failed", "--drop-similar", "2"], 2, "--drop-similar 2.0: Input should be less than 1"),
+        ({}, ["nothing"], 2, "No such command"),
+    ],
+    ids=["Prefect", "Postgres", "a job's error", "a setting", "a command"],
+)
+def test_a_process_of_its_own_says_the_same(environment, manifest, changed, arguments, code, said):
+    ended = reelabel_process(environment | changed, *[argument.format(manifest=manifest) for argument in arguments])
+
+    assert ended.returncode == code
+    assert said in ended.stderr
+    assert ended.stdout == ""
+    assert "hunter2" not in ended.stderr
+
+
+def test_text_in_brackets_is_printed_as_it_is(by_server, manifest):
+    ended = reelabel(by_server, "classify", manifest, "--dataset", "brackets")
+    shown = reelabel(by_server, "results", "last")
+
+    assert ended.returncode == 1
+    assert "Reconciled: 1 job = 0 labels + 1 failure." in ended.stdout
+    assert "x[/b]" in ended.stdout
+    assert "There is no video at /no/[/red]/clip.mp4" in shown.stdout
+
+
+def test_choices_that_cannot_be_told_apart_are_counted_before_anything_is_asked(by_server, tmp_path):
+    rows = {"job_id": ["a", "b"], "video_uri": ["/no/clip.mp4"] * 2, "prompt": ["?"] * 2}
+    choices = [["yes", "no"], ["yes", "yes, always"]]
+    pl.DataFrame(rows | {"choices": choices}).write_parquet(tmp_path / "twins.parquet")
+
+    by_text = by_server | {"REELABEL_MODEL_CHOICE_SCORING": "text"}
+    ended = reelabel(by_text, "classify", str(tmp_path / "twins.parquet"))
+
+    said = (
+        "1 of 2 jobs has choices that a single token cannot tell apart (for example b): Choices 'yes' and 'yes, always'"
+    )
+    assert ended.stdout.startswith(said)
+    assert "Reconciled: 2 jobs = 0 labels + 2 failures." in ended.stdout
+
+
+@pytest.mark.system
+@pytest.mark.xdist_group("prefect")  # no other run may be the last
+@pytest.mark.parametrize(
+    ("arguments", "dataset"),
+    [
+        pytest.param(["classify", "{manifest}", "--dataset", "stopped", "--force"], "stopped", id="in this process"),
+        pytest.param(["demo", "--clips", "24"], "demo", id="by a worker that goes on"),
+    ],
+)
+def test_ctrl_c_cancels_the_run_and_says_so(prefect_services, manifest, tmp_path, arguments, dataset):
+    environment = os.environ | export(prefect_services) | SETTINGS
+    command = [sys.executable, "-m", "flows.cli.main", *[argument.format(manifest=manifest) for argument in arguments]]
+    process = subprocess.Popen(
+        command,
+        env=environment | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while f"{dataset}: " not in reelabel(environment, "results", "last").stdout and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=300)
+
+    assert process.returncode == 130
+    assert said.strip() == "Stopped. Run the same command again to continue."
+    assert "This run is cancelled: Stopped by the user." in reelabel(environment, "results", "last").stdout
+    assert list(tmp_path.glob("reelabel-*")) == []
+
+
+def test_help_and_version(environment):
+    assert reelabel(environment).returncode == 0
+    assert "Example: reelabel demo" in reelabel(environment, "--help").stdout
+    assert reelabel(environment, "--version").stdout.startswith("reelabel ")
+
+
+@pytest.mark.parametrize("password", ["hunter2", "hun/ter2", "hun/t@er2", "%2Fhunter2"])
+def test_passwords_are_masked(environment, password):
+    url = {"REELABEL_STORE_ENDPOINT_URL": f"http://key:{password}@host:1/a"}
+
+    shown = reelabel(environment | url, "config").stdout
+
+    assert "ter2" not in shown
+    assert "http://key:***@host:1/a" in shown
+    assert environment["REELABEL_STORE_SECRET_ACCESS_KEY"] not in shown
+    assert environment["REELABEL_DATABASE_URL"] not in shown

@@ -1,0 +1,67 @@
+"""The demo, as a new user runs it: services of its own, the deployment, one summary, nothing left behind."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.system
+
+
+def processes_of(home):
+    """Every process whose environment or command line names a home folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            said = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if str(home).encode() in said:
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("demo") / "home"
+
+
+@pytest.fixture(scope="module")
+def run(home):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("REELABEL_", "PREFECT_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "flows.cli.main", "demo", "--clips", "24"],
+        env=clean | {"REELABEL_HOME": str(home), "COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+
+
+def test_the_demo_runs_through_its_deployment_and_reconciles(run):
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "Deployed classify/on-demand, classify/nightly, " in run.stdout
+    assert "Reconciled: 72 jobs = 72 labels + 0 failures." in run.stdout
+    assert re.search(r"http://127\.0\.0\.1:\d+/runs/flow-run/[0-9a-f-]{36}", run.stdout)
+
+
+def test_its_answers_are_right(run):
+    correct = [int(number) for number in re.findall(r"accuracy: \w+ +│ [\d.]+ \((\d+) of 24\)", run.stdout)]
+    assert len(correct) == 3
+    assert min(correct) >= 22
+
+
+def test_it_stops_what_it_started(run, home):
+    assert "Stopped the services" in run.stdout
+    assert processes_of(home) == []
+
+
+def test_its_secrets_are_its_owner_s_alone(run, home):
+    assert run.returncode == 0
+    assert home.stat().st_mode & 0o077 == 0

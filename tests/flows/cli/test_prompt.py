@@ -1,0 +1,120 @@
+"""`reelabel prompt` prints what the engine is sent, to the token, without the engine."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from flows.run.spec import make_spec
+from infra.embedded import export
+from infra.settings import PromptOptions, Settings
+from reelabel.extract import extract_keyframes
+from reelabel.frames.frame_file import encode_frame_file
+from reelabel.limits import Limits
+from reelabel.sources.object_store import ObjectStore
+from tasks.manifest.table import read_jobs
+from tasks.model.engine.process import EngineProcess
+from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.prompts.prompt import build_question
+from tasks.model.protocol import Batch, EngineConfig
+from tests.clips import make_clip
+from tests.command_line import reelabel
+
+__all__ = ["make_clip"]
+
+_EXAMPLES = "Which colour is the sky?\nA. red\nB. blue\nAnswer: B"
+
+
+@pytest.fixture
+def manifest(make_clip, tmp_path):
+    """Three jobs on one clip: plain, in words of its own, and with choices that begin alike."""
+    rows = {
+        "job_id": ["plain", "worded", "twins"],
+        "video_uri": [str(make_clip())] * 3,
+        "prompt": ["Which colour is it?"] * 3,
+        "choices": [["red", "green"], ["red", "green"], ["yes", "yes, always"]],
+        "system_prompt": [None, "Be brief.", None],
+        "template": [None, "{prompt}\n{choices}\nOne letter:", None],
+    }
+    pl.DataFrame(rows).write_parquet(tmp_path / "m.parquet")
+    return str(tmp_path / "m.parquet")
+
+
+@pytest.fixture
+def prompt(services, manifest):
+    """Run the command."""
+
+    def run(*arguments, **environment):
+        return reelabel(os.environ | export(services) | environment, "prompt", "--manifest", manifest, *arguments)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    log_path = tmp_path_factory.mktemp("engine") / "engine.log"
+    with EngineProcess(EngineConfig(model=str(TINY_MODEL)), log_path=log_path, start_timeout_s=240) as engine:
+        yield engine
+
+
+@pytest.fixture
+def prompt_tokens(engine, manifest):
+    """Ask the engine a job of the manifest; gives the number of tokens that it reports."""
+
+    def ask(job_id, examples):
+        spec = make_spec(read_model_card(None), Settings(), prompts=PromptOptions(examples=examples))
+        [job] = [one for one in read_jobs(manifest, ObjectStore(Settings().store)) if one.job_id == job_id]
+        frames = extract_keyframes(Path(job.video_uri), sampling=spec.sampling, limits=Limits())
+        file = encode_frame_file(frames, source_uri="v", fingerprint="e", sampling=spec.sampling).data
+        [answer] = engine.ask(Batch(frame_files={job.video_uri: file}, questions=(build_question(job, spec),)))
+        return answer.prompt_tokens
+
+    return ask
+
+
+@pytest.mark.system
+def test_it_is_to_the_token_what_the_engine_takes(prompt, prompt_tokens):
+    shown = json.loads(prompt("worded", "--json", "--examples", _EXAMPLES).stdout)
+
+    assert shown["prompt_tokens"] == prompt_tokens("worded", _EXAMPLES)
+    assert shown["video_tokens"] == shown["prompt"].count("<|video_pad|>") == 32
+    assert shown["frame_times_s"] == [float(second) for second in range(4) for _ in range(4)]
+    assert shown["prompt"].startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n<|vision_start|>")
+    assert shown["prompt"].endswith(
+        f"<|vision_end|>{_EXAMPLES}\n\nWhich colour is it?\nA. red\nB. green\nOne letter:<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+@pytest.mark.system
+def test_it_shows_special_tokens_repeats_and_the_tokens_of_choices_whatever_is_wrong_with_other_jobs(prompt, manifest):
+    rows = pl.read_parquet(manifest)
+    faulty = rows.tail(1).with_columns(job_id=pl.lit("faulty"), choices=pl.lit([], pl.List(pl.String)))
+    pl.concat([faulty, rows]).write_parquet(manifest)
+
+    shown = prompt("plain", "--permutations", "2").stdout
+
+    assert "<|vision_start|><|video_pad|>(x32)<|vision_end|>Which colour is it?\nA. red\nB. green\n" in shown
+    assert re.search(r"\d+ tokens: 32 of video, ", shown)
+    assert "Choices are shown in 2 orders; this is the first." in shown
+    assert "red: 'A' (" in shown
+
+
+def test_a_job_that_would_fail_is_shown_with_every_reason(prompt):
+    by_text = {"REELABEL_MODEL_CHOICE_SCORING": "text", "REELABEL_MODEL_MAX_MODEL_LEN": "128"}
+    shown = prompt("twins", "--examples", "long " * 500, **by_text)
+
+    assert shown.returncode == 1
+    assert "<|im_start|>user\n<|vision_start|><|video_pad|><|vision_end|>long long" in shown.stdout
+    assert "choices_ambiguous: Choices 'yes' and 'yes, always' start with the same token" in shown.stderr
+    assert "prompt_too_long: The prompt with its video is longer than the 128 tokens" in shown.stderr
+
+
+def test_a_job_that_no_manifest_has_is_named(prompt):
+    gone = prompt("nobody")
+
+    assert gone.returncode == 2
+    assert "has no job nobody; check the id" in gone.stderr

@@ -1,0 +1,70 @@
+import os
+import signal
+import subprocess
+import sys
+from uuid import uuid4
+
+import pytest
+
+from infra.database.connect import connect
+from infra.embedded import export
+from infra.settings import DatabaseSettings
+from tasks.results.overview import standing_runs
+from tasks.results.runs import open_run, update_run
+from tests.command_line import reelabel
+from tests.results.rows import SPEC
+
+
+def test_status_shows_runs_with_their_rate_and_what_is_left(database_url, prefect_services):
+    database = DatabaseSettings(url=database_url)
+    engine = connect(database)
+    run_id = uuid4()
+    facts = {"dataset": "animals", "manifest_uri": "m.parquet", "kind": "classify", "host": "h"}
+    facts |= {"jobs_total": 1200, "jobs_skipped": 200, "shards_total": 10}
+    open_run(engine, run_id=run_id, spec=SPEC, facts=facts)
+    update_run(engine, run_id, jobs_labelled=240, jobs_failed=10, shards_done=2)
+    [standing] = standing_runs(engine, limit=5)
+    engine.dispose()
+
+    settings = prefect_services.model_copy(update={"database": database})
+    shown = reelabel(os.environ | export(settings) | {"COLUMNS": "160"}, "status").stdout
+
+    assert (standing.asked, standing.ended, standing.state) == (1000, 250, "running")
+    assert abs(standing.left_s - 3 * standing.spent_s) < 1e-6
+    for cell in (str(run_id)[:8], "classify animals", "running", "250 of 1,000", "2 of 10"):
+        assert cell in shown
+
+
+def test_status_without_a_database_shows_the_services(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("REELABEL_")}
+
+    shown = reelabel(environment | {"REELABEL_HOME": str(tmp_path), "COLUMNS": "160"}, "status")
+
+    assert shown.returncode == 0, shown.stderr
+    assert "postgres" in shown.stdout
+    assert "stopped" in shown.stdout
+
+
+@pytest.mark.system
+def test_status_looks_again_until_it_is_stopped(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("REELABEL_")}
+    environment |= {"REELABEL_HOME": str(tmp_path), "TERM": "xterm", "FORCE_COLOR": "1"}
+    # Where the tests themselves run in the background, a shell has them ignore it.
+    hearing = "import signal, runpy; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    command = hearing + "runpy.run_module('flows.cli.main', run_name='__main__')"
+    watching = subprocess.Popen(
+        [sys.executable, "-c", command, "status", "--watch"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    titles = 0
+    for line in watching.stdout:
+        titles += "postgres" in line
+        if titles == 2:
+            break
+    watching.send_signal(signal.SIGINT)
+    watching.stdout.read()
+
+    assert watching.wait(timeout=30) == 130

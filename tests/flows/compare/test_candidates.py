@@ -1,0 +1,69 @@
+import shutil
+
+import pytest
+
+from flows.compare.candidates import format_sampling, parse_sampler, resolve_candidates
+from infra.settings import Settings
+from reelabel.errors import ConfigurationError
+from tasks.model.identity import TINY_MODEL
+
+
+def names(*samplers, **options):
+    candidates, baseline = resolve_candidates(samplers, [], Settings(), **options)
+    return [candidate.name for candidate in candidates], baseline
+
+
+def test_the_native_sampler_and_sixteen_uniform_frames_are_added_as_references():
+    # The tiny model was trained with 16 uniform frames: both are one candidate.
+    assert names("keyframes", "keyframes:4") == (["keyframes:16", "keyframes:4", "uniform:16"], "uniform:16")
+
+
+def test_without_references_the_baseline_is_the_first_sampler_or_any():
+    assert names("keyframes", "num_frames:8", references=False) == (["keyframes:16", "num_frames:8"], "keyframes:16")
+    assert names("keyframes", references=False, baseline="uniform:8") == (["keyframes:16", "uniform:8"], "uniform:8")
+
+
+@pytest.mark.parametrize("way", ["uniform:8,fps=4.0", "qwen3_vl,fps=1.5,max_frames=32", "molmo2:8", "fps,fps=4.0"])
+def test_a_way_is_written_as_it_is_read(way):
+    choice, frames = parse_sampler(way)
+    (candidate, *_), _ = resolve_candidates([way], [], Settings())
+
+    assert candidate.name == way
+    assert format_sampling(candidate.spec.sampling) == way
+    assert candidate.num_frames == frames
+    assert candidate.sampling == choice
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ("", "is not a sampler"),
+        ("uniform:many", "is not a sampler"),
+        ("uniform,4", "is not a sampler"),
+        ("keyframe", "sampler keyframe: Input should be 'keyframes'"),
+        ("uniform,fps=fast", "fps fast"),
+        ("keyframes,fps=4", "takes no fps"),
+        ("keyframes:0", "should be greater than or equal to 1"),
+    ],
+)
+def test_what_cannot_be_read_is_explained(way, message):
+    with pytest.raises(ConfigurationError, match=message):
+        resolve_candidates([way], [], Settings())
+
+
+def test_one_way_alone_is_nothing_to_compare():
+    with pytest.raises(ConfigurationError, match="Only one configuration to compare, uniform:16"):
+        resolve_candidates(["uniform:16"], [], Settings())
+
+
+def test_the_same_way_by_two_models_is_told_apart(tmp_path):
+    other = shutil.copytree(TINY_MODEL, tmp_path / "other")
+    candidates, baseline = resolve_candidates(["keyframes"], [str(TINY_MODEL), str(other)], Settings())
+
+    assert baseline == "uniform:16 @ reelabel-tiny"
+    assert [candidate.name for candidate in candidates] == [
+        "keyframes:16 @ reelabel-tiny",
+        "uniform:16 @ reelabel-tiny",
+        "keyframes:16 @ other",
+        "uniform:16 @ other",
+    ]

@@ -1,0 +1,130 @@
+"""What becomes of a run's plans."""
+
+import pytest
+from prefect.logging import disable_run_logger
+from sqlalchemy import DDL, text
+
+from flows.run.context import open_run_context
+from flows.run.execute import _execute_plan, write_report_page
+from flows.run.plan import Planner
+from flows.run.progress import Progress
+from flows.run.request import RunRequest
+from infra.database.connect import connect
+from infra.settings import DatabaseSettings
+from tasks.database.tables import PLAN, SHARD
+from tasks.demo.clips import make_demo
+from tasks.manifest.plan_file import read_shard
+from tasks.model.identity import TINY_MODEL
+from tasks.plans.lease import Work, claim, finish
+from tasks.plans.plan import open_plans
+from tasks.results.runs import read_run, update_run
+
+_LOSE_ONCE = DDL("""
+CREATE SEQUENCE reelabel.updates;
+GRANT USAGE, SELECT ON SEQUENCE reelabel.updates TO PUBLIC;
+CREATE FUNCTION reelabel.lose_once() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF nextval('reelabel.updates') = 1 THEN
+        PERFORM pg_terminate_backend(pg_backend_pid());
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER lose_once AFTER UPDATE ON reelabel.plan FOR EACH STATEMENT EXECUTE FUNCTION reelabel.lose_once()
+""")
+
+
+@pytest.fixture
+def settings(services, database, store_settings):
+    model = services.model.model_copy(update={"name": str(TINY_MODEL)})
+    run = services.run.model_copy(update={"executor": "remote", "extract_flows": 0, "infer_flows": 0})
+    parts = {"database": database, "store": store_settings, "model": model, "run": run}
+    return services.model_copy(update=parts)
+
+
+@pytest.fixture
+def ready_for(settings, tmp_path):
+    """Prepare a run of three jobs."""
+    make_demo(tmp_path, seed=5, clips=1).write_parquet(tmp_path / "manifest.parquet")
+
+    def ready_for(**options):
+        return open_run_context(RunRequest(manifest=str(tmp_path / "manifest.parquet"), **options), settings)
+
+    with disable_run_logger():
+        yield ready_for
+
+
+def test_a_run_that_is_started_again_drops_the_plan_that_it_does_not_share(ready_for):
+    with ready_for(kind="backfill", force=True) as ready:
+        first, second = (Planner.of(ready).plan() for _ in range(2))
+
+        assert open_plans(ready.database) == [second]
+        assert first.plan_id != second.plan_id
+        assert not list(ready.objects.list(first.plan_uri))
+        assert read_shard(ready.objects, second.plan_uri, 0)
+
+
+def test_a_run_that_is_started_again_goes_on_with_a_plan_that_others_share(ready_for):
+    with ready_for(kind="classify", shared=True) as ready:
+        first, second = (Planner.of(ready).plan() for _ in range(2))
+
+        assert first == second
+        assert open_plans(ready.database) == [first]
+
+
+def do_one_shard(ready, plan, *, labels):
+    [lease] = claim(ready.database, plan.plan_id, Work.BOTH, holder="there", lease_s=60)
+    with ready.database.begin() as connection:
+        finish(connection, lease, state="done", report={"labels": labels, "stage_ms": {"answer": 5}, "verdicts": {}})
+
+
+@pytest.mark.usefixtures("prefect_api")  # where progress is shown
+def test_a_run_that_joins_a_plan_counts_what_was_done_since_and_adds_its_later_plans(ready_for):
+    with ready_for(kind="classify", shared=True) as first, ready_for(kind="classify", shared=True) as ready:
+        engine, run_id, progress = ready.database, ready.run.run_id, Progress(processes=1)
+        plan = Planner.of(first).plan()
+        with engine.begin() as connection:
+            connection.execute(SHARD.update().values(jobs=1))
+            connection.execute(SHARD.insert().values(plan_id=plan.plan_id, shard_index=1, jobs=2))
+        do_one_shard(first, plan, labels=1)
+
+        def row():
+            names = ("jobs_labelled", "jobs_skipped", "shards_done", "shards_total", "versions", "stage_ms")
+            found = read_run(engine, run_id)
+            return [found[name] for name in names]
+
+        planner = Planner.of(ready)
+        assert planner.plan() == plan
+        update_run(engine, run_id, versions={"vllm": "1"})
+        do_one_shard(ready, plan, labels=2)
+        _execute_plan(plan, progress, ready, done_before=planner.done_before)
+        assert row() == [2, 1, 1, 1, {"vllm": "1"}, {"answer": 5}]
+
+        later = planner.plan()  # for nobody here has written a label
+        assert later.run_id == run_id
+        do_one_shard(ready, later, labels=3)
+        _execute_plan(later, progress, ready, done_before=planner.done_before)
+        assert row() == [5, 0, 2, 2, {"vllm": "1"}, {"answer": 10}]
+
+
+@pytest.mark.usefixtures("prefect_api")  # where progress is shown
+def test_a_plan_is_closed_after_the_database_was_lost_for_a_moment(ready_for, database):
+    with ready_for(kind="classify", shared=True) as ready:
+        plan = Planner.of(ready).plan()
+        do_one_shard(ready, plan, labels=3)
+        owner = connect(database.model_copy(update={"url": database.owner_url}))
+        with owner.begin() as connection:
+            connection.execute(_LOSE_ONCE)
+        owner.dispose()
+
+        _execute_plan(plan, Progress(processes=1), ready, done_before=[])
+
+        with ready.database.connect() as connection:
+            assert connection.execute(text("SELECT last_value FROM reelabel.updates")).scalar_one() > 1
+            assert connection.execute(PLAN.select()).mappings().one()["state"] == "done"
+
+
+def test_no_page_is_written_and_the_run_goes_on_where_the_database_is_away(ready_for, settings):
+    with ready_for(kind="classify") as ready:
+        nowhere = connect(DatabaseSettings(url="postgresql://localhost:1/none"))
+
+        assert write_report_page(nowhere, ready.run.run_id, settings) is None

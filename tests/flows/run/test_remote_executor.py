@@ -1,0 +1,75 @@
+"""Flow runs that a run has others do its work by."""
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.logging import disable_run_logger
+from prefect.states import AwaitingRetry, Completed, Crashed, Failed, Pending, Running
+
+from flows.run import remote_executor
+from flows.run.remote_executor import _Flows
+from flows.schedule.deploy import deploy_flows
+from reelabel.errors import ConfigurationError
+
+pytestmark = pytest.mark.xdist_group("prefect")
+
+
+@pytest.fixture
+def client(prefect_api):  # noqa: ARG001 - which it talks to
+    with get_client(sync_client=True) as client, disable_run_logger():
+        yield client
+
+
+def test_a_run_that_is_tried_again_starts_others_for_those_that_have_ended(client, prefect_services):
+    deploy_flows(prefect_services)
+    key = str(uuid4())
+
+    def started():
+        flows = _Flows(deployment="extract/cpu", count=2, parameters={"plan": None}, key=key)
+        flows.start()
+        return flows
+
+    first, again = started(), started()
+    assert again._ids == first._ids
+    assert not again.have_ended()
+    for flow_run_id, state in zip(first._ids, (Failed(message="Gone."), Completed()), strict=True):
+        client.set_flow_run_state(flow_run_id, state, force=True)
+    assert first.have_ended()
+    client.set_flow_run_state(first._ids[1], Failed(message="Gone."), force=True)
+    with pytest.raises(ConfigurationError, match="All flow runs of extract/cpu ended as Failed: Gone"):
+        again.have_ended()
+
+    retried = started()
+
+    assert not {*retried._ids} & {*first._ids}
+    assert not retried.have_ended()
+    assert started()._ids == retried._ids
+    for flow_run_id in (*first._ids, *retried._ids):
+        client.delete_flow_run(flow_run_id)
+
+
+def test_a_flow_that_crashed_has_not_ended_while_it_may_be_started_again(client, prefect_services, monkeypatch):
+    deploy_flows(prefect_services)
+    for automation in client.read_automations():
+        client.delete_automation(automation.id)  # else it would start it again at a moment of its own
+    flows = _Flows(deployment="extract/cpu", count=1, parameters={"plan": None}, key=str(uuid4()))
+    flows.start()
+    [flow_run_id] = flows._ids
+
+    def crash():
+        for state in (Pending(), Running(), Crashed(message="Its process ended.")):
+            client.set_flow_run_state(flow_run_id, state, force=True)
+
+    crash()
+    assert not flows.have_ended()
+    client.set_flow_run_state(flow_run_id, AwaitingRetry(), force=True)  # as the automation does
+    assert not flows.have_ended()
+
+    crash()
+    assert not flows.have_ended()
+    monkeypatch.setattr(remote_executor, "_RESTART_DELAY", timedelta())
+    with pytest.raises(ConfigurationError, match="All flow runs of extract/cpu ended as Crashed: Its process ended"):
+        flows.have_ended()
+    client.delete_flow_run(flow_run_id)

@@ -1,0 +1,194 @@
+"""Several processes on one plan: they share the work, and take up what one of them leaves."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from sqlalchemy import func, select
+
+from infra.database.connect import connect
+from infra.embedded import export
+from reelabel.sources.object_store import ObjectStore
+from tasks.database.tables import PLAN, RESULT, RUN, SHARD
+from tasks.demo.clips import make_demo
+from tasks.model.identity import TINY_MODEL
+from tests.held_writes import only_first_rows_of
+from tests.vllm_server import KEY
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("prefect")]
+
+CLIPS = 100
+JOBS = 3 * CLIPS
+TIMEOUT_S = 600  # six processes that import Prefect and vLLM at once, beside other tests
+END_S = 20
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory, prefect_services):
+    """Enough jobs for six shards."""
+    folder = tmp_path_factory.mktemp("shared")
+    root = f"{prefect_services.store.uri}/shared"
+    make_demo(folder, seed=5, clips=CLIPS, uri_prefix=root).write_parquet(folder / "manifest.parquet")
+    objects = ObjectStore(prefect_services.store)
+    for path in folder.iterdir():
+        objects.replace(f"{root}/{path.name}", path.read_bytes())
+    return f"{root}/manifest.parquet"
+
+
+@pytest.fixture(scope="module")
+def environment(prefect_services, vllm_server):
+    settings = {
+        "SHARD_TARGET_JOBS": 50,
+        "SHARD_LEASE_S": 3,
+        "EXTRACT_LOOKAHEAD_SHARDS": 1,
+        "MODEL_MAX_CONCURRENT_SHARDS": 1,
+        "MODEL_BACKEND": "openai",
+        "MODEL_NAME": TINY_MODEL,
+        "SERVER_URL": vllm_server,
+        "SERVER_API_KEY": KEY,
+    }
+    named = {f"REELABEL_{name}": str(value) for name, value in settings.items()}
+    return os.environ | export(prefect_services) | named | {"COLUMNS": "160"}
+
+
+@pytest.fixture(scope="module")
+def engine(prefect_services):
+    engine = connect(prefect_services.database)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def start(environment):
+    started = []
+
+    def start(*arguments, module="flows.cli.main", cwd=None, **settings):
+        named = {f"REELABEL_{name}": str(value) for name, value in settings.items()}
+        command = [sys.executable, "-m", module, *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        environ = environment | named
+        started.append(subprocess.Popen(command, env=environ, cwd=cwd, start_new_session=True, **pipes))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.terminate()
+    for process in started:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=END_S)
+        with contextlib.suppress(ProcessLookupError):  # a worker waits for its flow runs, whatever they wait for
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def count(engine, dataset, table=RESULT):
+    with engine.connect() as connection:
+        return connection.execute(select(func.count()).where(table.c.dataset == dataset)).scalar_one()
+
+
+def not_extracted(engine, dataset):
+    of_it = select(SHARD.c.state).join(PLAN, PLAN.c.plan_id == SHARD.c.plan_id).where(PLAN.c.dataset == dataset)
+    with engine.connect() as connection:
+        return set(connection.execute(of_it).scalars()) == {"planned"}
+
+
+def asked_by_run(engine, dataset):
+    query = select(RUN.c.jobs_labelled + RUN.c.jobs_failed).where(RUN.c.dataset == dataset).order_by(RUN.c.started_at)
+    with engine.connect() as connection:
+        return connection.execute(query).scalars().all()
+
+
+def test_two_runs_of_one_manifest_at_once_ask_each_job_once(start, engine, manifest):
+    both = [start("classify", manifest, "--dataset", "both") for _ in range(2)]
+    printed = [process.communicate(timeout=TIMEOUT_S)[0] for process in both]
+
+    assert [process.returncode for process in both] == [0, 0], printed
+    assert all(f"Reconciled: {JOBS} jobs = {JOBS} labels + 0 failures." in text for text in printed)
+    asked = asked_by_run(engine, "both")
+    assert sum(asked) == JOBS
+    assert min(asked) > 0
+    assert count(engine, "both", PLAN) == 1
+
+
+def test_a_run_killed_and_started_again_asks_only_what_had_not_ended(start, engine, manifest, prefect_services):
+    with only_first_rows_of("killed-once", prefect_services.database):
+        killed = start("classify", manifest, "--dataset", "killed-once")
+        while not count(engine, "killed-once") and killed.poll() is None:
+            time.sleep(0.1)
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.wait()
+    before = count(engine, "killed-once")
+    assert 0 < before < JOBS
+
+    again = start("classify", manifest, "--dataset", "killed-once")
+    printed = again.communicate(timeout=TIMEOUT_S)[0]
+
+    assert again.returncode == 0, printed
+    assert f"Reconciled: {JOBS} jobs = {JOBS} labels + 0 failures." in printed
+    assert asked_by_run(engine, "killed-once")[1] == JOBS - before
+    with engine.connect() as connection:
+        lost = select(func.count()).join(PLAN, PLAN.c.plan_id == SHARD.c.plan_id).where(SHARD.c.attempts > 0)
+        assert connection.execute(lost.where(PLAN.c.dataset == "killed-once")).scalar_one() > 0
+    left = ObjectStore(prefect_services.store).list(f"{prefect_services.store.uri}/plans")
+    assert not list(left)
+
+
+def test_a_ray_cluster_extracts_what_a_process_elsewhere_answers(start, engine, manifest, prefect_services):
+    elsewhere = {"RUN_EXECUTOR": "remote", "RUN_EXTRACT_FLOWS": 0, "RUN_INFER_FLOWS": 0}
+    run = start("classify", manifest, "--dataset", "staged", **elsewhere)
+    while not count(engine, "staged", PLAN) and run.poll() is None:
+        time.sleep(0.1)
+    stages = [start("worker", "extract", "--idle-timeout", "8", EXTRACT_RAY_ADDRESS="local")]
+    # One after the other: Ray's own processes must be there in fifteen seconds, or its node gives up.
+    while not_extracted(engine, "staged") and stages[0].poll() is None:
+        time.sleep(0.5)
+    stages.append(start("worker", "infer", "--idle-timeout", str(TIMEOUT_S)))
+
+    printed = run.communicate(timeout=TIMEOUT_S)[0]
+    stages[1].terminate()
+    said = [stage.communicate(timeout=TIMEOUT_S)[0] for stage in stages]
+
+    assert run.returncode == 0, (printed, said)
+    assert f"Reconciled: {JOBS} jobs = {JOBS} labels + 0 failures." in printed
+    extracted = int(re.search(r"Extracted (\d+) shard", said[0])[1])
+    assert extracted > 4
+    assert asked_by_run(engine, "staged") == [JOBS]
+    assert not list(ObjectStore(prefect_services.store).list(f"{prefect_services.store.uri}/plans"))
+
+
+def test_a_run_starts_the_flows_of_both_pools_and_workers_elsewhere_do_them(start, engine, manifest, tmp_path):
+    deployed = start("deploy")
+    assert "infer/gpu" in deployed.communicate(timeout=TIMEOUT_S)[0]
+    for pool in ("cpu", "gpu"):
+        home = tmp_path / pool  # each worker has a folder and a home of its own, as on a machine of its own
+        home.mkdir()
+        start("worker", "start", "--pool", pool, "--type", "process", module="prefect", cwd=home, HOME=home)
+
+    run = start("classify", manifest, "--dataset", "pools", RUN_EXECUTOR="remote", RUN_EXTRACT_FLOWS=2)
+    printed = run.communicate(timeout=TIMEOUT_S)[0]
+
+    assert run.returncode == 0, printed
+    assert f"Reconciled: {JOBS} jobs = {JOBS} labels + 0 failures." in printed
+    assert asked_by_run(engine, "pools") == [JOBS]
+    holders = select(SHARD.c.holder.distinct()).join(PLAN, PLAN.c.plan_id == SHARD.c.plan_id)
+    with engine.connect() as connection:
+        (holder,) = connection.execute(holders.where(PLAN.c.dataset == "pools")).scalars()
+        cost = connection.execute(select(RUN).where(RUN.c.dataset == "pools")).mappings().one()
+    assert f"process {run.pid}" not in holder
+    assert all(cost["wall_ms"][part] > 0 for part in ("engine start", "answer", "setup", "audit"))
+    assert "work elsewhere" not in cost["wall_ms"]
+    assert (cost["engines"], cost["jobs_per_s"] > 0, cost["prompt_tokens"] > 0) == (1, True, True)
+    assert cost["bottleneck"]
+    assert "jobs per second" in printed
+
+    chosen = ("--ids", "clip-0000-colour,clip-0001-shape", "--force", "--manifest", manifest, "--dataset", "pools")
+    again = start("backfill", *chosen, RUN_EXECUTOR="remote")
+    printed = again.communicate(timeout=TIMEOUT_S)[0]
+
+    assert again.returncode == 0, printed
+    assert asked_by_run(engine, "pools") == [JOBS, 2]
+    assert count(engine, "pools") == JOBS

@@ -1,0 +1,137 @@
+from dataclasses import replace
+
+import pytest
+
+from flows.cli.options import choose_sampling
+from flows.run.request import RunRequest, resolve_spec
+from flows.run.spec import make_spec
+from infra.settings import PromptOptions, Settings
+from infra.settings.sampling import SamplingOptions
+from reelabel.errors import ConfigurationError
+from tasks.domain import ModelIdentity
+from tasks.model.identity import TINY_MODEL, read_model_card
+
+
+@pytest.fixture
+def card():
+    return read_model_card(str(TINY_MODEL), revision=None)
+
+
+def test_sampling_settings_reach_the_spec(card, monkeypatch):
+    monkeypatch.setenv("REELABEL_SAMPLING_SAMPLER", "dynamic")
+    monkeypatch.setenv("REELABEL_SAMPLING_MAX_DURATION_S", "60")
+    monkeypatch.setenv("REELABEL_SAMPLING_DROP_SIMILAR", "0.95")
+
+    sampling = make_spec(card, Settings()).sampling
+
+    assert (sampling.sampler, sampling.max_duration_s, sampling.drop_similar) == ("dynamic", 60, 0.95)
+    assert sampling.size_multiple_px == card.size_multiple_px
+
+
+def test_settings_that_do_not_go_together_are_named(card, monkeypatch):
+    monkeypatch.setenv("REELABEL_SAMPLING_FPS", "2")
+
+    with pytest.raises(ConfigurationError, match="the sampler keyframes takes no fps"):
+        make_spec(card, Settings())
+
+
+def test_what_a_run_asks_for_wins_over_the_settings(card):
+    settings = Settings(
+        sampling={"sampler": "dynamic", "fps": 1, "num_frames": 4, "drop_similar": 0.9, "jpeg_quality": 90}
+    )
+
+    same = make_spec(card, settings, choice=SamplingOptions(max_duration_s=9)).sampling
+    other = make_spec(card, settings, num_frames=8, choice=SamplingOptions(sampler="uniform")).sampling
+
+    assert (same.sampler, same.fps, same.max_duration_s, same.num_frames) == ("dynamic", 1, 9, 4)
+    assert (other.sampler, other.fps, other.num_frames, other.drop_similar) == ("uniform", None, 8, 0.9)
+    assert other.jpeg_quality == 90
+
+
+def test_orders_of_choices_are_the_runs_or_the_settings(card):
+    settings = Settings(model={"permutations": 2})
+
+    assert make_spec(card, settings).permutations == 2
+    assert make_spec(card, settings, permutations=4).permutations == 4
+
+
+def test_a_choice_of_nothing_is_the_spec_of_the_settings(card):
+    settings = Settings(sampling={"sampler": "dynamic", "max_duration_s": 9})
+
+    assert make_spec(card, settings, choice=SamplingOptions()).spec_id == make_spec(card, settings).spec_id
+
+
+def test_frames_stored_otherwise_without_loss_are_asked_no_new_questions(card, monkeypatch):
+    by_default = make_spec(card, Settings())
+    monkeypatch.setenv("REELABEL_STORE_ENCODING", "raw")
+
+    assert make_spec(card, Settings()).spec_id == by_default.spec_id
+
+
+def test_wording_of_a_run_wins_over_the_settings_and_is_part_of_the_spec(card):
+    settings = Settings(model={"system_prompt": "Be brief.", "examples": "Q: one."})
+
+    as_set = make_spec(card, settings)
+    worded = make_spec(card, settings, prompts=PromptOptions(examples="Q: two."))
+
+    assert (as_set.system_prompt, as_set.examples) == ("Be brief.", "Q: one.")
+    assert (worded.system_prompt, worded.examples) == ("Be brief.", "Q: two.")
+    assert worded.spec_id != as_set.spec_id
+
+
+def test_what_a_server_changes_of_the_answers_is_part_of_the_spec(card):
+    def served(frames, card):
+        return make_spec(card, Settings(model={"backend": "openai"}, server={"frames": frames}))
+
+    ours = make_spec(card, Settings())
+    only_named = replace(card, identity=ModelIdentity(name="reelabel-tiny", served_at="http://gpu-1/v1"))
+
+    assert served("png", card).spec_id == ours.spec_id
+    assert served("images", card).spec_id != ours.spec_id
+    assert served("png", only_named).spec_id != ours.spec_id
+
+
+def test_what_a_choice_between_samplers_goes_by_is_set_once_and_idle_where_none_is_made(card):
+    settings = Settings(
+        sampling={"max_gap_s": 4, "dense_sampler": "fps", "motion_tasks": ["order"], "escalate_below": 0.5}
+    )
+
+    auto = make_spec(card, settings, choice=SamplingOptions(sampler="auto")).sampling
+    cascade = make_spec(card, settings).sampling
+    plain = [
+        make_spec(card, settings, choice=choice).sampling
+        for choice in (SamplingOptions(escalate_below=0), SamplingOptions(sampler="uniform"))
+    ]
+
+    assert (auto.max_gap_s, auto.dense_sampler, auto.motion_tasks, auto.escalate_below) == (4, "fps", ("order",), 0.5)
+    assert cascade == make_spec(card, Settings()).sampling.model_copy(
+        update={"escalate_below": 0.5, "dense_sampler": "fps"}
+    )
+    assert plain[0] == make_spec(card, Settings()).sampling
+    assert (plain[1].sampler, plain[1].escalate_below, plain[1].dense_sampler) == ("uniform", None, None)
+
+
+def test_tasks_are_named_by_commas():
+    assert choose_sampling({"motion_tasks": "order, direction,"}).motion_tasks == ("order", "direction")
+    assert choose_sampling({"still_tasks": "colour"}).still_tasks == ("colour",)
+
+
+@pytest.mark.parametrize("asked", [{"num_frames": 32}, {"permutations": 2}, {}])
+def test_no_option_but_that_of_the_model_lets_another_model_answer(card, asked):
+    mine = card.identity.model_copy(update={"name": "mine"})
+    base = make_spec(card, Settings()).model_copy(update={"model": mine})
+    request = RunRequest(kind="backfill", manifest="m", base=base, **asked)
+
+    with pytest.raises(ConfigurationError, match=r"had another model .*its model was mine.* to use with --model"):
+        resolve_spec(request, Settings())
+    _, named = resolve_spec(replace(request, model=str(TINY_MODEL)), Settings())
+    _, same = resolve_spec(replace(request, base=make_spec(card, Settings())), Settings())
+
+    assert named.model == same.model == card.identity
+
+
+def test_a_server_that_is_shown_pictures_does_not_go_on_for_a_model_that_saw_a_video(card):
+    base = make_spec(card, Settings()).model_copy(update={"frames_as": "images"})
+
+    with pytest.raises(ConfigurationError, match="had another frames as than the settings have now"):
+        resolve_spec(RunRequest(kind="backfill", manifest="m", base=base, num_frames=32), Settings())

@@ -1,0 +1,152 @@
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from uuid import uuid4
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.states import Crashed, Failed, Pending, Running, Submitting
+
+from flows.classify import classify
+from flows.run.heartbeat import heartbeat
+from flows.run.names import TAG
+from flows.run.progress import Progress
+from flows.schedule import automations
+from flows.schedule.automations import apply_automations
+from infra.database.connect import connect
+from infra.settings.retention import NotifySettings
+
+pytestmark = pytest.mark.xdist_group("prefect")
+
+
+@pytest.fixture
+def told():
+    """Address of a web server, and what was posted to it."""
+    posted = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/hook?token=secret-token", posted
+        server.shutdown()
+
+
+@pytest.fixture
+def client(prefect_api):  # noqa: ARG001 - which it talks to
+    with get_client(sync_client=True) as client:
+        yield client
+
+
+@pytest.fixture
+def engine(prefect_services):
+    engine = connect(prefect_services.database)
+    yield engine
+    engine.dispose()
+
+
+def wait_for(posted, text):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if any(text in line for line in posted):
+            return True
+        time.sleep(0.1)
+    raise AssertionError(posted)
+
+
+def test_trouble_is_told_once_to_the_address_that_was_set(client, told, engine, prefect_services):
+    url, posted = told
+    notify = NotifySettings(webhook_url=url, failure_jobs=10, failure_rate=0.5, stall_s=1)
+    apply_automations(client, prefect_services.model_copy(update={"notify": notify}))
+    run_id, progress = uuid4(), Progress(processes=1)
+
+    with heartbeat(engine, run_id, progress, notify, beat_s=0.1):
+        progress.jobs_labelled = 4
+        progress.jobs_failed = 5
+        time.sleep(0.5)
+        progress.jobs_failed = 6
+        wait_for(posted, "6 of 10 jobs failed (60%)")
+        wait_for(posted, "no job has ended for 1 s; 10 jobs had ended before")
+    failed = client.create_flow_run(classify, name="my night", parameters={"manifest": "x"}, tags=[TAG])
+    client.set_flow_run_state(failed.id, Running(), force=True)
+    client.set_flow_run_state(failed.id, Failed(message="No such bucket."), force=True)
+
+    wait_for(posted, "my night Failed: No such bucket.")
+    assert len([line for line in posted if str(run_id) in line]) == 2
+    apply_automations(client, prefect_services)
+    names = {automation.name for automation in client.read_automations()}
+    assert names == {
+        "reelabel: end lost runs",
+        "reelabel: end runs that never started",
+        "reelabel: restart lost runs",
+    }
+    block = client.read_block_document_by_name("reelabel", "custom-webhook", include_secrets=False)
+    assert "secret-token" not in str(block.data)
+
+
+@pytest.mark.system
+def test_a_run_that_a_worker_took_and_that_never_began_is_ended(client, monkeypatch, prefect_services):
+    monkeypatch.setattr(automations, "_PROCESS_START_S", 10)  # the shortest that Prefect takes
+    apply_automations(client, prefect_services)
+    begun, lost = (client.create_flow_run(classify, parameters={"manifest": "x"}, tags=[TAG]) for _ in range(2))
+    for run in (begun, lost):
+        client.set_flow_run_state(run.id, Pending(), force=True)
+        client.set_flow_run_state(run.id, Submitting(), force=True)
+        if run is begun:
+            client.set_flow_run_state(begun.id, Running(), force=True)
+
+    deadline = time.monotonic() + 60
+    while not (state := client.read_flow_run(lost.id).state).is_crashed():
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+    assert state.message == "Claimed by a worker, but not started within 10 seconds: the node was lost."
+    # Were it ended, too, it would have been before, for it was taken before.
+    assert client.read_flow_run(begun.id).state.is_running()
+
+
+@pytest.fixture
+def deployment_id(client):
+    """A deployment that no worker sees, for it has no pool."""
+    deployment_id = client.create_deployment(client.create_flow(classify), name="crashing")
+    yield deployment_id
+    client.delete_deployment(deployment_id)
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["never began", "began"])
+def test_a_run_that_crashes_is_started_again_once(client, deployment_id, begins, prefect_services):
+    apply_automations(client, prefect_services)
+
+    def create():
+        return client.create_flow_run_from_deployment(deployment_id, parameters={"manifest": "x"}, tags=[TAG]).id
+
+    def crash(run_id):
+        client.set_flow_run_state(run_id, Pending())
+        if begins:
+            client.set_flow_run_state(run_id, Running())
+        client.set_flow_run_state(run_id, Crashed(message="Its process ended."))
+
+    def started_again(run_id):
+        deadline = time.monotonic() + 30
+        while client.read_flow_run(run_id).state.is_crashed() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return client.read_flow_run(run_id)
+
+    run_id, later_id = create(), create()
+    crash(run_id)
+    run = started_again(run_id)
+    assert (run.state.name, run.state.message) == ("AwaitingRetry", "The run crashed and is being restarted, once.")
+
+    assert run.run_count == int(begins)
+    crash(run_id)
+    crash(later_id)  # events are looked at in order: once this one is started again, the other one would have been
+    assert started_again(later_id).state.name == "AwaitingRetry"
+    assert client.read_flow_run(run_id).state.is_crashed()

@@ -1,0 +1,196 @@
+import os
+import re
+import secrets
+import time
+from datetime import UTC, date, datetime, timedelta
+from uuid import uuid4
+from zoneinfo import ZoneInfo
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
+from prefect.states import Completed
+
+from flows.cli.schedule import with_nightly
+from flows.schedule.catch_up import Night, find_nights, start_night
+from flows.schedule.deploy import deploy_flows
+from infra.database.connect import connect
+from infra.embedded import export
+from reelabel.errors import ConfigurationError
+from reelabel.sources.object_store import ObjectStore
+from tasks.results.runs import close_run, open_run
+from tests.command_line import reelabel
+from tests.results.rows import SPEC
+
+pytestmark = pytest.mark.xdist_group("prefect")
+
+NIGHTLY = DeploymentFilter(name=DeploymentFilterName(any_=["nightly"]))
+
+
+@pytest.fixture(scope="module")
+def environment(prefect_services):
+    return os.environ | export(prefect_services) | {"COLUMNS": "200"}
+
+
+@pytest.fixture
+def client(prefect_api):  # noqa: ARG001 - which it talks to
+    with get_client(sync_client=True) as client:
+        yield client
+
+
+@pytest.fixture
+def deploy(prefect_services, prefect_api):  # noqa: ARG001 - where it deploys
+    """Deploy with fields of the section nightly; without any at the end, which takes the schedule away."""
+
+    deployed = []
+
+    def run(**nightly):
+        deploy_flows(with_nightly(prefect_services, nightly))
+        deployed.append(nightly)
+
+    yield run
+    if deployed:
+        run()
+
+
+@pytest.fixture
+def folder(prefect_services):
+    """A prefix on S3 that no other test knows."""
+    return f"{prefect_services.store.uri}/nights/{secrets.token_hex(6)}"
+
+
+def completed(client, deadline_s=120):
+    """Wait for the first flow run of the schedule that ends well; some are skipped while it runs."""
+    deadline = time.monotonic() + deadline_s
+    while time.monotonic() < deadline:
+        runs = client.read_flow_runs(deployment_filter=NIGHTLY)
+        over = [run for run in runs if run.auto_scheduled and run.state.is_completed()]
+        if over:
+            return min(over, key=lambda run: run.expected_start_time)
+        time.sleep(0.5)
+    raise AssertionError(runs)
+
+
+@pytest.mark.system
+def test_a_schedule_fires_and_a_night_without_a_manifest_ends_well(client, deploy, folder):
+    zone = "Pacific/Kiritimati"  # where it is tomorrow already
+    manifest = folder + "/dt={scheduled_date}/*.parquet"
+
+    deploy(manifest=manifest, cron="* * * * * */5", timezone=zone, when_running="skip")
+
+    run = completed(client)
+    day = run.expected_start_time.astimezone(ZoneInfo(zone)).date()
+    assert run.state.message == f"Nothing to do: No file matches {folder}/dt={day}/*.parquet."
+    assert run.name == f"classify-{folder}/dt={day}/*.parquet"
+
+
+@pytest.mark.parametrize(
+    ("nightly", "said"),
+    [
+        ({"cron": "61 2 * * *"}, "nightly.cron is invalid"),
+        ({"cron": "2 * *"}, "--cron: '2 * *' is not a cron schedule"),
+        ({"timezone": "Mars"}, "--timezone: 'Mars' is not a time zone"),
+        ({"when_running": "wait"}, "--when-running: Input should be 'queue' or 'skip'"),
+        ({"manifest": "s3://b/{date}.parquet"}, "{date} in s3://b/{date}.parquet is no date"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused(deploy, nightly, said):
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        deploy(**nightly)
+
+
+@pytest.fixture
+def engine(prefect_services):
+    engine = connect(prefect_services.database)
+    yield engine
+    engine.dispose()
+
+
+def finish(engine, manifest, state="done"):
+    facts = {"dataset": "d", "manifest_uri": manifest, "kind": "classify", "host": "h"}
+    run_id = uuid4()
+    open_run(engine, run_id=run_id, spec=SPEC, facts=facts | {"jobs_total": 0, "jobs_skipped": 0})
+    if state != "running":
+        close_run(engine, run_id, state=state, message="")
+
+
+def test_missed_nights_are_found_by_their_rows_and_started_once(client, deploy, engine, folder, prefect_services):
+    objects = ObjectStore(prefect_services.store)
+    today = datetime.now(UTC).date()
+    days = [today - timedelta(days=number) for number in range(6, 0, -1)]
+    of_day = {day: f"{folder}/{day:%Y/%m/%d}.parquet" for day in days}
+    done, running, failed, never, empty, waiting = days
+    for day in days:
+        if day != empty:
+            objects.replace(of_day[day], b"a manifest")
+    finish(engine, of_day[done])
+    finish(engine, of_day[running], "running")
+    finish(engine, of_day[failed], "failed")
+    deploy(manifest=folder + "/{scheduled_date:%Y/%m/%d}.parquet")
+    nobody_yet = start_night(client, Night(at=at_two(waiting), manifest="", state="missed", attempts=0))
+
+    nights = find_nights(client, engine, objects, since=days[0], until=days[-1])
+
+    client.delete_flow_run(nobody_yet.id)
+    assert {night.at.date(): night.state for night in nights} == {
+        done: "finished",
+        running: "running",
+        failed: "missed",
+        never: "missed",
+        empty: "empty",
+        waiting: "waiting",
+    }
+
+
+def at_two(day):
+    return datetime(day.year, day.month, day.day, 2, tzinfo=UTC)
+
+
+def test_the_first_moment_after_the_last_day_is_not_of_it(client, deploy, engine, folder, prefect_services):
+    day = datetime.now(UTC).date() - timedelta(days=2)
+    deploy(manifest=folder + "/{scheduled_time}.parquet", cron="0 0,12 * * *")
+
+    nights = find_nights(client, engine, ObjectStore(prefect_services.store), since=day, until=day)
+    to_the_end_of_time = find_nights(
+        client, engine, ObjectStore(prefect_services.store), since=day, until=date(9999, 12, 31)
+    )
+
+    assert [(night.at.date(), night.at.hour) for night in nights] == [(day, 0), (day, 12)]
+    assert len(to_the_end_of_time) >= 4
+
+
+def test_a_missed_night_is_started_once_until_that_has_ended(client, deploy, engine, folder, prefect_services):
+    objects = ObjectStore(prefect_services.store)
+    day = datetime.now(UTC).date() - timedelta(days=1)
+    objects.replace(f"{folder}/{day}.parquet", b"a manifest")
+    deploy(manifest=folder + "/{scheduled_date}.parquet")
+    [night] = find_nights(client, engine, objects, since=day, until=day)
+
+    first, again = start_night(client, night), start_night(client, night)
+    client.set_flow_run_state(first.id, Completed(), force=True)
+    [after] = find_nights(client, engine, objects, since=day, until=day)
+    other = start_night(client, after)
+
+    assert first.id == again.id != other.id
+    assert (night.attempts, after.attempts, after.state) == (0, 1, "missed")
+    client.delete_flow_run(other.id)
+
+
+@pytest.mark.system
+def test_one_command_catches_up(deploy, environment, folder, prefect_services):
+    day = datetime.now(UTC).date() - timedelta(days=2)
+    ObjectStore(prefect_services.store).replace(f"{folder}/{day}.parquet", b"text")
+    deploy(manifest=folder + "/{scheduled_date}.parquet")
+
+    caught_up = reelabel(environment, "catch-up", "--since", str(day), "--until", str(day))
+
+    assert caught_up.returncode == 1
+    assert f"{day} 02:00 UTC" in caught_up.stdout, caught_up.stderr
+    assert f"{folder}/{day}.parquet is not a Parquet file" in " ".join(caught_up.stdout.split())
+
+
+def test_without_a_schedule_nothing_can_be_caught_up(client, deploy, engine, prefect_services):
+    deploy()
+
+    with pytest.raises(ConfigurationError, match="classify/nightly has no schedule with a manifest"):
+        find_nights(client, engine, ObjectStore(prefect_services.store), since=date(2026, 11, 1), until=None)

@@ -1,0 +1,57 @@
+"""What an extracted shard says of its time, by which the engine's waits are explained."""
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from flows.shard.tasks import extract_shard
+from infra.settings import StoreSettings
+from reelabel.frames.cache import FrameCache
+from reelabel.frames.extractor import FrameExtractor
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
+from reelabel.sources.object_store import ObjectStore
+from tasks.domain import Job, RunPhase, Shard
+from tests.clips import make_clip
+
+__all__ = ["make_clip"]
+
+
+@pytest.fixture
+def extractor(tmp_path):
+    objects = ObjectStore(StoreSettings())
+    cache = FrameCache(objects, f"file://{tmp_path}/cache")
+    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
+        yield FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=Sampling(num_frames=4), limits=Limits())
+
+
+def spent_ms(extractor, uri):
+    shard = Shard(index=0, jobs=(Job(job_id="a", video_uri=str(uri), prompt="?", choices=("yes", "no")),))
+    return extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 1)).spent_ms
+
+
+def test_a_new_video_is_decoded_and_a_known_one_only_looked_up(extractor, make_clip):
+    clip = make_clip()
+
+    first, second = spent_ms(extractor, clip), spent_ms(extractor, clip)
+
+    assert min(first[RunPhase.DECODE], first[RunPhase.CACHE_WRITE]) > 0 == first[RunPhase.CACHE_READ]
+    assert (
+        second[RunPhase.CACHE_READ]
+        > 0
+        == second[RunPhase.DECODE]
+        == second[RunPhase.CACHE_WRITE]
+        == second[RunPhase.FETCH]
+    )
+
+
+def test_the_time_of_a_video_that_fails_counts_where_it_failed(extractor, tmp_path):
+    broken = tmp_path / "broken.mp4"
+    broken.write_text("no video")
+
+    decode, fetch = spent_ms(extractor, broken), spent_ms(extractor, tmp_path / "gone.mp4")
+
+    assert decode[RunPhase.DECODE] > 0 == decode[RunPhase.FETCH]
+    assert fetch[RunPhase.FETCH] > 0 == fetch[RunPhase.DECODE]

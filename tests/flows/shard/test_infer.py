@@ -1,0 +1,71 @@
+"""A shard's groups on their way to whatever answers."""
+
+from threading import Barrier
+
+import pytest
+
+from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext, ShardOutcome, infer_views
+from flows.shard.stream import ViewStream
+from infra.settings import StoreSettings
+from reelabel.frames.cache import FrameCache
+from reelabel.frames.extractor import FrameExtractor
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
+from reelabel.sources.object_store import ObjectStore
+from tasks.domain import Answer, Job, ModelIdentity, RunSpec, group_by_view
+from tests.clips import make_clip
+
+__all__ = ["make_clip"]
+
+CHOICES = ("yes", "no")
+ANSWER = Answer(
+    choice_index=0, probabilities=(0.75, 0.25), prompt_tokens=1, cached_tokens=0, preprocess_ms=0.0, inference_ms=0.0
+)
+SPEC = RunSpec(model=ModelIdentity(name="nobody"), sampling=Sampling(num_frames=4))
+
+
+class Held:
+    """Answers no batch before as many as a shard may have under way are here."""
+
+    def __init__(self):
+        self.together = Barrier(MAX_CONCURRENT_GROUPS, timeout=60)
+        self.batches = []
+
+    def ask(self, batch):
+        self.batches.append(len(batch.questions))
+        self.together.wait()
+        return [ANSWER] * len(batch.questions)
+
+
+@pytest.fixture
+def extractor(tmp_path):
+    objects = ObjectStore(StoreSettings())
+    cache = FrameCache(objects, f"file://{tmp_path}/cache")
+    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
+        yield FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=SPEC.sampling, limits=Limits())
+
+
+def test_the_next_group_is_sent_while_one_is_answered(extractor, make_clip):
+    clips = [make_clip(name=f"{number}.mp4") for number in range(2 * MAX_CONCURRENT_GROUPS)]
+    jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt="?", choices=CHOICES) for clip in clips]
+    views, stream, held, outcome = group_by_view(jobs, SPEC.sampling), ViewStream(), Held(), ShardOutcome(index=0)
+    for view in views:
+        stream.add(view, extractor.prepare(view.video_uri))
+    stream.end(None)
+    context = InferenceContext(
+        spec=SPEC,
+        cache=extractor.cache,
+        pool=extractor.pool,
+        limits=extractor.limits,
+        engine=held,
+        writer=None,
+        batch_bytes=1,  # one video each
+        extractor=extractor,
+    )
+
+    infer_views(stream, views, context, outcome)
+
+    assert held.batches == [1] * len(clips)
+    assert {result.job.job_id for result in outcome.results} == {clip.stem for clip in clips}
+    assert outcome.failures == []

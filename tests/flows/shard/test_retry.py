@@ -1,0 +1,122 @@
+"""How long a service that is away is waited for."""
+
+import contextvars
+
+import pytest
+from prefect.logging import disable_run_logger
+
+from flows.shard import retry
+from flows.shard.retry import await_recovery, retry_faults, retry_outage, waits_cancelled_at_exit
+from infra.errors import DatabaseUnavailableError, EngineLostError
+from reelabel.errors import StoreUnavailableError
+
+
+@pytest.fixture(autouse=True)
+def slept_s(monkeypatch):
+    """Let time pass by sleeping alone; gives for how long it was slept."""
+    slept = []
+    monkeypatch.setattr(retry.time, "monotonic", lambda: sum(slept))
+    monkeypatch.setattr(retry.threading.Event, "wait", lambda event, delay_s: slept.append(delay_s) or event.is_set())
+    with disable_run_logger():
+        yield slept
+
+
+class Service:
+    """Answers once `away_s` seconds have passed."""
+
+    def __init__(self, slept_s, away_s):
+        self._slept_s, self._away_s = slept_s, away_s
+
+    def __call__(self):
+        if sum(self._slept_s) < self._away_s:
+            raise StoreUnavailableError("The store is away.")
+        return "here"
+
+
+def test_a_service_is_waited_for_ten_minutes_and_asked_ever_less_often(slept_s):
+    assert retry_outage(Service(slept_s, 570)) == "here"
+    assert slept_s[:5] == [2, 10, 30, 30, 30]
+    assert sum(slept_s) < 600
+
+
+def test_a_service_that_stays_away_is_waited_for_no_longer(slept_s):
+    with pytest.raises(StoreUnavailableError) as caught:
+        retry_outage(Service(slept_s, 700))
+
+    assert caught.value.retries_exhausted
+    assert 560 < sum(slept_s) <= 600
+
+
+def test_a_call_with_a_fault_of_its_own_is_tried_four_times_and_may_be_tried_later(slept_s):
+    tries = []
+
+    def fail():
+        tries.append(1)
+        raise StoreUnavailableError("One object is broken.")
+
+    with pytest.raises(StoreUnavailableError, match="One object") as caught:
+        retry_faults(fail, Service(slept_s, 0))
+
+    assert (len(tries), slept_s) == (4, [2, 10, 30])
+    assert not caught.value.retries_exhausted
+
+
+def test_a_call_is_done_again_once_its_service_is_back(slept_s):
+    assert retry_faults(Service(slept_s, 300), Service(slept_s, 300)) == "here"
+
+    slept_s.clear()
+    with pytest.raises(StoreUnavailableError) as caught:
+        retry_faults(Service(slept_s, 700), Service(slept_s, 700))
+    assert caught.value.retries_exhausted
+
+
+def test_nobody_waits_on_once_the_work_that_waits_is_over(slept_s):
+    tries = []
+
+    def fail():
+        tries.append(1)
+        raise StoreUnavailableError("The store is away.")
+
+    with waits_cancelled_at_exit():
+        waiting = contextvars.copy_context()  # as Prefect's tasks take theirs along
+    for wait in (lambda: retry_outage(fail), lambda: retry_faults(fail, Service(slept_s, 0))):
+        with pytest.raises(StoreUnavailableError):
+            waiting.run(wait)
+    assert len(tries) == 2
+
+
+def outlast(error, is_there):
+    with await_recovery({StoreUnavailableError: is_there}):
+        raise error
+
+
+def test_who_fails_for_want_of_a_service_is_told_once_it_is_back(slept_s):
+    failed = StoreUnavailableError("A part of a video was not read.")
+    with pytest.raises(StoreUnavailableError, match="A part") as caught:
+        outlast(failed, Service(slept_s, 300))
+
+    assert sum(slept_s) >= 300
+    assert not caught.value.retries_exhausted  # the work is worth another try
+
+
+def test_who_fails_for_want_of_a_service_that_stays_away_is_told_that(slept_s):
+    with pytest.raises(StoreUnavailableError, match="The store is away") as caught:
+        outlast(StoreUnavailableError("A part of a video was not read."), Service(slept_s, 700))
+
+    assert caught.value.retries_exhausted
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(StoreUnavailableError("One object is broken."), id="the service answers others"),
+        pytest.param(EngineLostError("The engine died."), id="no service"),
+        pytest.param(DatabaseUnavailableError("Not asked here."), id="another service"),
+        pytest.param(ValueError("Our own fault."), id="no passing fault"),
+    ],
+)
+def test_who_fails_for_another_reason_is_told_at_once(slept_s, error):
+    with pytest.raises(type(error), match=str(error)):
+        outlast(error, Service(slept_s, 0))
+
+    assert slept_s == []

@@ -1,0 +1,77 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from infra.settings import StoreSettings
+from reelabel.frames.cache_key import frame_key, index_key
+from reelabel.frames.frame_file import encode_frame_file
+from reelabel.sampling.options import Sampling
+from reelabel.sources.object_store import ObjectStore
+from tasks.frame_cache.eviction import cached_files
+from tasks.frame_cache.orphans import remove_orphans
+
+STORE = ObjectStore(StoreSettings())
+
+
+@pytest.fixture
+def cache(tmp_path, keyframes):
+    """Frame files of a video that stands, of one that was replaced, of one that is gone, and of one on the web."""
+    root = f"file://{tmp_path}/cache"
+    videos = {name: f"file://{tmp_path}/{name}.mp4" for name in ("stands", "replaced", "gone")}
+    for uri in videos.values():
+        STORE.replace(uri, b"a video")
+    videos["web"] = "https://example.invalid/web.mp4"
+    for name, uri in videos.items():
+        fingerprint = STORE.stat(uri).fingerprint if name != "web" else "etag"
+        made_of = {"source_uri": uri, "fingerprint": fingerprint, "sampling": Sampling()}
+        STORE.replace(f"{root}/{frame_key(**made_of)}", encode_frame_file(keyframes, **made_of).data)
+    STORE.replace(f"{root}/{index_key(source_uri=videos['gone'], fingerprint='f')}", b"an index")
+    STORE.replace(videos["replaced"], b"another video")
+    STORE.remove(videos["gone"])
+    return root
+
+
+def test_frame_files_of_videos_that_are_gone_or_replaced_go(cache):
+    before = len(list(cached_files(STORE, cache)))
+
+    would = remove_orphans(STORE, cache, dry_run=True)
+    assert len(list(cached_files(STORE, cache))) == before == 5
+    room = remove_orphans(STORE, cache)
+
+    assert room == would
+    assert (room.kept, room.removed) == (3, 2)
+    assert room.removed_bytes > 0
+    assert len(list(cached_files(STORE, cache))) == 3
+    assert remove_orphans(STORE, cache).removed == 0
+
+
+def test_a_file_that_names_no_video_stays(cache):
+    damaged = next(info for info in cached_files(STORE, cache) if info.uri.endswith(".arrow"))
+    STORE.replace(damaged.uri, b"ARROW1\0\0 but no more")
+
+    remove_orphans(STORE, cache)
+
+    assert STORE.stat(damaged.uri)
+
+
+def test_a_long_table_of_keyframes_does_not_hide_the_video_s_name(tmp_path, keyframes):
+    root, uri = f"file://{tmp_path}/cache", f"file://{tmp_path}/long.mp4"
+    STORE.replace(uri, b"a video")
+    made_of = {"source_uri": uri, "fingerprint": "another", "sampling": Sampling()}
+    many = replace(keyframes, keyframe_ms=np.arange(20_000) * 1000)
+    STORE.replace(f"{root}/{frame_key(**made_of)}", encode_frame_file(many, **made_of).data)
+
+    assert remove_orphans(STORE, root).removed == 1
+
+
+def test_videos_that_the_store_does_not_tell_of_keep_their_frames_and_stop_nobody(objects, store_settings, keyframes):
+    root = f"{store_settings.uri}/cache"
+    gone = f"{store_settings.uri}/gone.mp4"
+    for uri in ("s3://no-such-bucket/clip.mp4", gone):
+        made_of = {"source_uri": uri, "fingerprint": "f", "sampling": Sampling()}
+        objects.replace(f"{root}/{frame_key(**made_of)}", encode_frame_file(keyframes, **made_of).data)
+
+    room = remove_orphans(objects, root)
+
+    assert (room.kept, room.removed) == (1, 1)

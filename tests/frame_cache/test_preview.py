@@ -1,0 +1,35 @@
+import json
+
+import numpy as np
+from PIL import Image
+
+from tasks.frame_cache.preview import frames_as_json, save_contact_sheet, save_npz
+
+
+def test_picks_are_described_in_the_order_shown(keyframes):
+    described = json.loads(json.dumps(frames_as_json(keyframes)))
+
+    assert [pick["frame"] for pick in described["picks"]] == [0, 0, 1, 2]
+    assert described["picks"][2] == {"frame": 1, "pts": 512, "time_s": 1.0, "frame_index": 12, "is_keyframe": True}
+    assert (described["keyframes_in_file"], described["width_px"], described["height_px"]) == (3, 56, 28)
+
+
+def test_saved_arrays_hold_each_frame_once(keyframes, tmp_path):
+    path = tmp_path / "frames.out"
+
+    save_npz(keyframes, path)
+
+    with np.load(path) as saved:
+        np.testing.assert_array_equal(saved["frames"], keyframes.images)
+        assert saved["pts"].tolist() == [0, 512, 1024]
+
+
+def test_the_contact_sheet_shows_each_frame_above_its_time(keyframes, tmp_path):
+    path = tmp_path / "sheet.png"
+
+    save_contact_sheet(keyframes, path)
+
+    sheet = np.asarray(Image.open(path))
+    assert sheet.shape == (28 + 16, 3 * 56, 3)
+    np.testing.assert_array_equal(sheet[:28, 56:112], keyframes.images[1])
+    assert (sheet[28:, 56:112] < 128).any()

@@ -1,0 +1,16 @@
+from infra.settings.base import SettingsSection
+from infra.settings.sampling import SamplingOptions
+
+
+def test_forms_show_names_as_words_and_units_as_such():
+    fields = SamplingOptions.model_json_schema()["properties"]
+
+    titles = [fields[name]["title"] for name in ("max_gap_s", "coverage_radius_s", "drop_similar", "fps", "sampler")]
+    assert titles == ["Max gap (seconds)", "Coverage radius (seconds)", "Drop similar", "Fps", "Sampler"]
+
+
+def test_a_unit_alone_is_a_name():
+    class Waiting(SettingsSection):
+        days: int
+
+    assert Waiting.model_json_schema()["properties"]["days"]["title"] == "Days"

@@ -1,0 +1,80 @@
+import os
+
+import pytest
+
+from infra.settings import load_settings
+from reelabel.errors import ConfigurationError
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith("REELABEL_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("REELABEL_STOR_URI", "s3://a/b", "REELABEL_STOR_URI is not a setting; did you mean REELABEL_STORE_URI?"),
+        ("REELABEL_FOO", "1", "REELABEL_FOO is not a setting"),
+        ("REELABEL_CONFIG", "/no/such.toml", "REELABEL_CONFIG is /no/such.toml, but that file does not exist."),
+        ("REELABEL_STORE_URI", "ftp://x", "store.uri: 'ftp://x' has the wrong format"),
+        ("REELABEL_MODEL_DTYPE", "float8", "model.dtype: Input should be 'auto', 'float32', 'bfloat16' or 'float16'"),
+        ("REELABEL_MODEL_TEMPLATE", "Say yes.", "model.template: it must contain {prompt} and {choices}"),
+        ("REELABEL_MODEL_TEMPLATE", "{prompt} {choices} {foo}", "no other placeholder"),
+        ("REELABEL_MODEL_TEMPLATE", "{prompt", "not a valid template"),
+        ("REELABEL_NIGHTLY_TIMEZONE", "Mars/One", "nightly.timezone: 'Mars/One' is not a time zone"),
+        ("REELABEL_NIGHTLY_CRON", "every night", "nightly.cron: 'every night' is not a cron schedule"),
+        ("REELABEL_SAMPLING_NUM_FRAMES", "0", "sampling.num_frames: Input should be greater than or equal to 1"),
+        ("REELABEL_DATABASE_POOL_SIZE", "2", "database.pool_size: Input should be greater than or equal to 3"),
+        *(
+            (f"REELABEL_{name}", "*.example.com", f'is not a list; write it as ["a", "b"] (JSON in REELABEL_{name}).')
+            for name in ("WEB_ALLOW_HOSTS", "WEB_ALLOW_NETWORKS", "EXTRACT_ALLOW_ROOTS", "SAMPLING_STILL_TASKS")
+        ),
+        ("REELABEL_WEB_ALLOW_HOSTS", "a,b", "web.allow_hosts: 'a,b' is not a list"),
+        ("REELABEL_WEB_ALLOW_HOSTS", "", "web.allow_hosts: '' is not a list"),
+        ("REELABEL_WEB_ALLOW_NETWORKS", '["10.1.0.5/16"]', "web.allow_networks.0: '10.1.0.5/16' is not a network"),
+        ("REELABEL_WEB_ALLOW_NETWORKS", '["intranet"]', "web.allow_networks.0: 'intranet' is not a network"),
+    ],
+)
+def test_a_wrong_variable_is_named(monkeypatch, name, value, message):
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(ConfigurationError) as raised:
+        load_settings()
+
+    assert message in raised.value.message
+
+
+def test_an_unknown_field_of_the_file_is_named(tmp_path):
+    (tmp_path / "reelabel.toml").write_text("[store]\nurl = 's3://a/b'\n")
+
+    with pytest.raises(ConfigurationError, match=r"store\.url: unknown setting"):
+        load_settings()
+
+
+def test_a_list_is_json_in_the_environment(monkeypatch):
+    monkeypatch.setenv("REELABEL_WEB_ALLOW_HOSTS", '["*.example.com"]')
+
+    assert load_settings().web.allow_hosts == ("*.example.com",)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("[web]\nallow_hosts = 'a'\n", "web.allow_hosts: 'a' is not a list"), ("a = [", "is not valid TOML")],
+)
+def test_what_is_wrong_with_the_file_is_said(tmp_path, content, message):
+    (tmp_path / "reelabel.toml").write_text(content)
+
+    with pytest.raises(ConfigurationError) as raised:
+        load_settings()
+
+    assert message in raised.value.message
+
+
+def test_a_model_folder_holds_from_any_working_folder(monkeypatch, tmp_path):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setenv("REELABEL_MODEL_NAME", "mine")
+
+    assert load_settings().model.name == str(tmp_path / "mine")

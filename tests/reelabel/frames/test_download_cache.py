@@ -1,0 +1,84 @@
+"""Whole copies of remote videos."""
+
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from infra.settings import StoreSettings, WebSettings
+from reelabel.errors import DiskUnavailableError, ObjectTooLargeError
+from reelabel.frames.download_cache import DownloadCache
+from reelabel.sources.object_store import ObjectStore
+from tests.reelabel.sources.web_server import serving
+
+BODY = bytes(range(256)) * 20
+
+
+@pytest.fixture
+def server():
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def objects():
+    return ObjectStore(StoreSettings(), WebSettings(allow_private=True))
+
+
+@pytest.mark.parametrize("memory_bytes", [0, len(BODY)], ids=["on disk", "in memory"])
+def test_another_process_reads_a_copy_without_a_name(server, objects, memory_bytes, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    info = objects.stat(server.add("/video", body=BODY))
+
+    with DownloadCache(memory_bytes=memory_bytes).hold(objects, info, max_bytes=len(BODY)) as copy:
+        assert subprocess.check_output(["/bin/cat", copy.path]) == BODY
+        assert copy.bytes_fetched == len(BODY)
+        assert not list(tmp_path.iterdir())
+    assert not copy.path.exists()
+
+
+def test_what_cannot_be_copied_is_told_as_it_is(server, objects):
+    info = objects.stat(server.add("/video", body=BODY))
+
+    with pytest.raises(ObjectTooLargeError), DownloadCache().hold(objects, info, max_bytes=100):
+        pass
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["kept", "temporary"])
+def test_a_folder_that_takes_no_copy_is_named(server, objects, tmp_path, monkeypatch, keeps):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
+    info = objects.stat(server.add("/video", body=BODY))
+    copies = DownloadCache(folder=tmp_path / "file" if keeps else None)
+
+    with (
+        pytest.raises(DiskUnavailableError, match=rf"/video to .*{tmp_path}/file \(Not a directory\)"),
+        copies.hold(objects, info, max_bytes=len(BODY)),
+    ):
+        pass
+
+
+def test_of_many_who_want_a_kept_copy_one_makes_it(server, objects, tmp_path):
+    info = objects.stat(server.add("/video", body=BODY, pause_s=0.05))
+    copies = DownloadCache(folder=tmp_path)
+
+    def hold(_):
+        with copies.hold(objects, info, max_bytes=len(BODY)) as copy:
+            return copy.path.read_bytes(), copy.bytes_fetched
+
+    with ThreadPoolExecutor(4) as threads:
+        got = list(threads.map(hold, range(4)))
+
+    assert [data for data, _ in got] == [BODY] * 4
+    assert sorted(size for _, size in got) == [0, 0, 0, len(BODY)]
+    assert len(server.requests("/video")) == 2
+
+
+def test_a_kept_copy_that_was_cut_short_is_made_again(server, objects, tmp_path):
+    info = objects.stat(server.add("/video", body=BODY))
+    copies = DownloadCache(folder=tmp_path)
+    with copies.hold(objects, info, max_bytes=len(BODY)) as copy:
+        copy.path.write_bytes(BODY[:-1])
+
+    with copies.hold(objects, info, max_bytes=len(BODY)) as again:
+        assert again.path.read_bytes() == BODY

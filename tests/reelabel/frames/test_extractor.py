@@ -1,0 +1,334 @@
+import base64
+import resource
+from dataclasses import replace
+from pathlib import Path
+from tempfile import gettempdir
+
+import pytest
+
+from infra.settings import StoreSettings, WebSettings
+from reelabel.coverage import CoverageThresholds
+from reelabel.errors import (
+    DiskUnavailableError,
+    TransientError,
+    VideoEmptyError,
+    VideoMissingError,
+    VideoRefusedError,
+    VideoTooLargeError,
+    VideoUnavailableError,
+    VideoUnreadableError,
+)
+from reelabel.frames.cache import FrameCache
+from reelabel.frames.cache_key import frame_key
+from reelabel.frames.extractor import FrameExtractor
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
+from reelabel.segment import Segment
+from reelabel.sources import web
+from reelabel.sources.object_store import ObjectStore
+from tests.reelabel.frames.rewrite import rewrite
+from tests.reelabel.sources.web_server import serving
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
+        yield pool
+
+
+@pytest.fixture
+def preparer(tmp_path, pool):
+    objects = ObjectStore(StoreSettings())
+    cache = FrameCache(objects, f"file://{tmp_path}/cache")
+    return FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=Sampling(num_frames=4), limits=Limits())
+
+
+def test_the_second_time_nothing_is_extracted(preparer, make_clip):
+    uri = str(make_clip())
+
+    first, second = preparer.prepare(uri), preparer.prepare(uri)
+
+    assert (first.was_cached, second.was_cached) == (False, True)
+    assert first.key == second.key
+    assert first.decode_ms > 0
+    assert second.decode_ms == 0
+    assert (second.frames_used, second.keyframes_in_file) == (first.frames_used, first.keyframes_in_file) == (4, 4)
+    assert (second.frames_decoded, second.longest_gap_s, second.keyframe_cover) == (4, 1.0, 0.875)
+    assert (first.frames_decoded, first.longest_gap_s, first.keyframe_cover) == (4, 1.0, 0.875)
+
+
+def test_a_verdict_goes_by_the_thresholds_and_not_by_the_cache(preparer, make_clip):
+    uri = str(make_clip())
+    strict = replace(preparer, thresholds=CoverageThresholds(min_keyframes=5, coverage_radius_s=0.2))
+
+    good, bad = preparer.prepare(uri), strict.prepare(uri)
+
+    assert bad.was_cached
+    assert (good.verdict, bad.verdict) == ("", "few_keyframes,thin_cover")
+
+
+@pytest.mark.parametrize("pixel_encoding", ["zstd", "packets"])
+def test_each_segment_of_a_video_has_a_frame_file_of_its_own(preparer, make_clip, pixel_encoding):
+    preparer, uri = replace(preparer, pixel_encoding=pixel_encoding), str(make_clip(frames=48, gop=12))
+    whole = preparer.prepare(uri)
+    part = preparer.prepare(uri, segment=Segment(0.5, 2.5))
+
+    again = preparer.prepare(uri, segment=Segment(0.5, 2.5))
+
+    assert again.was_cached
+    assert (again.key, again.decode_note) == (part.key, part.decode_note)
+    assert part.key != whole.key
+    found = preparer.cache.find(part.key)
+    assert found.time_s.tolist() == [1.0, 2.0]
+    assert (found.segment, found.starts_s, found.keyframes_in_file) == (Segment(0.5, 2.5), 0.5, 4)
+    assert preparer.prepare(uri, segment=Segment(1.2, 1.5)).decode_note.startswith("the segment contains no keyframe")
+
+
+def test_a_replaced_video_is_extracted_anew(preparer, make_clip):
+    path = make_clip()
+    first = preparer.prepare(str(path))
+
+    make_clip(frames=60)
+    second = preparer.prepare(str(path))
+
+    assert second.key != first.key
+    assert not second.was_cached
+
+
+def test_a_damaged_frame_file_is_made_again(preparer, make_clip):
+    uri = str(make_clip())
+    key = preparer.prepare(uri).key
+    path = Path(preparer.cache.uri_of(key).removeprefix("file://"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-200])
+
+    again = preparer.prepare(uri)
+
+    assert not again.was_cached
+    assert preparer.cache.find(key) is not None
+
+
+@pytest.mark.parametrize("lossless", ["raw", "lz4"])
+def test_a_file_stored_otherwise_without_loss_is_used_as_it_stands(preparer, make_clip, lossless):
+    uri = str(make_clip())
+    first = preparer.prepare(uri)
+
+    second = replace(preparer, pixel_encoding=lossless).prepare(uri)
+
+    assert second.was_cached
+    assert second.key == first.key
+    assert preparer.cache.find(second.key).encoding == "zstd"
+
+
+@pytest.mark.parametrize("changed", [{"schema": 1}, {"method": "linear", "without": "are_keyframes_listed"}])
+def test_a_file_of_another_version_under_the_same_key_is_made_again(preparer, make_clip, changed):
+    uri = str(make_clip())
+    key = preparer.prepare(uri).key
+    path = Path(preparer.cache.uri_of(key).removeprefix("file://"))
+    path.write_bytes(rewrite(path.read_bytes(), **changed))
+
+    assert not preparer.prepare(uri).was_cached
+    assert preparer.prepare(uri).was_cached
+    assert preparer.cache.find(key) is not None
+
+
+def test_a_missing_video_is_named(preparer, tmp_path):
+    with pytest.raises(VideoMissingError, match=r"gone\.mp4"):
+        preparer.prepare(str(tmp_path / "gone.mp4"))
+
+
+def test_a_name_that_is_too_long_names_no_video(preparer):
+    with pytest.raises(VideoMissingError):
+        preparer.prepare(f"/{'x' * 300}.mp4")
+
+
+def test_an_empty_video_is_named(preparer, tmp_path):
+    (tmp_path / "empty.mp4").touch()
+    with pytest.raises(VideoEmptyError):
+        preparer.prepare(str(tmp_path / "empty.mp4"))
+
+
+def test_a_text_file_is_named(preparer, tmp_path):
+    (tmp_path / "text.mp4").write_text("no video")
+    with pytest.raises(VideoUnreadableError):
+        preparer.prepare(str(tmp_path / "text.mp4"))
+
+
+def test_a_video_over_the_limit_is_not_read(preparer, make_clip):
+    with pytest.raises(VideoTooLargeError):
+        replace(preparer, limits=Limits(max_video_bytes=100)).prepare(str(make_clip()))
+
+
+@pytest.fixture
+def server():
+    with serving() as server:
+        yield server
+
+
+def from_the_web(preparer, **settings):
+    return replace(preparer, objects=ObjectStore(StoreSettings(), WebSettings(**settings)))
+
+
+def test_a_video_on_the_web_and_one_in_its_uri_are_the_one_in_a_file(preparer, make_clip, server):
+    path = make_clip()
+    on_web = server.add("/clip.mp4", body=path.read_bytes()) + "?signature=secret"
+    in_uri = f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}"
+
+    preparer = from_the_web(preparer, allow_private=True)
+    files = [preparer.cache.find(preparer.prepare(uri).key) for uri in (str(path), on_web, in_uri)]
+
+    assert (files[0].images == files[1].images).all()
+    assert (files[0].images == files[2].images).all()
+    assert files[1].source_uri == f"{server.url}/clip.mp4?..."
+    assert len(files[2].source_uri) < 80
+
+
+def test_a_video_on_a_private_address_is_refused(preparer, server):
+    uri = server.add("/clip.mp4", body=b"secret")
+
+    with pytest.raises(VideoRefusedError, match="not on the public internet"):
+        preparer.prepare(uri)
+
+
+def test_a_web_server_that_fails_fails_its_own_videos(preparer, server):
+    uri = server.add("/clip.mp4", body=b"x", statuses=(503,) * 100)
+
+    with pytest.raises(VideoUnavailableError):
+        from_the_web(preparer, allow_private=True, max_attempts=1).prepare(uri)
+
+
+@pytest.fixture
+def full_disk():
+    """No file may grow past 1 KB."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.fixture(params=["s3", "web", "data"])
+def remote_uri(request, make_clip):
+    """A video that is copied before it is decoded, and the settings of its store."""
+    data = make_clip().read_bytes()
+    if request.param == "s3":
+        settings = request.getfixturevalue("store_settings")
+        ObjectStore(settings).replace(f"{settings.uri}/clip.mp4", data)
+        return f"{settings.uri}/clip.mp4", settings
+    if request.param == "web":
+        return request.getfixturevalue("server").add("/clip.mp4", body=data), StoreSettings()
+    return f"data:video/mp4;base64,{base64.b64encode(data).decode()}", StoreSettings()
+
+
+def test_a_disk_without_room_for_a_copy_is_no_fault_of_the_video_and_may_have_room_later(preparer, remote_uri, request):
+    uri, settings = remote_uri
+    preparer = replace(preparer, objects=ObjectStore(settings, WebSettings(allow_private=True)))
+    request.getfixturevalue("full_disk")
+
+    with pytest.raises(DiskUnavailableError, match=f"temporary folder {gettempdir()} .*TMPDIR") as caught:
+        preparer.prepare(uri)
+    assert isinstance(caught.value, TransientError)
+
+
+def test_a_video_that_grows_past_the_limit_while_it_is_read_is_too_large(preparer, server, monkeypatch):
+    monkeypatch.setattr(web, "_MAX_UNSIZED_BYTES", 40_000)
+    uri = server.add("/clip.mp4", body=bytes(50_000), sized=False, ranges=False)
+
+    with pytest.raises(VideoTooLargeError, match="no length"):
+        from_the_web(preparer, allow_private=True).prepare(uri)
+
+
+def test_local_videos_lie_within_the_allowed_folders_wherever_links_lead(preparer, make_clip, tmp_path):
+    outside = make_clip()
+    inside = tmp_path / "allowed"
+    inside.mkdir()
+    (inside / "link.mp4").symlink_to(outside)
+    (inside / "clip.mp4").write_bytes(outside.read_bytes())
+    preparer = replace(preparer, allow_roots=(inside,))
+
+    assert preparer.prepare((inside / "clip.mp4").as_uri()).frames_used == 4
+    for uri in (str(outside), outside.as_uri(), f"{inside}/link.mp4", f"{inside}/../{outside.name}"):
+        with pytest.raises(VideoRefusedError, match=r"extract\.allow_roots"):
+            preparer.prepare(uri)
+
+
+def test_keys_depend_on_what_decides_on_pixels():
+    common = {"source_uri": "s3://b/v.mp4", "fingerprint": "e1", "sampling": Sampling()}
+
+    keys = {
+        frame_key(**common),
+        frame_key(**common | {"fingerprint": "e2"}),
+        frame_key(**common | {"source_uri": "s3://b/w.mp4"}),
+        frame_key(**common | {"sampling": Sampling(num_frames=8)}),
+        frame_key(**common | {"sampling": Sampling(jpeg_quality=90)}),
+        frame_key(**common | {"segment": Segment(1.0, 2.0)}),
+    }
+
+    assert len(keys) == 6
+    assert frame_key(**common) == frame_key(**common)
+
+
+class TestAuto:
+    AUTO = Sampling(
+        sampler="auto", num_frames=4, motion_tasks=("direction",), still_tasks=("colour",), escalate_below=0.5
+    )
+
+    @pytest.mark.parametrize(("gop", "sampler"), [(12, "keyframes"), (48, "uniform")])
+    def test_its_frame_file_is_that_of_the_sampler_it_takes(self, preparer, make_clip, gop, sampler):
+        uri = str(make_clip(gop=gop))
+        auto = replace(preparer, sampling=self.AUTO)
+        alone = replace(preparer, sampling=Sampling(sampler=sampler, num_frames=4))
+
+        first, second, third = auto.prepare(uri), auto.prepare(uri), alone.prepare(uri)
+
+        assert first.sampler == second.sampler == third.sampler == sampler
+        assert (first.was_cached, second.was_cached, third.was_cached) == (False, True, True)
+        assert first.key == second.key == third.key
+
+    @pytest.mark.parametrize("cached", [[], ["uniform"], ["keyframes"], ["uniform", "keyframes"]])
+    @pytest.mark.parametrize(
+        ("name", "codec", "gop", "sampler", "verdict"),
+        [
+            pytest.param("clip.mp4", "libx264", 12, "keyframes", "", id="enough"),
+            pytest.param("clip.mp4", "libx264", 48, "uniform", "one_keyframe,long_gap,thin_cover", id="not enough"),
+            pytest.param("clip.avi", "mpeg4", 12, "keyframes", "", id="decoded whole, though an index lists them"),
+            pytest.param("clip.ts", "libx264", 12, "uniform", "unknown", id="mpeg-ts"),
+            pytest.param("clip.flv", "libx264", 12, "uniform", "unknown", id="flv"),
+        ],
+    )
+    def test_what_is_cached_does_not_change_what_it_takes(
+        self, preparer, make_clip, name, codec, gop, sampler, verdict, cached
+    ):
+        uri = str(make_clip(name, codec=codec, gop=gop))
+        for each in cached:
+            first = replace(preparer, sampling=Sampling(sampler=each, num_frames=4)).prepare(uri)
+            assert first.verdict == verdict
+
+        got = replace(preparer, sampling=self.AUTO).prepare(uri)
+
+        assert (got.sampler, got.verdict, got.was_cached) == (sampler, verdict, sampler in cached)
+
+    @pytest.mark.parametrize(("gop", "first"), [(12, "keyframes"), (48, "uniform")])
+    def test_what_a_job_says_that_it_needs_goes_before_what_its_keyframes_are_good_for(
+        self, preparer, make_clip, gop, first
+    ):
+        uri = str(make_clip(gop=gop))
+        auto = replace(preparer, sampling=self.AUTO)
+
+        taken = [auto.prepare(uri, shown=shown).sampler for shown in ("first", "keyframes", "lossless")]
+
+        assert taken == [first, "keyframes", "uniform"]
+
+    @pytest.mark.parametrize(("gop", "sampler", "decoded"), [(24, "keyframes", 4), (240, "uniform", 241)])
+    def test_of_a_remote_video_the_whole_is_read_only_where_keyframes_are_not_enough(
+        self, preparer, make_clip, store_settings, gop, sampler, decoded
+    ):
+        uri = f"{store_settings.uri}/clip.mp4"
+        data = make_clip(size=(160, 120), frames=240, gop=gop, qp="1").read_bytes()
+        objects = ObjectStore(store_settings)
+        objects.replace(uri, data)
+
+        got = replace(preparer, sampling=self.AUTO, objects=objects, ranges_min_bytes=1).prepare(uri)
+
+        assert (got.sampler, got.frames_decoded) == (sampler, decoded)
+        assert (got.bytes_fetched < len(data)) == (sampler == "keyframes")

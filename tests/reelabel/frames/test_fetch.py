@@ -1,0 +1,185 @@
+"""Videos on a real S3 server, read in parts."""
+
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from infra.settings import StoreSettings, WebSettings
+from reelabel.errors import ConfigurationError, VideoChangedError, VideoRefusedError, VideoUnavailableError
+from reelabel.extract import extract_keyframes
+from reelabel.frames.cache import FrameCache
+from reelabel.frames.cache_key import index_key
+from reelabel.frames.fetch import FrameFetcher
+from reelabel.frames.index_file import decode_index
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
+from reelabel.sources.object_store import ObjectStore
+from tests.chaos.gate import Gate
+from tests.reelabel.sources.web_server import serving
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with DecodePool(processes=1, timeout_s=30, memory_mib=2048) as pool:
+        yield pool
+
+
+@pytest.fixture
+def clip(make_clip):
+    return make_clip(size=(160, 120), frames=240, gop=24, b_frames=2, qp="2")
+
+
+@pytest.fixture
+def fetcher(objects, store_settings, pool):
+    return FrameFetcher(
+        objects=objects,
+        cache=FrameCache(objects, f"{store_settings.uri}/cache"),
+        pool=pool,
+        sampling=Sampling(num_frames=4),
+        limits=Limits(),
+        ranges_min_bytes=0,
+    )
+
+
+@pytest.fixture
+def put(objects, store_settings):
+    """Put a file on the server; gives what the store says of it."""
+
+    def put(path):
+        uri = f"{store_settings.uri}/{path.name}"
+        objects.replace(uri, path.read_bytes())
+        return objects.stat(uri)
+
+    return put
+
+
+def test_a_remote_videos_frames_are_the_files_own_at_a_part_of_its_bytes(fetcher, put, clip):
+    local = extract_keyframes(clip, sampling=fetcher.sampling, limits=Limits())
+
+    got = fetcher.fetch(put(clip))
+
+    assert got.keyframes.method == "index"
+    np.testing.assert_array_equal(got.keyframes.images, local.images)
+    assert 0 < got.bytes_fetched < clip.stat().st_size / 2
+    assert got.fetch_ms > 0
+
+
+def test_the_second_sampler_reads_no_header(fetcher, put, clip):
+    info = put(clip)
+    first = fetcher.fetch(info)
+
+    again = fetcher.fetch(info)
+
+    np.testing.assert_array_equal(again.keyframes.images, first.keyframes.images)
+    assert again.bytes_fetched < first.bytes_fetched
+
+
+def test_a_damaged_index_file_is_replaced(fetcher, put, clip, objects):
+    info = put(clip)
+    first = fetcher.fetch(info)
+    uri = fetcher.cache.uri_of(index_key(source_uri=info.uri, fingerprint=info.fingerprint))
+    objects.replace(uri, objects.read(uri)[:-9])
+
+    again = fetcher.fetch(info)
+
+    assert again.bytes_fetched == first.bytes_fetched
+    assert decode_index(objects.read(uri))
+
+
+def test_a_video_without_an_index_is_downloaded(fetcher, put, make_clip):
+    path = make_clip("clip.ts", size=(160, 120), frames=96, qp="2")
+
+    got = fetcher.fetch(put(path))
+
+    assert got.keyframes.method == "linear"
+    assert got.bytes_fetched >= path.stat().st_size
+
+
+def test_a_video_replaced_while_it_is_read_is_an_error(fetcher, put, clip, objects):
+    info = put(clip)
+    objects.replace(info.uri, clip.read_bytes()[::-1])
+
+    with pytest.raises(VideoChangedError):
+        fetcher.fetch(info)
+
+
+@pytest.fixture
+def gate(store_settings):
+    gate = Gate(urlsplit(store_settings.endpoint_url).port)
+    yield gate
+    gate.close()
+
+
+@pytest.fixture
+def behind(gate, fetcher, store_settings):
+    """The fetcher, with the store behind the gate."""
+    there = store_settings.model_copy(update={"endpoint_url": f"http://127.0.0.1:{gate.port}"})
+    objects = ObjectStore(there)
+    return replace(fetcher, objects=objects, cache=FrameCache(objects, f"{store_settings.uri}/cache"))
+
+
+def path_of(uri):
+    return uri.removeprefix("s3:/")
+
+
+WAYS = pytest.mark.parametrize("ranges_min_bytes", [0, 1 << 40], ids=["in parts", "whole"])
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        (403, "InvalidObjectState", "is archived"),
+        (403, "AccessDenied", "refuses"),
+        (400, "KMS.DisabledException", "encryption key"),
+    ],
+)
+def test_a_video_that_may_be_looked_at_and_not_read_fails_alone(
+    behind, gate, put, clip, ranges_min_bytes, status, code, message
+):
+    fetcher, info = replace(behind, ranges_min_bytes=ranges_min_bytes), put(clip)
+
+    with gate.refusing(f"GET {path_of(info.uri)}", status, code):
+        assert fetcher.objects.stat(info.uri) == info
+        with pytest.raises(VideoRefusedError, match=rf"{message}.*{code}"):
+            fetcher.fetch(info)
+
+    assert len(fetcher.fetch(info).keyframes.images) == 4
+
+
+@WAYS
+@pytest.mark.parametrize("code", ["InvalidAccessKeyId", "SignatureDoesNotMatch"])
+def test_a_refused_login_is_no_videos_fault(behind, gate, put, clip, ranges_min_bytes, code):
+    info = put(clip)
+
+    with gate.refusing(f"GET {path_of(info.uri)}", 403, code), pytest.raises(ConfigurationError, match=code):
+        replace(behind, ranges_min_bytes=ranges_min_bytes).fetch(info)
+
+
+@pytest.mark.parametrize("verb", ["GET", "PUT"])
+def test_a_cache_that_may_not_be_used_is_no_videos_fault(behind, gate, put, clip, store_settings, verb):
+    info = put(clip)
+
+    with (
+        gate.refusing(f"{verb} {path_of(store_settings.uri)}/cache/", 403, "AccessDenied"),
+        pytest.raises(ConfigurationError, match=r"/cache/.*AccessDenied"),
+    ):
+        behind.fetch(info)
+
+
+def test_a_server_that_falls_silent_is_at_fault_and_not_the_video(clip):
+    web = WebSettings(timeout_s=0.3, total_timeout_s=2, max_attempts=2, allow_private=True)
+    store = ObjectStore(StoreSettings(), web)
+    with serving() as server, DecodePool(processes=1, timeout_s=1, memory_mib=2048) as pool:
+        uri = server.add("/clip", body=clip.read_bytes())
+        info = store.stat(uri)
+        server.pages["/clip"].pause_s = 2
+        fetcher = FrameFetcher(
+            objects=store, cache=None, pool=pool, sampling=Sampling(), limits=Limits(), ranges_min_bytes=0
+        )
+
+        with pytest.raises(VideoUnavailableError, match="attempts"):
+            fetcher.fetch(info)

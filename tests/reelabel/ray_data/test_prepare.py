@@ -1,0 +1,214 @@
+"""Batches as plain dictionaries of columns; no Ray is needed for them."""
+
+import json
+import pickle
+import struct
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from reelabel import PrepareVideo
+from reelabel.errors import ConfigurationError
+from reelabel.extract import extract_keyframes
+from reelabel.integrations.ray_data.options import parse_sampling
+from reelabel.integrations.ray_data.worker import get_worker
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+
+LOOK, WHOLE = "bytes=0-0", "bytes=0-"
+
+
+def test_frames_are_those_of_our_own_extraction_and_other_columns_stay(preparing, make_clip):
+    path = make_clip()
+    expected = extract_keyframes(path, sampling=parse_sampling({"num_frames": 4}), limits=Limits())
+
+    got = preparing()({"id": np.array([7]), "video_uri": np.array([str(path)])})
+
+    np.testing.assert_array_equal(got["video"][0], expected.images[expected.picks])
+    assert got["id"].tolist() == [7]
+    assert got["video_meta"][0] == {
+        "video_size": [56, 56],
+        "video_num_frames": 4,
+        "frame_timestamps": expected.time_s.tolist(),
+        "source": str(path),
+        "failed": False,
+        "error_type": None,
+        "error": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(None, Sampling(sampler="fps", fps=3), id="3 frames a second"),
+        pytest.param({"fps": 1}, Sampling(sampler="fps", fps=1), id="fps"),
+        pytest.param({"num_frames": 8}, Sampling(sampler="num_frames", num_frames=8), id="number"),
+        pytest.param({"sampler": "keyframes"}, Sampling(), id="any sampler"),
+        pytest.param({"max_pixels": 10_000}, Sampling(sampler="fps", fps=3, max_pixels=10_000), id="size alone"),
+        pytest.param(Sampling(sampler="qwen2_vl"), Sampling(sampler="qwen2_vl"), id="our own type"),
+    ],
+)
+def test_sampling_is_given_in_ray_datas_words_or_ours(given, expected):
+    assert parse_sampling(given) == expected
+
+
+def test_a_row_about_a_part_of_its_video_has_the_frames_of_that_part(preparing, make_clip):
+    path = make_clip(frames=48, fps=12)
+    whole = extract_keyframes(path, sampling=parse_sampling({"fps": 3}), limits=Limits())
+
+    got = preparing(sampling={"fps": 3})(
+        {"video_uri": [str(path)] * 3, "start_s": [np.nan, 1.0, 2.0], "end_s": [None, 2.0, 1.0]}
+    )
+
+    times_s = [meta["frame_timestamps"] for meta in got["video_meta"]]
+    assert times_s[0] == whole.time_s[whole.picks].tolist()
+    assert len(times_s[1]) > 1
+    assert all(1.0 <= time_s <= 2.0 for time_s in times_s[1])
+    assert got["video_meta"][2]["error"] == "The segment from start_s 2.0 to end_s 1.0 is not valid; correct them."
+
+
+@pytest.mark.parametrize("start_s", ["soon", True, np.inf])
+def test_a_part_is_named_by_numbers(preparing, make_clip, start_s):
+    got = preparing()({"video_uri": [str(make_clip())], "start_s": [start_s]})
+
+    assert got["video_meta"][0]["error"] == f"start_s is {start_s!r}; it must be a number of seconds."
+
+
+def test_a_bad_video_fails_its_own_row(preparing, make_clip, tmp_path):
+    (tmp_path / "text.mp4").write_text("no video")
+
+    got = preparing()({"video_uri": [str(tmp_path / "text.mp4"), str(make_clip()), None, str(tmp_path / "gone.mp4")]})
+
+    assert [meta["failed"] for meta in got["video_meta"]] == [True, False, True, True]
+    assert [meta["error_type"] for meta in got["video_meta"]] == [
+        "video_unreadable",
+        None,
+        "video_refused",
+        "video_missing",
+    ]
+    assert [len(video) for video in got["video"]] == [0, 4, 0, 0]
+    assert "gone.mp4" in got["video_meta"][3]["error"]
+
+
+def test_one_address_is_downloaded_once_for_all_who_ask_at_once(preparing, make_clip, server):
+    uri = server.add("/clip.mp4", body=make_clip().read_bytes(), pause_s=0.05)
+    prepare = preparing()
+
+    with ThreadPoolExecutor(2) as threads:
+        batches = list(threads.map(prepare, [{"video_url": [uri] * 5}] * 2))
+
+    assert server.requests("/clip.mp4") == [LOOK, WHOLE]
+    assert all(meta["video_num_frames"] == 4 for batch in batches for meta in batch["video_meta"])
+
+
+def test_a_server_that_recovers_is_asked_again(preparing, make_clip, server):
+    pages = [
+        server.add(path, body=make_clip().read_bytes(), statuses=(503, 503), headers={"Retry-After": "0"})
+        for path in ("/patient", "/hasty")
+    ]
+
+    patient = preparing()({"video_uri": [pages[0]]})
+    hasty = preparing(retries=1)({"video_uri": [pages[1]]})
+
+    assert not patient["video_meta"][0]["failed"]
+    assert hasty["video_meta"][0]["error_type"] == "video_unavailable"
+    assert "2 attempts" in hasty["video_meta"][0]["error"]
+
+
+def test_a_silent_server_is_given_up(preparing, server, make_clip):
+    silent = server.add("/silent", body=b"x", pause_s=2)
+
+    got = preparing(timeout_s=0.2, retries=0)({"video_uri": [silent, str(make_clip())]})
+
+    assert "ReadTimeoutError" in got["video_meta"][0]["error"]
+    assert not got["video_meta"][1]["failed"]
+
+
+def test_a_kept_copy_is_downloaded_once_for_all_samplings(preparing, make_clip, server, tmp_path):
+    uri = server.add("/clip.mp4", body=make_clip().read_bytes())
+    disk = {"cache_dir": tmp_path / "cache", "cache_mode": "disk"}
+
+    first = preparing(**disk)({"video_uri": [uri]})
+    other = preparing(**disk, sampling={"num_frames": 2})({"video_uri": [uri]})
+
+    assert server.requests("/clip.mp4") == [LOOK, WHOLE, LOOK]
+    assert [len(first["video"][0]), len(other["video"][0])] == [4, 2]
+    assert len([path for path in (tmp_path / "cache").rglob("*") if path.is_file()]) == 1
+
+
+def test_in_memory_nothing_is_written(preparing, make_clip, server, tmp_path):
+    uri = server.add("/clip.mp4", body=make_clip().read_bytes())
+
+    got = preparing(cache_dir=tmp_path / "cache", cache_mode="memory")({"video_uri": [uri]})
+
+    assert len(got["video"][0]) == 4
+    assert not (tmp_path / "cache").exists()
+
+
+def test_by_itself_a_long_file_is_read_in_parts_where_they_are_enough(preparing, make_clip, server):
+    padding = 4 * 1024**2
+    body = make_clip().read_bytes() + struct.pack(">I4s", 8 + padding, b"free") + bytes(padding)
+    uri = server.add("/long.mp4", body=body)
+    keyframes = {"sampling": {"sampler": "keyframes", "num_frames": 4}}
+
+    in_parts = preparing(**keyframes)({"video_uri": [uri]})
+    assert WHOLE not in server.requests("/long.mp4")
+    whole = preparing(**keyframes, cache_mode="disk")({"video_uri": [uri]})
+
+    assert WHOLE in server.requests("/long.mp4")
+    np.testing.assert_array_equal(in_parts["video"][0], whole["video"][0])
+
+
+def test_rows_with_frames_are_left_alone(preparing, make_clip, server):
+    frames = np.zeros((2, 28, 56, 3), np.uint8)
+    uri = server.add("/clip.mp4", body=make_clip().read_bytes())
+    batch = {"video_uri": [uri, str(make_clip())], "video": [frames, None]}
+
+    got = preparing(bypass_if_frames_present=True)(batch)
+
+    assert got["video"][0] is frames
+    assert server.requests("/clip.mp4") == []
+    assert (got["video_meta"][0]["video_size"], got["video_meta"][0]["video_num_frames"]) == ([56, 28], 2)
+    assert got["video_meta"][1]["video_num_frames"] == 4
+
+
+def test_a_row_may_name_its_video_in_chat_messages(preparing, make_clip):
+    path = str(make_clip())
+    messages = [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": path}}]}]
+
+    got = preparing()({"messages": [json.dumps(messages), messages, "{", [{"role": "user", "content": "no video"}]]})
+
+    assert [len(video) for video in got["video"]] == [4, 4, 0, 0]
+    assert "expected one video, found 0" in got["video_meta"][3]["error"]
+
+
+def test_several_messages_may_come_as_the_array_that_arrow_makes_of_them(preparing, make_clip):
+    parts = np.array([{"type": "video_url", "video_url": {"url": str(make_clip())}}], object)
+    messages = [{"role": "system", "content": "Look closely."}, {"role": "user", "content": parts}]
+
+    got = preparing()({"messages": [np.array(messages, object)]})
+
+    assert [len(video) for video in got["video"]] == [4]
+
+
+def test_an_unpickled_copy_shares_the_processes_of_the_first(preparing):
+    prepare = preparing()
+
+    copy = pickle.loads(pickle.dumps(prepare))
+
+    assert get_worker(copy._options) is get_worker(prepare._options)
+
+
+def test_a_batch_that_can_name_no_video_is_the_callers_fault(preparing):
+    with pytest.raises(ConfigurationError, match="needs video_uri, video_url or messages"):
+        preparing()({"path": ["a.mp4"]})
+    with pytest.raises(ConfigurationError, match="batch_format"):
+        preparing()([{"video_uri": "a.mp4"}])
+
+
+def test_wrong_options_are_named_together():
+    with pytest.raises(ConfigurationError, match=r"sampling\.num_frames: .*; cache_mode: Input should be 'auto'"):
+        PrepareVideo(sampling={"num_frames": 0}, cache_mode="ram")
+    with pytest.raises(ConfigurationError, match="escalate_below cannot be used without jobs and answers"):
+        PrepareVideo(sampling={"sampler": "keyframes", "escalate_below": 0.5})

@@ -1,0 +1,109 @@
+"""On a real Ray of this machine."""
+
+import multiprocessing
+import secrets
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL.Image import Image
+
+from reelabel import PrepareVideo
+from reelabel.extract import extract_keyframes
+from reelabel.integrations.ray_data.options import parse_sampling
+from reelabel.integrations.vllm.video_input import video_input
+from reelabel.limits import Limits
+from tests.reelabel.ray_data.conftest import SETTINGS
+from tests.reelabel.ray_data.test_prepare import LOOK, WHOLE
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ray")]
+
+OPTIONS = {"sampling": {"num_frames": 4}, "settings": SETTINGS}
+
+
+@pytest.fixture(scope="module")
+def ray():
+    import ray  # noqa: PLC0415 - takes seconds, also where these tests are left out
+
+    with pytest.MonkeyPatch.context() as environment:
+        # Without a token of ours Ray would write one into the home folder.
+        environment.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        folder = tempfile.mkdtemp(prefix="ray-")  # pytest's own are too long for the names of sockets
+        ray.init(
+            num_cpus=2,
+            include_dashboard=False,
+            log_to_driver=False,
+            object_store_memory=100_000_000,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+        )
+        yield ray
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_actors_give_arrays_and_download_one_address_once(ray, make_clip, server):
+    body = make_clip().read_bytes()
+    uri = server.add("/clip.mp4", body=body, pause_s=0.02)
+    rows = [{"id": row, "video_url": f"{server.url}/gone.mp4" if row == 2 else uri} for row in range(6)]
+    actors = ray.data.ActorPoolStrategy(size=1)
+
+    got = ray.data.from_items(rows, override_num_blocks=1).map_batches(
+        PrepareVideo, fn_constructor_kwargs=OPTIONS | {"output_format": "numpy"}, batch_size=6, compute=actors
+    )
+
+    by_id = {row["id"]: row for row in got.take_all()}
+    assert [by_id[row]["video"].shape for row in range(6)] == [
+        (0, 0, 0, 3) if row == 2 else (4, 56, 56, 3) for row in by_id
+    ]
+    assert [by_id[row]["video_meta"]["error_type"] for row in (1, 2)] == [None, "video_missing"]
+    assert server.requests("/clip.mp4") == [LOOK, WHOLE]
+
+
+def test_chat_messages_become_what_our_engine_takes(ray, make_clip):
+    path = make_clip()
+    messages = [[{"role": "user", "content": [{"type": kind, kind: url}]}] for kind, url in _parts(path)]
+    expected, metadata = video_input(
+        extract_keyframes(path, sampling=parse_sampling(OPTIONS["sampling"]), limits=Limits())
+    )
+
+    rows = ray.data.from_items([{"messages": message} for message in messages], override_num_blocks=3)
+    got = rows.map_batches(PrepareVideo(**OPTIONS, pack_for_model=True), batch_size=1).take_all()
+
+    whole = [row["video"] for row in got if not row["video_meta"]["failed"]]
+    assert [told for _, told in whole] == [metadata] * 2
+    for frames, _ in whole:
+        np.testing.assert_array_equal(frames, expected)
+
+
+def test_tasks_give_images_and_their_decoding_processes_end_with_ray(ray, make_clip):
+    prepare = PrepareVideo(**OPTIONS)
+
+    def prepare_and_tell(batch):
+        return prepare(batch) | {"child": [max(child.pid for child in multiprocessing.active_children())]}
+
+    rows = ray.data.from_items([{"video_uri": str(make_clip())}] * 4, override_num_blocks=4)
+    got = rows.map_batches(prepare_and_tell, batch_size=1).take_all()
+    children = {row["child"] for row in got}
+
+    assert all(isinstance(image, Image) and image.size == (56, 56) for row in got for image in row["video"])
+    assert len(children) <= 2  # one for each of Ray's processes, however many tasks
+    ray.shutdown()
+    assert _all_end(children)
+
+
+def _parts(path):
+    return [("video_url", {"url": str(path)}), ("video", str(path)), ("video_url", {"url": "/gone.mp4"})]
+
+
+def _all_end(children):
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if not any(Path(f"/proc/{child}").exists() for child in children):
+            return True
+        time.sleep(0.05)
+    return False

@@ -1,0 +1,107 @@
+"""Every sampler known from vLLM against the installed vLLM's own function, refusals included."""
+
+import json
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reelabel.errors import SamplingRefusedError
+from reelabel.sampling.options import Sampling
+from reelabel.sampling.properties import VideoProperties
+from reelabel.sampling.registry import choose_indices
+from tasks.model.engine.process import engine_environment
+from tasks.model.identity import TINY_MODEL
+from tasks.model.protocol import EngineConfig
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("samplers-of-vllm")]
+
+SAMPLERS = ("uniform", "dynamic", "qwen2_vl", "qwen3_vl", "glm46v", "molmo2", "openpangu")
+SOURCES_EACH = 3500
+COMMON_FPS = (1.0, 10.0, 12.5, 15.0, 24000 / 1001, 24.0, 25.0, 30000 / 1001, 30.0, 50.0, 60000 / 1001, 60.0, 120.0)
+EXTREMES = tuple(
+    (total, fps, duration)
+    for total, fps in product((1, 2, 3, 4, 451, 1_000_000), (0.0, 0.01, 0.9, 24.0, 1000.0))
+    for duration in {0.0, total / fps if fps else 0.0}
+)
+
+
+def make_source(rng):
+    total = int(rng.integers(1, 60)) if rng.random() < 0.3 else int(10 ** rng.uniform(0, 4.7))
+    rates = [0.0, rng.choice(COMMON_FPS), rng.integers(1, 121), rng.uniform(0.1, 240)]
+    fps = rng.choice(rates, p=[0.04, 0.48, 0.24, 0.24])
+    duration = total / fps if fps else 0.0
+    # Some containers state a duration that does not fit, or none.
+    stated = rng.choice(
+        [duration, 0.0, duration * rng.uniform(0.5, 2), 10 ** rng.uniform(-2, 5)], p=[0.8, 0.06, 0.1, 0.04]
+    )
+    return total, float(fps), float(stated)
+
+
+def make_options(sampler, rng):
+    options = {"num_frames": int(rng.integers(1, 513))}
+    fps = rng.choice([float(rng.integers(1, 9)), rng.uniform(0.05, 12), rng.uniform(12, 60)], p=[0.6, 0.3, 0.1])
+    drawn = {
+        "fps": float(fps),
+        "max_duration_s": float(10 ** rng.uniform(0, 2.7)),
+        "min_frames": int(rng.integers(1, 20)),
+        "max_frames": int(rng.integers(20, 769)) if rng.random() < 0.9 else 20,
+        "frame_sample_mode": str(rng.choice(["fps", "uniform_last_frame"])),
+    }
+    takes = {
+        "uniform": ("fps",),
+        "dynamic": ("fps", "max_duration_s"),
+        "qwen2_vl": ("fps", "min_frames", "max_frames"),
+        "qwen3_vl": ("fps", "min_frames", "max_frames"),
+        "molmo2": ("fps", "frame_sample_mode"),
+        "openpangu": ("fps",),
+    }
+    return options | {name: drawn[name] for name in takes.get(sampler, ()) if rng.random() < 0.6}
+
+
+def make_cases(sampler):
+    rng = np.random.default_rng(SAMPLERS.index(sampler))
+    sources = [*EXTREMES, *(make_source(rng) for _ in range(SOURCES_EACH))]
+    return [{"sampler": sampler, "options": make_options(sampler, rng), "source": source} for source in sources]
+
+
+@pytest.fixture(scope="module")
+def answers_of_vllm(tmp_path_factory):
+    """By sampler, pairs of a case and vLLM's indices; None where it refuses, or is left without a frame."""
+    folder = tmp_path_factory.mktemp("vllm")
+    cases = [case for sampler in SAMPLERS for case in make_cases(sampler)]
+    (folder / "cases.json").write_text(json.dumps(cases))
+    script = Path(__file__).with_name("ask_vllm.py")
+    environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
+    command = [sys.executable, str(script), str(folder / "cases.json"), str(folder / "answers.npz")]
+    subprocess.run(command, check=True, env=environment, cwd=folder)
+    answers = np.load(folder / "answers.npz")
+    chosen = np.split(answers["indices"], np.cumsum(answers["counts"].clip(min=0))[:-1])
+    by_sampler = {sampler: [] for sampler in SAMPLERS}
+    for case, count, indices in zip(cases, answers["counts"], chosen, strict=True):
+        by_sampler[case["sampler"]].append((case, indices.tolist() if count > 0 else None))
+    return by_sampler
+
+
+def choose(case):
+    total, fps, duration = case["source"]
+    try:
+        return choose_indices(
+            Sampling(sampler=case["sampler"], **case["options"]),
+            VideoProperties(total_frames=total, fps=fps, duration_s=duration),
+        ).tolist()
+    except SamplingRefusedError:
+        return None
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_indices_and_refusals_are_those_of_vllm(sampler, answers_of_vllm):
+    answers = answers_of_vllm[sampler]
+
+    different = [(case, expected, got) for case, expected in answers if (got := choose(case)) != expected]
+
+    assert different[:3] == []
+    assert sum(expected is not None for _, expected in answers) >= 2000

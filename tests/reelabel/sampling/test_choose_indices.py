@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reelabel.errors import SamplingRefusedError
+from reelabel.sampling.options import Sampling
+from reelabel.sampling.properties import VideoProperties
+from reelabel.sampling.registry import SAMPLERS, choose_indices
+
+
+@st.composite
+def sources(draw):
+    total = draw(st.integers(1, 5000))
+    fps = draw(st.sampled_from([0.0, 1.0, 24.0, 29.97]) | st.floats(0.1, 240))
+    return VideoProperties(total_frames=total, fps=fps, duration_s=total / fps if fps else 0.0)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@given(facts=sources(), num_frames=st.integers(1, 64))
+def test_indices_are_frames_of_the_video_in_order(sampler, facts, num_frames):
+    try:
+        indices = choose_indices(Sampling(sampler=sampler, num_frames=num_frames), facts)
+    except SamplingRefusedError:
+        return  # which videos are refused is vLLM's choice, compared elsewhere
+
+    assert indices.dtype == np.int64
+    assert indices.size > 0
+    assert (np.diff(indices) >= 0).all()
+    assert indices[0] >= 0
+    assert indices[-1] < facts.total_frames
+
+
+@pytest.mark.parametrize(
+    ("options", "facts", "message"),
+    [
+        pytest.param({"sampler": "qwen2_vl"}, (40, 0.0), "frame rate, which the video lacks", id="no rate"),
+        pytest.param(
+            {"sampler": "qwen2_vl"}, (1, 25.0), "needs at least 2 frames, but the video has 1", id="one frame"
+        ),
+        pytest.param(
+            {"sampler": "dynamic"}, (4, 25.0), "selects no frames of a video with 4 frames at 25 fps", id="short"
+        ),
+        pytest.param({"sampler": "molmo2"}, (40, 0.0), "frame rate, which the video lacks", id="molmo2"),
+        pytest.param(
+            {"sampler": "molmo2", "frame_sample_mode": "fps"},
+            (50, 25.0),
+            "divides the video's frame rate (25)",
+            id="no divisor",
+        ),
+    ],
+)
+def test_a_refusal_says_what_the_video_lacks(options, facts, message):
+    total, fps = facts
+    source = VideoProperties(total_frames=total, fps=fps, duration_s=total / fps if fps else 0.0)
+
+    with pytest.raises(SamplingRefusedError) as refusal:
+        choose_indices(Sampling(**options), source)
+
+    assert message in refusal.value.message
+
+
+def test_a_duration_that_cannot_be_is_refused_before_it_costs_memory():
+    facts = VideoProperties(total_frames=2**31, fps=1e-6, duration_s=0.0)
+
+    with pytest.raises(SamplingRefusedError, match="contradict its duration"):
+        choose_indices(Sampling(sampler="molmo2"), facts)
+
+
+def test_keyframes_are_not_chosen_from_facts():
+    with pytest.raises(ValueError, match="keyframes is not a dense sampler"):
+        choose_indices(Sampling(), VideoProperties(total_frames=1, fps=1.0, duration_s=1.0))
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"total_frames": 0}, "must be at least 1"),
+        ({"fps": float("nan")}, "finite and non-negative"),
+        ({"duration_s": -1.0}, "finite and non-negative"),
+        ({"times_s": np.zeros(3)}, "must be 2 finite numbers"),
+        ({"times_s": np.array([0.0, np.inf])}, "must be 2 finite numbers"),
+    ],
+)
+def test_impossible_facts_are_refused(facts, message):
+    with pytest.raises(ValueError, match=message):
+        VideoProperties(**{"total_frames": 2, "fps": 1.0, "duration_s": 2.0} | facts)

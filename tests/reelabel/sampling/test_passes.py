@@ -1,0 +1,111 @@
+"""A choice between samplers takes what each of them alone would, and is a way of asking of its own."""
+
+from dataclasses import replace
+
+import pytest
+from pydantic import ValidationError
+
+from reelabel.sampling.options import Sampling
+from reelabel.sampling.passes import dense_pass, first_pass, require_no_job_options, resolve_auto, sampling_of_pass
+from reelabel.segment import Segment
+from tasks.domain import Job, ModelIdentity, RunSpec, View, group_by_view
+
+
+def spec_id(**sampling):
+    return RunSpec(model=ModelIdentity(name="m"), sampling=Sampling(**sampling)).spec_id
+
+
+def job(name, uri="a.mp4", **tags):
+    return Job(job_id=name, video_uri=uri, prompt="?", choices=("yes", "no"), **tags)
+
+
+def test_each_pass_of_a_choice_is_the_sampler_alone():
+    auto = Sampling(
+        sampler="auto",
+        dense_sampler="fps",
+        fps=3,
+        num_frames=8,
+        max_gap_s=4,
+        motion_tasks=("a",),
+        still_tasks=("b",),
+        escalate_below=0.5,
+    )
+
+    by_fps = Sampling(sampler="fps", fps=3, num_frames=8).model_dump()
+    assert dense_pass(auto).model_dump() == resolve_auto(auto, is_good=False).model_dump() == by_fps
+    assert sampling_of_pass(auto, "lossless").model_dump() == by_fps
+    assert (
+        resolve_auto(auto, is_good=True).model_dump()
+        == sampling_of_pass(auto, "keyframes").model_dump()
+        == Sampling(num_frames=8).model_dump()
+    )
+
+
+def test_a_cascade_shows_keyframes_first_and_sixteen_uniform_frames_then():
+    cascade = Sampling(escalate_below=0.5)
+
+    assert first_pass(cascade).model_dump() == Sampling().model_dump()
+    assert dense_pass(cascade).model_dump() == Sampling(sampler="uniform").model_dump()
+
+
+def test_both_passes_drop_similar_frames():
+    cascade = Sampling(escalate_below=0.5, drop_similar=0.9)
+
+    assert first_pass(cascade).drop_similar == dense_pass(cascade).drop_similar == 0.9
+
+
+@pytest.mark.parametrize("options", [{"escalate_below": 0.5}, {"sampler": "auto", "still_tasks": ("colour",)}])
+def test_what_goes_by_jobs_is_refused_where_there_are_none(options):
+    with pytest.raises(ValueError, match=f"{[*options][-1]} cannot be used without jobs and answers"):
+        require_no_job_options(Sampling(**options))
+
+
+def test_what_decides_between_samplers_changes_the_identity_of_a_spec():
+    ways = [
+        {},
+        {"escalate_below": 0.5},
+        {"escalate_below": "fitted"},
+        {"sampler": "auto"},
+        {"sampler": "auto", "max_gap_s": 4},
+        {"sampler": "auto", "motion_tasks": ("direction",)},
+        {"sampler": "auto", "still_tasks": ("direction",)},
+        {"sampler": "auto", "dense_sampler": "fps"},
+    ]
+
+    assert len({spec_id(**way) for way in ways}) == len(ways)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_gap_s": 4}, "the sampler keyframes takes no max_gap_s; leave it out, or choose the sampler auto"),
+        ({"dense_sampler": "fps"}, "the sampler keyframes takes no dense_sampler"),
+        ({"sampler": "uniform", "escalate_below": 0.5}, "the sampler uniform takes no escalate_below"),
+        ({"sampler": "auto", "dense_sampler": "glm46v", "fps": 2}, "the sampler auto takes no fps"),
+        ({"escalate_below": 1.5}, "escalate_below 1.5 is not a margin; use a number from 0 to 1, or fitted"),
+        ({"still_tasks": ("a",)}, "the sampler keyframes takes no still_tasks"),
+        (
+            {"sampler": "auto", "motion_tasks": ("a", "b"), "still_tasks": ("b",)},
+            "b cannot be in both motion_tasks and still_tasks; remove it from one",
+        ),
+        ({"sampler": "auto", "dense_sampler": "keyframes"}, "Input should be 'uniform'"),
+    ],
+)
+def test_what_has_no_effect_is_refused(options, message):
+    with pytest.raises(ValidationError, match=message):
+        Sampling(**options)
+
+
+def test_jobs_that_need_motion_and_jobs_that_need_none_are_shown_views_of_their_own():
+    auto = Sampling(sampler="auto", motion_tasks=("direction", "order"), still_tasks=("colour", "motion"))
+    plain, still, moving = job("p", task="late"), job("a", task="colour"), job("b", task="motion", subtask="order")
+
+    assert group_by_view([plain, still, moving], auto) == {
+        View("a.mp4"): [plain],
+        View("a.mp4", "keyframes"): [still],
+        View("a.mp4", "lossless"): [moving],
+    }
+    cut = replace(plain, start_s=0.0, end_s=3.0)
+    assert list(group_by_view([plain, cut], Sampling())) == [View("a.mp4"), View("a.mp4", segment=Segment(None, 3.0))]
+    assert len({view.name for view in group_by_view([plain, still, moving, cut], auto)}) == 4
+    assert group_by_view([plain, still, moving], Sampling()) == {View("a.mp4"): [plain, still, moving]}

@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reelabel.sampling.options import Sampling
+from reelabel.sampling.properties import VideoProperties
+from reelabel.sampling.registry import choose_indices
+from reelabel.sampling.timeline import deviations_s
+
+# A second at 10 fps, a pause of two seconds, another second at 10 fps.
+PAUSED_S = np.r_[np.arange(10) / 10, 3 + np.arange(10) / 10]
+
+
+def facts_at(times_s, fps=0.0):
+    times_s = np.asarray(times_s, np.float64)
+    return VideoProperties(total_frames=len(times_s), fps=fps, duration_s=float(np.ptp(times_s)), times_s=times_s)
+
+
+def test_fps_takes_the_frame_nearest_to_each_instant():
+    sampling = Sampling(sampler="fps", fps=1)
+
+    assert choose_indices(sampling, facts_at(PAUSED_S)).tolist() == [0, 9, 10, 10]
+    assert deviations_s(sampling, facts_at(PAUSED_S)) == pytest.approx([0, -0.1, 1, 0])
+
+
+def test_num_frames_spreads_instants_from_the_first_frame_to_the_last():
+    sampling = Sampling(sampler="num_frames", num_frames=4)
+
+    assert choose_indices(sampling, facts_at(PAUSED_S)).tolist() == [0, 9, 10, 19]
+    assert deviations_s(sampling, facts_at(PAUSED_S)) == pytest.approx([0, -0.4, 0.4, 0])
+
+
+def test_instants_count_from_the_first_frame():
+    late = facts_at(PAUSED_S + 100)
+
+    assert choose_indices(Sampling(sampler="fps", fps=1), late).tolist() == [0, 9, 10, 10]
+
+
+def test_more_instants_than_max_frames_are_spread_over_the_video():
+    chosen = choose_indices(Sampling(sampler="fps", fps=10, max_frames=3), facts_at(np.arange(101) / 10))
+
+    assert chosen.tolist() == [0, 50, 100]
+
+
+def test_a_frame_rate_stands_in_for_unknown_times():
+    facts = VideoProperties(total_frames=31, fps=30.0, duration_s=31 / 30)
+
+    assert choose_indices(Sampling(sampler="fps", fps=3), facts).tolist() == [0, 10, 20, 30]
+
+
+@pytest.mark.parametrize("sampler", ["fps", "num_frames"])
+def test_without_times_and_frame_rate_frames_are_taken_uniformly(sampler):
+    facts = VideoProperties(total_frames=9, fps=0.0, duration_s=0.0)
+    sampling = Sampling(sampler=sampler, num_frames=3)
+
+    assert choose_indices(sampling, facts).tolist() == [0, 4, 8]
+    assert deviations_s(sampling, facts) is None
+
+
+def test_samplers_by_index_have_no_deviation():
+    assert deviations_s(Sampling(sampler="uniform"), facts_at(PAUSED_S)) is None
+
+
+@given(
+    times_s=st.lists(st.floats(0, 100), min_size=1, max_size=60),
+    sampling=st.builds(Sampling, sampler=st.just("fps"), fps=st.floats(0.1, 5))
+    | st.builds(Sampling, sampler=st.just("num_frames"), num_frames=st.integers(1, 40)),
+)
+def test_no_other_frame_is_nearer_even_where_times_run_backwards(times_s, sampling):
+    facts = facts_at(times_s)
+
+    chosen_s = facts.times_s[choose_indices(sampling, facts)]
+    deviation_s = deviations_s(sampling, facts)
+
+    instants_s = chosen_s - deviation_s
+    nearest_s = np.abs(facts.times_s[:, None] - instants_s).min(axis=0)
+    assert np.abs(deviation_s) == pytest.approx(nearest_s, abs=1e-9)

@@ -1,0 +1,67 @@
+"""Answers of S3 that break off in their middle."""
+
+from urllib.parse import urlsplit
+
+import pytest
+
+from reelabel.errors import StoreUnavailableError
+from reelabel.sources.object_store import ObjectStore
+from tests.chaos.gate import Gate
+
+DATA = bytes(range(256)) * 2000
+ATTEMPTS = 3
+
+
+@pytest.fixture
+def gate(store_settings):
+    gate = Gate(urlsplit(store_settings.endpoint_url).port)
+    yield gate
+    gate.close()
+
+
+@pytest.fixture
+def behind(gate, store_settings, objects):
+    """The store behind the gate, and an object on it."""
+    uri = f"{store_settings.uri}/broken/clip.mp4"
+    objects.replace(uri, DATA)
+    there = {"endpoint_url": f"http://127.0.0.1:{gate.port}", "max_attempts": ATTEMPTS}
+    return ObjectStore(store_settings.model_copy(update=there)), uri
+
+
+def read(store, uri, _folder):
+    return store.read(uri)
+
+
+def read_range(store, uri, _folder):
+    return store.read_range(uri, start=0, size=len(DATA), fingerprint=store.stat(uri).fingerprint)
+
+
+def read_to_the_end(store, uri, _folder):
+    return DATA[:1000] + store.read_range(uri, start=1000, size=1 << 20, fingerprint=store.stat(uri).fingerprint)
+
+
+def download(store, uri, folder):
+    assert store.download(uri, folder / "copy") == len(DATA)
+    return (folder / "copy").read_bytes()
+
+
+WAYS = pytest.mark.parametrize("way", [read, read_range, read_to_the_end, download])
+
+
+@WAYS
+@pytest.mark.parametrize("cuts", [0, 1, ATTEMPTS - 1])
+def test_an_answer_that_breaks_off_is_asked_for_again(way, cuts, behind, gate, tmp_path):
+    gate.cut(cuts)
+
+    assert way(*behind, tmp_path) == DATA
+    assert gate.cuts_left == 0
+
+
+@WAYS
+def test_half_an_object_is_never_taken_for_the_whole(way, behind, gate, tmp_path):
+    gate.cut(1000)
+
+    with pytest.raises(StoreUnavailableError, match="did not respond for s3:"):
+        way(*behind, tmp_path)
+    assert gate.cuts_left == 1000 - ATTEMPTS
+    assert list(tmp_path.iterdir()) == []

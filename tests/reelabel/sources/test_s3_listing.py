@@ -1,0 +1,89 @@
+from urllib.request import urlopen
+
+import boto3
+import pytest
+
+from reelabel.sources.s3 import sign_url
+from reelabel.sources.s3_listing import FEWEST, list_neighbours
+
+
+@pytest.fixture
+def root(store_settings):
+    return store_settings.uri
+
+
+def fill(objects, root, names):
+    for name in names:
+        objects.replace(f"{root}/{name}", name.encode())
+
+
+def test_a_listing_tells_of_each_object_what_a_look_at_it_tells(objects, root):
+    names = [f"{number:03}.mp4" for number in range(2 * FEWEST)]
+    fill(objects, root, [*names, "nested/below.mp4", "other.mp4"])
+    uris = [f"{root}/{name}" for name in names]
+
+    found = objects.stat_many_near(uris)
+
+    assert sorted(found) == uris
+    assert all(found[uri].fingerprint == objects.stat(uri).fingerprint for uri in uris)
+    assert all(found[uri].size_bytes == objects.stat(uri).size_bytes for uri in uris)
+
+
+def test_a_missing_object_is_left_out_and_its_neighbours_are_told_of(objects, root):
+    names = [f"{number:03}.mp4" for number in range(2 * FEWEST)]
+    fill(objects, root, [name for name in names if name != "005.mp4"])
+
+    found = objects.stat_many_near(f"{root}/{name}" for name in names)
+
+    assert sorted(found) == [f"{root}/{name}" for name in names if name != "005.mp4"]
+
+
+def test_few_objects_among_many_others_are_left_to_be_looked_at(objects, root):
+    fill(objects, root, [f"{number:03}.mp4" for number in range(60)])
+
+    assert objects.stat_many_near(f"{root}/{number:03}.mp4" for number in range(0, 60, 20)) == {}
+
+
+def test_what_is_no_object_of_s3_is_left_out(objects, tmp_path):
+    assert objects.stat_many_near([str(tmp_path / "a.mp4"), "https://example.org/a.mp4"]) == {}
+
+
+def test_pages_are_followed_over_folders_until_all_are_told_of(objects, store_settings, root):
+    _, _, prefix = root.removeprefix("s3://").partition("/")
+    wanted = [f"{folder}/{number:03}.mp4" for folder in "ab" for number in range(0, 60, 2)]
+    fill(objects, root, [f"{folder}/{number:03}.mp4" for folder in "ab" for number in range(60)])
+    pages = Pages(store_settings)
+
+    told = [entry["Key"] for entry in list_neighbours(pages, "frames", [f"{prefix}/{name}" for name in wanted])]
+
+    assert told == [f"{prefix}/{name}" for name in wanted]
+    assert pages.asked < len(wanted) / FEWEST
+
+
+class Pages:
+    """The server's pages, cut short as Amazon may cut them, and counted."""
+
+    def __init__(self, settings):
+        self.asked = 0
+        self._client = boto3.client(
+            "s3",
+            endpoint_url=settings.endpoint_url,
+            region_name=settings.region,
+            aws_access_key_id=settings.access_key_id.get_secret_value(),
+            aws_secret_access_key=settings.secret_access_key.get_secret_value(),
+        )
+
+    def list_objects_v2(self, **wanted):
+        self.asked += 1
+        return self._client.list_objects_v2(**{**wanted, "MaxKeys": min(40, wanted["MaxKeys"])})
+
+
+def test_a_bucket_that_cannot_be_listed_leaves_all_to_be_looked_at(objects):
+    assert objects.stat_many_near(f"s3://nobody/{number:03}.mp4" for number in range(2 * FEWEST)) == {}
+
+
+def test_a_signed_address_is_read_without_keys(objects, store_settings, root):
+    fill(objects, root, ["clip.mp4"])
+
+    with urlopen(sign_url(store_settings, f"{root}/clip.mp4", valid_s=60)) as answer:
+        assert answer.read() == b"clip.mp4"

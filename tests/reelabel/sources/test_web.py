@@ -1,0 +1,307 @@
+import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from infra.embedded.processes import free_port
+from infra.settings import StoreSettings, WebSettings
+from reelabel.errors import (
+    ConfigurationError,
+    ObjectChangedError,
+    ObjectMissingError,
+    ObjectTooLargeError,
+    RangesIgnoredError,
+    StoreUnavailableError,
+    VideoRefusedError,
+)
+from reelabel.sources import web
+from reelabel.sources.object_store import ObjectStore
+from tests.reelabel.sources.web_server import serving
+
+BODY = bytes(range(256)) * 1000
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serving() as server:
+        yield server
+
+
+def store_with(**changed):
+    web = WebSettings(**{"allow_private": True, "timeout_s": 5, "max_attempts": 3} | changed)
+    return ObjectStore(StoreSettings(), web)
+
+
+@pytest.fixture
+def store():
+    return store_with()
+
+
+def test_a_video_is_described_and_read_whole_and_in_parts(server, store, tmp_path):
+    uri = server.add("/good", body=BODY)
+
+    info = store.stat(uri)
+
+    assert (info.uri, info.size_bytes, info.fingerprint) == (uri, len(BODY), f'http:{len(BODY)}:"one"')
+    assert store.read(uri, fingerprint=info.fingerprint) == BODY
+    assert store.read_range(uri, start=1000, size=77, fingerprint=info.fingerprint) == BODY[1000:1077]
+    assert store.download(uri, tmp_path / "video", fingerprint=info.fingerprint) == len(BODY)
+    assert (tmp_path / "video").read_bytes() == BODY
+
+
+def test_one_connection_serves_one_request_after_another(server, store):
+    uri = server.add("/reused", body=BODY)
+
+    fingerprint = store.stat(uri).fingerprint
+    for start in range(5):
+        store.read_range(uri, start=start, size=10, fingerprint=fingerprint)
+
+    assert len(server.pages["/reused"].connections) == 1
+
+
+def test_a_part_ends_where_the_object_ends(server, store):
+    uri = server.add("/short", body=b"0123456789")
+    fingerprint = store.stat(uri).fingerprint
+
+    assert store.read_range(uri, start=8, size=100, fingerprint=fingerprint) == b"89"
+    assert store.read_range(uri, start=10, size=5, fingerprint=fingerprint) == b""
+
+
+def test_an_empty_object_has_no_bytes(server, store):
+    uri = server.add("/empty")
+
+    assert store.stat(uri).size_bytes == 0
+    assert store.read(uri, fingerprint=store.stat(uri).fingerprint) == b""
+
+
+def test_a_server_without_ranges_gives_whole_objects_only(server, store):
+    uri = server.add("/whole", body=BODY, ranges=False)
+    fingerprint = store.stat(uri).fingerprint
+
+    assert store.read(uri, fingerprint=fingerprint) == BODY
+    with pytest.raises(RangesIgnoredError, match="download the whole object"):
+        store.read_range(uri, start=10, size=10, fingerprint=fingerprint)
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        pytest.param({"etags": ()}, id="no version"),
+        pytest.param({"sized": False, "ranges": False}, id="no length"),
+        pytest.param({"sized": False, "ranges": False, "etags": ()}, id="neither"),
+    ],
+)
+def test_what_a_server_does_not_tell_is_learnt_from_the_content(server, store, behaviour):
+    uri = server.add("/untold", body=BODY, **behaviour)
+
+    info = store.stat(uri)
+
+    assert info.size_bytes == len(BODY)
+    assert ":sha256:" in info.fingerprint
+    assert store.read(uri, fingerprint=info.fingerprint) == BODY
+    with pytest.raises(RangesIgnoredError):
+        store.read_range(uri, start=0, size=10, fingerprint=info.fingerprint)
+    server.pages["/untold"].body = BODY[::-1]
+    with pytest.raises(ObjectChangedError):
+        store.read(uri, fingerprint=info.fingerprint)
+
+
+def test_learning_a_length_ends_at_its_limit(server, monkeypatch):
+    monkeypatch.setattr(web, "_MAX_UNSIZED_BYTES", 1_000_000)
+    uri = server.add("/endless", body=BODY, sized=False, ranges=False, endless=True)
+
+    with pytest.raises(ObjectTooLargeError, match="1,000,000 bytes"):
+        store_with().stat(uri)
+
+
+def test_a_broken_transfer_goes_on_where_it_broke_off(server, store, tmp_path):
+    uri = server.add("/cut", body=BODY, cut_at=100_000, cuts=2)
+
+    assert store.download(uri, tmp_path / "video") == len(BODY)
+    assert (tmp_path / "video").read_bytes() == BODY
+    assert server.requests("/cut") == ["bytes=0-", "bytes=100000-", "bytes=200000-"]
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        pytest.param({"ranges": False}, id="no ranges"),
+        pytest.param({"etags": ()}, id="no version"),
+        pytest.param({"chunked": True, "ranges": False}, id="chunks"),
+    ],
+)
+def test_a_broken_transfer_that_cannot_go_on_begins_again(server, store, tmp_path, behaviour):
+    uri = server.add("/again", body=BODY, cut_at=100_000, **behaviour)
+
+    store.download(uri, tmp_path / "video")
+
+    assert (tmp_path / "video").read_bytes() == BODY
+
+
+@pytest.mark.parametrize("second", [pytest.param('"two"', id="another"), pytest.param(None, id="unnamed")])
+def test_an_object_replaced_between_two_attempts_is_no_mixture(server, store, tmp_path, second):
+    uri = server.add("/mixed", body=BODY, cut_at=100_000, etags=('"one"', second))
+
+    with pytest.raises(ObjectChangedError, match="was replaced"):
+        store.download(uri, tmp_path / "video")
+    assert not (tmp_path / "video").exists()
+
+
+def test_a_replaced_object_is_not_the_one_that_was_looked_at(server, store):
+    uri = server.add("/replaced", body=BODY, etags=('"one"', '"two"'))
+    seen = store.stat(uri).fingerprint
+
+    for read in (
+        lambda: store.read(uri, fingerprint=seen),
+        lambda: store.read_range(uri, start=0, size=10, fingerprint=seen),
+    ):
+        with pytest.raises(ObjectChangedError, match="was replaced"):
+            read()
+
+
+@pytest.mark.parametrize("tells", [pytest.param("ETag", id="etag"), pytest.param("Last-Modified", id="time")])
+def test_a_version_with_control_characters_can_be_stored_and_is_told_from_others(server, store, tells):
+    versions = ["a\0", "a\x01", "a\x7f", "a%00", "a\\0", "a"]
+    uris = [server.add(f"/version-{i}", body=BODY, etags=(), headers={tells: v}) for i, v in enumerate(versions)]
+
+    infos = [store.stat(uri) for uri in uris]
+
+    assert all(info.fingerprint.isprintable() for info in infos)
+    assert len({info.fingerprint for info in infos}) == len(versions)
+    assert all(store.read(info.uri, fingerprint=info.fingerprint) == BODY for info in infos)
+
+
+def test_a_body_shorter_than_its_header_claims_is_not_taken_for_whole(server, store):
+    uri = server.add("/claims-more", body=BODY, ranges=False, claimed_bytes=len(BODY) + 1)
+
+    with pytest.raises(StoreUnavailableError, match="3 attempts"):
+        store.read(uri)
+
+
+def test_a_part_that_does_not_say_which_is_refused(server, store):
+    uri = server.add("/nameless", statuses=(206,) * 3)
+
+    with pytest.raises(VideoRefusedError, match="without Content-Range"):
+        store.stat(uri)
+
+
+def test_a_size_limit_holds_whatever_the_header_claims(server, store, tmp_path):
+    honest = server.add("/honest", body=BODY)
+    silent = server.add("/silent", body=BODY, sized=False, ranges=False, endless=True)
+
+    for uri in (honest, silent):
+        with pytest.raises(ObjectTooLargeError, match="1,000 bytes"):
+            store.download(uri, tmp_path / "video", max_bytes=1000)
+        assert not (tmp_path / "video").exists()
+
+
+def test_a_server_that_fails_for_a_moment_is_asked_again(server, store):
+    uri = server.add("/moment", body=BODY, statuses=(503, 429), headers={"Retry-After": "0"})
+
+    assert store.read(uri) == BODY
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        pytest.param("1.5", id="fraction"),
+        pytest.param("-5", id="negative"),
+        pytest.param("soon", id="word"),
+        pytest.param("9" * 5000, id="digits"),
+        pytest.param("Wed, 21 Oct 10000 07:28:00 GMT", id="year"),
+        pytest.param("Wed, 21 Oct 99999999999999999999 07:28:00 GMT", id="no year"),
+    ],
+)
+def test_a_retry_after_that_says_nothing_is_passed_over(server, store, wish):
+    uri = server.add("/wish", body=BODY, statuses=(503, 429), headers={"Retry-After": wish})
+
+    assert store.read(uri) == BODY
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        pytest.param(404, ObjectMissingError, id="not found"),
+        pytest.param(410, ObjectMissingError, id="gone"),
+        pytest.param(401, VideoRefusedError, id="login"),
+        pytest.param(403, VideoRefusedError, id="forbidden"),
+        pytest.param(500, StoreUnavailableError, id="server error"),
+    ],
+)
+def test_a_refusal_is_named_without_the_secrets_of_the_address(server, store, status, error):
+    uri = server.add("/refused", statuses=(status,) * 3, headers={"Retry-After": "0"}) + "?signature=secret"
+
+    with pytest.raises(error, match=rf"/refused\?\.\.\..*HTTP {status}") as caught:
+        store.stat(uri)
+    assert "secret" not in caught.value.message
+
+
+def test_a_silent_server_is_given_up(server):
+    uri = server.add("/slow", body=BODY, pause_s=1)
+    started = time.monotonic()
+
+    with pytest.raises(StoreUnavailableError, match="ReadTimeoutError"):
+        store_with(timeout_s=0.1, max_attempts=2).stat(uri)
+    assert time.monotonic() - started < 3
+
+
+def test_a_steady_trickle_ends_at_the_deadline(server):
+    uri = server.add("/trickle", body=BODY, pause_s=0.02)
+
+    with pytest.raises(StoreUnavailableError, match=r"web\.total_timeout_s"):
+        store_with(total_timeout_s=0.3).read(uri)
+
+
+def test_a_trickled_header_ends_at_the_deadline(server):
+    uri = server.add("/trickled-header", body=BODY, header_pause_s=0.05)
+    started = time.monotonic()
+
+    with pytest.raises(StoreUnavailableError, match=r"/trickled-header took longer than web\.total_timeout_s"):
+        store_with(total_timeout_s=1).stat(uri)
+    assert time.monotonic() - started < 2
+
+
+def test_the_rest_of_an_answer_is_not_waited_for(server, store):
+    uri = server.add("/trickled-rest", body=bytes(200), ranges=False, pause_s=0.05, step_bytes=1)
+    started = time.monotonic()
+
+    assert store.stat(uri).size_bytes == 200
+    assert time.monotonic() - started < 2
+
+
+def test_no_server_makes_us_wait_past_the_deadline(server):
+    uri = server.add("/later", statuses=(503,) * 3, headers={"Retry-After": "20"})
+    started = time.monotonic()
+
+    with pytest.raises(StoreUnavailableError, match=r"web\.total_timeout_s"):
+        store_with(total_timeout_s=1).stat(uri)
+    assert time.monotonic() - started < 2
+
+
+def test_nobody_at_the_address_is_unavailable():
+    with pytest.raises(StoreUnavailableError, match="2 attempts"):
+        store_with(max_attempts=2).stat(f"http://127.0.0.1:{free_port()}/clip.mp4")
+
+
+def test_no_more_requests_run_at_once_than_allowed(server):
+    uri = server.add("/busy", body=bytes(1024), pause_s=0.1)
+    store = store_with(max_concurrency=2)
+    started = time.monotonic()
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(store.read, [uri] * 6))
+
+    assert time.monotonic() - started >= 0.3
+
+
+def test_what_cannot_be_written_says_so(store):
+    for write in (lambda: store.replace("https://example.com/a", b""), lambda: list(store.list("https://example.com"))):
+        with pytest.raises(ConfigurationError, match="is read-only"):
+            write()
+
+
+def test_a_store_that_was_pickled_reads_the_web(server, store):
+    uri = server.add("/pickled", body=BODY)
+
+    assert pickle.loads(pickle.dumps(store)).read(uri) == BODY

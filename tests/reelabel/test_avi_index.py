@@ -1,0 +1,101 @@
+"""Keyframes of AVI files by their index, and what an index may not be trusted with."""
+
+import struct
+
+import av
+import numpy as np
+import pytest
+
+from reelabel.extract import extract_keyframes
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+
+FRAMES, GOP = 48, 12
+
+
+def extract(path, *, num_frames=4):
+    return extract_keyframes(path, sampling=Sampling(num_frames=num_frames), limits=Limits(), native=True)
+
+
+def assert_is_linear(got, linear):
+    times = [pts for pts, _, _ in linear]
+    for image, pts in zip(got.images, got.pts.tolist(), strict=True):
+        np.testing.assert_array_equal(image, linear[times.index(pts)][2])
+
+
+@pytest.fixture
+def clip(make_clip):
+    return make_clip("clip.avi", codec="mpeg4", frames=FRAMES, gop=GOP)
+
+
+def chunk_at(path, number):
+    """Say where the chunk of a frame begins, and how long its packet is."""
+    with av.open(str(path)) as container:
+        packet = [packet for packet in container.demux(video=0) if packet.size][number]
+        return packet.pos - 8, packet.size
+
+
+def index_entry(data, number):
+    """Say where the old index has the entry of a chunk."""
+    return data.index(b"idx1") + 8 + 16 * number
+
+
+def test_keyframes_are_read_by_the_index(clip, decode_linearly):
+    got = extract(clip)
+
+    assert (got.method, got.reason, got.keyframes_in_file) == ("index", "", FRAMES // GOP)
+    assert got.pts.tolist() == [0, 12, 24, 36]
+    assert_is_linear(got, decode_linearly(clip))
+
+
+def test_frames_that_may_be_shown_in_another_order_are_not_read_by_the_index(make_clip, decode_linearly):
+    path = make_clip("clip.avi", codec="mpeg4", b_frames=2)
+
+    got = extract(path)
+
+    assert got.method == "linear"
+    assert "presentation order differs from decode order" in got.reason
+    assert_is_linear(got, decode_linearly(path))
+
+
+def test_an_index_that_leaves_out_a_frame_is_not_believed(clip, decode_linearly):
+    data = bytearray(clip.read_bytes())
+    at = index_entry(data, 5)
+    (size,) = struct.unpack_from("<I", data, data.index(b"idx1") + 4)
+    struct.pack_into("<I", data, data.index(b"idx1") + 4, size - 16)
+    clip.write_bytes(data[:at] + data[at + 16 :])
+
+    got = extract(clip)
+
+    assert "the index does not match the chunks" in got.reason
+    assert_is_linear(got, decode_linearly(clip))
+
+
+def test_a_frame_that_is_lost_between_keyframes_moves_the_times_of_all_that_follow(clip, decode_linearly):
+    data = bytearray(clip.read_bytes())
+    position, _ = chunk_at(clip, 17)
+    data[position : position + 4] = b"lost"
+    clip.write_bytes(data)
+
+    got = extract(clip)
+
+    assert got.method == "linear"
+    assert got.pts.tolist() == [0, 12, 23, 35]
+    assert_is_linear(got, decode_linearly(clip))
+
+
+def test_empty_chunks_take_their_time(make_clip, decode_linearly, tmp_path):
+    """A frame that repeats the one before it is an empty chunk, and counts."""
+    path, sparse = make_clip("clip.avi", codec="mpeg4"), tmp_path / "sparse.avi"
+    with av.open(str(path)) as reader, av.open(str(sparse), "w") as writer:
+        stream = writer.add_stream_from_template(reader.streams.video[0])
+        for packet in reader.demux(video=0):
+            if packet.size:
+                packet.pts = packet.dts = packet.dts * 3
+                packet.stream = stream
+                writer.mux(packet)
+
+    got = extract(sparse)
+
+    assert (got.method, got.pts.tolist()) == ("index", [0, 36, 72, 108])
+    assert_is_linear(got, decode_linearly(sparse))

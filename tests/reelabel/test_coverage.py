@@ -1,0 +1,174 @@
+"""What keyframes are good for is told by where they stand, the same whatever frames are asked for."""
+
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+
+from benchmarks.extraction.loaders import FileParts
+from reelabel.coverage import CoverageThresholds, count_reasons, measure_coverage
+from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+from reelabel.segment import WHOLE, Segment
+from tests.clips import cut_start
+
+THRESHOLDS = CoverageThresholds(min_keyframes=3, max_gap_s=4, coverage_radius_s=1, min_coverage=0.5)
+
+
+def judged(times_s, duration_s=12.0, segment=WHOLE):
+    times_ms = None if times_s is None else np.array([1000 * each for each in times_s], np.int64)
+    return measure_coverage(times_ms, keyframes=7, duration_s=duration_s, thresholds=THRESHOLDS, segment=segment)
+
+
+@pytest.mark.parametrize(
+    ("times_s", "reasons"),
+    [
+        pytest.param([0, 2, 4, 6, 8, 10], [], id="enough"),
+        pytest.param([5, 7, 9, 11, 13, 15], [], id="a clock that starts late"),
+        pytest.param([0], ["one_keyframe", "long_gap", "thin_cover"], id="one"),
+        pytest.param([0, 6], ["few_keyframes", "long_gap", "thin_cover"], id="few"),
+        pytest.param([0, 1, 2, 3, 4, 5, 6], ["long_gap"], id="a long gap at the end"),
+        pytest.param([0, 4, 8], ["thin_cover"], id="far between"),
+        pytest.param(None, ["unknown"], id="unknown times"),
+        pytest.param([], ["unknown"], id="no keyframe"),
+    ],
+)
+def test_reasons_speak_against_keyframes(times_s, reasons):
+    verdict = judged(times_s)
+
+    assert list(verdict.reasons) == reasons
+    assert verdict.is_good == (not reasons)
+
+
+def test_gap_and_cover_are_counted_up_to_the_end_of_the_video():
+    verdict = judged([0, 2, 7])
+
+    assert verdict.longest_gap_s == 5
+    assert verdict.cover == pytest.approx((2 + 2 + 1) / 12)
+    assert verdict.keyframes == 3
+
+
+def test_of_a_video_as_short_as_what_a_keyframe_stands_for_one_is_enough():
+    assert judged([0], duration_s=0.9).is_good
+
+
+def test_a_video_of_unknown_length_cannot_be_judged():
+    assert judged([0, 1], duration_s=0.0).reasons == ("unknown",)
+
+
+def test_a_segment_is_judged_by_its_own_keyframes():
+    times_s = [0, 2, 4, 10]
+
+    verdict = judged(times_s, segment=Segment(1.5, 9.0))
+
+    assert (verdict.keyframes, verdict.longest_gap_s) == (2, 5.0)
+    assert verdict.cover == pytest.approx((0.5 + 2 + 1) / 7.5)
+    assert judged(times_s, segment=Segment(0.5, 1.5)).is_good == judged([0], duration_s=1.0).is_good
+    assert judged(times_s, segment=Segment(5.0, 9.0)).reasons == judged([0], duration_s=4.0).reasons
+
+
+def test_verdicts_are_counted_by_reason():
+    counts = count_reasons(["", "one_keyframe,long_gap", "long_gap"])
+
+    assert counts == {"videos": 3, "one_keyframe": 1, "long_gap": 2}
+
+
+CLIPS = [
+    pytest.param("clip.mp4", "libx264", {"b_frames": 3}, id="mp4"),
+    pytest.param("clip.mp4", "libx264", {"b_frames": 2, "x264-params": "open-gop=1"}, id="open gop"),
+    pytest.param("clip.mkv", "libx264", {"b_frames": 2}, id="mkv"),
+    pytest.param("clip.webm", "libvpx-vp9", {}, id="webm"),
+    pytest.param("clip.avi", "mpeg4", {}, id="avi"),
+    pytest.param("clip.ts", "libx264", {"b_frames": 2}, id="mpeg-ts"),
+]
+
+
+@pytest.mark.parametrize(("name", "codec", "options"), CLIPS)
+@pytest.mark.parametrize("sampler", ["keyframes", "num_frames"])
+def test_every_sampler_tells_of_all_keyframes_when_they_are_shown(
+    make_clip, decode_linearly, sampler, name, codec, options
+):
+    path = make_clip(name, codec=codec, **options)
+    with av.open(str(path)) as container:
+        ms = container.streams.video[0].time_base * 1000
+    shown = [pts for pts, is_keyframe, _ in decode_linearly(path) if is_keyframe]
+    # PyAV's own AVI demuxer gives no presentation times; there, frames are as long as their rate says.
+    expected = [round(Fraction(pts) * ms) for pts in shown] if None not in shown else [0, 1000, 2000, 3000]
+
+    got = extract_keyframes(path, sampling=Sampling(sampler=sampler, num_frames=3), limits=Limits())
+
+    assert got.keyframe_ms.tolist() == expected
+    assert got.sampler == sampler
+
+
+CUT = {"cut.mp4": "libx264", "cut.mkv": "mpeg4", "cut.avi": "mpeg4"}
+
+
+@pytest.fixture(params=CUT)
+def cut_clip(request, make_clip, tmp_path):
+    """A clip of 10 seconds whose first keyframe is shown at 8: the one before was cut away."""
+    name = request.param
+    path = make_clip(f"whole-{name}", codec=CUT[name], frames=132, gop=108, fps=12, size=(640, 480))
+    return cut_start(path, tmp_path / name, frames=12)
+
+
+@pytest.mark.parametrize("sampler", ["keyframes", "num_frames", "auto"])
+def test_what_is_shown_before_the_first_keyframe_counts(cut_clip, sampler):
+    got = extract_keyframes(cut_clip, sampling=Sampling(sampler=sampler, num_frames=3), limits=Limits())
+
+    assert got.coverage(THRESHOLDS).longest_gap_s == pytest.approx(8, abs=0.1)
+    assert sampler != "auto" or got.sampler != "keyframes"
+
+
+@pytest.mark.parametrize("cut_clip", ["cut.mp4", "cut.avi"], indirect=True)  # of the other, parts are most of it
+def test_what_is_shown_before_the_first_keyframe_counts_in_a_remote_video_and_in_its_frame_file(cut_clip):
+    source, known = FileParts(cut_clip), ()
+    for _ in range(2):
+        got, known = extract_keyframes_by_ranges(source, sampling=Sampling(num_frames=1), limits=Limits(), known=known)
+        file = encode_frame_file(got, source_uri="v", fingerprint="f", sampling=Sampling())
+
+        assert got.coverage(THRESHOLDS).longest_gap_s == pytest.approx(8, abs=0.1)
+        assert decode_frame_file(file.data).coverage(THRESHOLDS) == got.coverage(THRESHOLDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "sampling", "decoded"),
+    [
+        pytest.param("clip.mp4", Sampling(num_frames=3), 3, id="keyframes alone"),
+        pytest.param("clip.mp4", Sampling(num_frames=16), 4, id="each keyframe once"),
+        pytest.param("clip.mp4", Sampling(sampler="uniform", num_frames=2), 13, id="the GOPs of the chosen frames"),
+        pytest.param("clip.mp4", Sampling(sampler="uniform", num_frames=48), 48, id="every frame"),
+        pytest.param("clip.ts", Sampling(num_frames=3), 96, id="the whole video, twice"),
+    ],
+)
+def test_what_came_out_of_the_decoder_is_counted(make_clip, name, sampling, decoded):
+    got = extract_keyframes(make_clip(name), sampling=sampling, limits=Limits())
+
+    assert got.frames_decoded == decoded
+
+
+AUTO = Sampling(sampler="auto", num_frames=3, dense_sampler="num_frames")
+
+
+@pytest.mark.parametrize(("gop", "sampler", "decoded"), [(12, "keyframes", 3), (48, "num_frames", 48)])
+def test_auto_takes_keyframes_where_they_are_enough_and_decodes_none_where_not(make_clip, gop, sampler, decoded):
+    path = make_clip(gop=gop)
+
+    got = extract_keyframes(path, sampling=AUTO, limits=Limits())
+
+    alone = extract_keyframes(path, sampling=Sampling(sampler=sampler, num_frames=3), limits=Limits())
+    assert (got.sampler, got.frames_decoded) == (sampler, decoded)
+    np.testing.assert_array_equal(got.images, alone.images)
+
+
+def test_auto_goes_by_the_thresholds_that_it_is_given(make_clip):
+    strict = AUTO.model_copy(update={"min_keyframes": 5, "coverage_radius_s": 0.25})
+
+    assert extract_keyframes(make_clip(), sampling=strict, limits=Limits()).sampler == "num_frames"
+
+
+def test_of_a_container_without_an_index_auto_knows_nothing_and_decodes_losslessly(make_clip):
+    assert extract_keyframes(make_clip("clip.flv"), sampling=AUTO, limits=Limits()).sampler == "num_frames"

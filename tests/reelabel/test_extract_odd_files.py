@@ -1,0 +1,248 @@
+"""Files that mislead a decoder: damaged, hidden, disguised."""
+
+import random
+import shutil
+from dataclasses import replace
+from fractions import Fraction
+from queue import LifoQueue
+
+import av
+import numpy as np
+import pytest
+from av.stream import Disposition
+
+from benchmarks.exactness.agreement import disagreements
+from benchmarks.exactness.linear import decode_linearly as decode_past_errors
+from benchmarks.media.matrix import Cell
+from benchmarks.media.recipe import make_clip as make_recipe
+from reelabel.decode import packet_decoder as codec_module
+from reelabel.errors import NoVideoStreamError, VideoMissingError, VideoUnreadableError
+from reelabel.extract import extract_keyframes
+from reelabel.limits import Limits
+from reelabel.sampled_frames import NO_PTS
+from reelabel.sampling.options import Sampling
+
+
+def extract(path, *, num_frames=6, **options):
+    return extract_keyframes(path, sampling=Sampling(num_frames=num_frames), limits=Limits(), **options)
+
+
+def assert_is_linear(got, linear):
+    where = {pts: index for index, (pts, _, _) in enumerate(linear)}
+    for image, index, pts in zip(got.images, got.frame_index, got.pts.tolist(), strict=True):
+        assert index in {-1, where[pts]}
+        np.testing.assert_array_equal(image, linear[where[pts]][2])
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv"])
+def test_a_damaged_keyframe_looks_as_it_does_in_a_linear_decode(make_clip, decode_linearly, name):
+    path = make_clip(name, b_frames=2, size=(160, 96))
+    with av.open(str(path)) as container:
+        damaged = [packet.pos for packet in container.demux(video=0) if packet.size and packet.is_keyframe][2]
+    data = bytearray(path.read_bytes())
+    data[damaged + 80 : damaged + 90] = random.Random(0).randbytes(10)
+    path.write_bytes(data)
+
+    got = extract(path, native=True)
+
+    assert (got.method, got.reason) == ("linear", "a keyframe is damaged")
+    assert_is_linear(got, decode_linearly(path))
+
+
+def test_a_file_that_is_not_what_its_index_says_has_nothing_counted_by_it(make_clip):
+    path = make_clip("clip.mp4", frames=120, gop=10, size=(160, 96))
+    with av.open(str(path)) as container:
+        packets = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
+    data = bytearray(path.read_bytes())
+    start, end = packets[35][0], sum(packets[85])
+    data[start:end] = random.Random(0).randbytes(end - start)
+    path.write_bytes(data)
+    linear = decode_past_errors(path)
+    assert len(linear.frames) < 120
+
+    got = extract(path, num_frames=16, native=True)
+
+    assert got.total_frames is None
+    assert disagreements(got, linear, num_frames=16) == []
+
+
+def test_frames_before_an_edit_lists_start_are_not_counted(make_clip, decode_linearly, tmp_path):
+    path = tmp_path / "trimmed.mp4"
+    remux(make_clip(b_frames=2), path, shift=Fraction(-7, 12))
+
+    got = extract(path, native=True)
+
+    linear = decode_linearly(path)
+    assert (got.method, got.total_frames, got.keyframes_in_file) == ("index", len(linear), 3)
+    assert_is_linear(got, linear)
+
+
+@pytest.mark.parametrize("name", ["cut.mp4", "cut.mkv"])
+def test_frames_of_a_clip_cut_out_without_its_first_keyframe_are_not_counted(
+    make_clip, decode_linearly, tmp_path, name
+):
+    remux(make_clip(b_frames=2), tmp_path / name, skip=3)
+
+    got = extract(tmp_path / name, native=True)
+
+    assert (got.method, got.total_frames) == ("index", None)
+    assert (got.frame_index == -1).all()
+    assert_is_linear(got, decode_linearly(tmp_path / name))
+
+
+def test_the_hidden_frames_of_vp8_mislead_nobody(make_clip, decode_linearly):
+    path = make_clip("clip.webm", codec="libvpx", **{"auto-alt-ref": "1", "lag-in-frames": "16"})
+
+    got = extract(path, native=True)
+
+    assert (got.method, got.total_frames) == ("index", None)
+    assert_is_linear(got, decode_linearly(path))
+
+
+def test_a_clip_of_keyframes_alone_has_them_all_in_its_index(make_clip, decode_linearly):
+    path = make_clip(gop=1)
+
+    got = extract(path, native=True)
+
+    assert (got.method, got.keyframes_in_file) == ("index", 48)
+    assert_is_linear(got, decode_linearly(path))
+
+
+def test_a_stream_that_refreshes_without_keyframes_is_decoded_linearly(make_clip, decode_linearly):
+    path = make_clip(**{"x264-params": "intra-refresh=1:keyint=12"})
+
+    got = extract(path, native=True)
+
+    assert got.method == "linear"
+    assert_is_linear(got, decode_linearly(path))
+
+
+def test_packets_flags_stand_in_where_the_decoder_marks_no_keyframe(make_clip, decode_linearly):
+    path = make_clip("clip.mov", codec="svq1", pix_fmt="yuv410p")
+    linear = decode_linearly(path)
+    assert not any(is_marked for _, is_marked, _ in linear)
+
+    got = extract(path, native=True, every=True)
+
+    assert got.frame_index.tolist() == [0, 12, 24, 36]
+    assert got.is_keyframe.all()
+    assert_is_linear(got, linear)
+
+
+def test_a_raw_stream_without_times_is_timed_by_its_rate(make_clip):
+    path = make_clip("clip.h264", fps=25)
+
+    got = extract(path, num_frames=4)
+
+    assert got.pts.tolist() == [NO_PTS] * 4
+    assert got.time_s.tolist() == pytest.approx([0.0, 0.48, 0.96, 1.44])
+
+
+@pytest.mark.parametrize(("rotation_deg", "turns"), [(90, 1), (-90, 3), (180, 2)])
+def test_rotation_is_applied_unless_native(make_clip, rotation_deg, turns):
+    upright = extract(make_clip("upright.mp4", size=(168, 84)))
+    path = make_clip("rotated.mp4", size=(168, 84), rotation_deg=rotation_deg)
+
+    got = extract(path)
+
+    np.testing.assert_array_equal(got.images, np.rot90(upright.images, turns, axes=(1, 2)))
+    assert got.rotation_deg == extract(path, native=True).rotation_deg == turns * 90
+    assert extract(path, native=True).images.shape[1:] == (84, 168, 3)
+
+
+def test_several_decoders_show_a_rotated_clip_as_one_does(make_clip, monkeypatch):
+    monkeypatch.setattr(codec_module, "SimpleQueue", LifoQueue)  # the last decoder is as idle as the first
+    path = make_clip("rotated.mp4", size=(168, 84), rotation_deg=90)
+
+    got = extract(path, threads=3)
+
+    assert (got.method, got.rotation_deg) == ("index", 90)
+    np.testing.assert_array_equal(got.images, extract(path).images)
+
+
+def test_frames_that_change_their_size_cannot_be_native(make_clip, tmp_path):
+    path = tmp_path / "joined.ts"
+    parts = (make_clip("small.ts"), make_clip("large.ts", size=(128, 96)))
+    path.write_bytes(b"".join(part.read_bytes() for part in parts))
+
+    assert extract(path).images.shape[1:] == (56, 56, 3)
+    with pytest.raises(VideoUnreadableError, match="frame size changes"):
+        extract(path, native=True)
+
+
+def test_a_stream_that_appears_on_the_way_ends_nothing(tmp_path):
+    recipe = replace(Cell("ts", "h264").recipe, frames=100)
+    silent, sounding = make_recipe(recipe), make_recipe(replace(recipe, sound="mp2"))
+    path = tmp_path / "joined.ts"
+    path.write_bytes(silent * 5 + sounding + silent * 10)
+
+    # PyAV raises an IndexError at its end, or not, by what lay in a byte of memory that it never set.
+    got = extract(path, num_frames=2, native=True)
+
+    assert got.total_frames > 6 * 100
+    assert disagreements(got, decode_past_errors(path), num_frames=2) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("film.txt", "letters\n" * 100, "may be truncated, or not a video"),
+        ("list.mp4", "ffconcat version 1.0\nfile clip.mp4\n", "is a playlist"),
+        ("list.m3u8", "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\nclip.mp4\n#EXT-X-ENDLIST\n", "a playlist"),
+        ("list.mpd", '<?xml version="1.0"?>\n<MPD><Period/></MPD>\n', "a playlist"),
+    ],
+)
+def test_text_and_playlists_are_no_videos(make_clip, tmp_path, name, text, said):
+    make_clip("clip.mp4")
+    path = tmp_path / name
+    path.write_text(text)
+
+    with pytest.raises(VideoUnreadableError, match=said):
+        extract(path)
+
+
+def test_a_cover_picture_is_no_video(tmp_path):
+    path = tmp_path / "song.mp4"
+    with av.open(str(path), "w") as container:
+        sound, cover = container.add_stream("aac", rate=44100), container.add_stream("mjpeg", rate=1)
+        cover.width, cover.height, cover.pix_fmt = 64, 64, "yuvj420p"
+        cover.disposition = Disposition.attached_pic
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        silence.rate = 44100
+        picture = av.VideoFrame.from_ndarray(np.zeros((64, 64, 3), np.uint8))
+        for packet in [*cover.encode(picture), *cover.encode(), *sound.encode(silence), *sound.encode()]:
+            container.mux(packet)
+
+    with pytest.raises(NoVideoStreamError):
+        extract(path)
+
+
+def test_a_file_that_lost_its_index_is_unreadable(make_clip):
+    path = make_clip()
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+    with pytest.raises(VideoUnreadableError):
+        extract(path)
+
+
+def test_any_name_is_a_files_name(make_clip, tmp_path, monkeypatch):
+    shutil.copy(make_clip(), tmp_path / "http:%03d.mp4")
+    monkeypatch.chdir(tmp_path)
+
+    assert extract(tmp_path.joinpath("http:%03d.mp4").relative_to(tmp_path)).keyframes_in_file == 4
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(VideoMissingError):
+        extract(tmp_path / "nowhere.mp4")
+
+
+def remux(source, target, *, shift=Fraction(0), skip=0):
+    """Copy the packets but the first `skip`, `shift` seconds later."""
+    with av.open(str(source)) as reader, av.open(str(target), "w") as writer:
+        stream = writer.add_stream_from_template(reader.streams.video[0])
+        packets = [packet for packet in reader.demux(video=0) if packet.size]
+        for packet in packets[skip:]:
+            ticks = int(shift / packet.time_base)
+            packet.pts, packet.dts, packet.stream = packet.pts + ticks, packet.dts + ticks, stream
+            writer.mux(packet)

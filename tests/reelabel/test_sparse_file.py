@@ -1,0 +1,144 @@
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reelabel.errors import StoreUnavailableError
+from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.fast_path import FastPathUnavailableError
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+from reelabel.sources.sparse_file import ByteRange, SparseFile
+
+SAMPLING = Sampling(num_frames=4)
+
+
+class Memory:
+    """A source that keeps account of what it gives."""
+
+    def __init__(self, data, failing_after=None):
+        self.data = data
+        self.given = []
+        self.failing_after = failing_after
+
+    patience_s = 60
+
+    @property
+    def size_bytes(self):
+        return len(self.data)
+
+    def read(self, start, size):
+        if self.failing_after is not None and len(self.given) >= self.failing_after:
+            raise StoreUnavailableError("The store does not answer.")
+        assert 0 <= start < start + size <= len(self.data)
+        self.given.append((start, size))
+        return self.data[start : start + size]
+
+
+def noise(size_bytes):
+    return random.Random(3).randbytes(size_bytes)
+
+
+CODECS = {
+    ".webm": ("libvpx-vp9", {"crf": "4", "b": "0", "deadline": "realtime", "cpu-used": "8"}),
+    ".avi": ("mpeg4", {"qmin": "1", "qmax": "1"}),
+}
+
+
+@pytest.fixture(params=["clip.mp4", "clip.mov", "clip.mkv", "clip.webm", "clip.avi"])
+def clip(request, make_clip):
+    """Make a clip whose keyframes are a small part of it."""
+    codec, options = CODECS.get(Path(request.param).suffix, ("libx264", {"b_frames": 2, "qp": "2"}))
+    return make_clip(request.param, codec=codec, size=(320, 240), frames=240, gop=24, **options)
+
+
+def test_reads_give_the_sources_bytes_wherever_they_begin():
+    data = noise(300_000)
+    file = SparseFile(Memory(data))
+    places = random.Random(1)
+
+    for _ in range(50):
+        start, size = places.randrange(300_000), places.randrange(1, 2000)
+        file.seek(start)
+        got = file.read(size)
+        assert got
+        assert data.startswith(got, start)
+        assert file.tell() == start + len(got)
+        if file.bytes_fetched > 100_000:
+            break
+
+    file.seek(0, 2)
+    assert file.read(10) == b""
+
+
+def test_what_was_fetched_is_not_fetched_again():
+    source = Memory(noise(1_000_000))
+    file = SparseFile(source)
+
+    file.prefetch([ByteRange(5000, 1000), ByteRange(5500, 2000), ByteRange(90_000, 10)])
+    file.prefetch([ByteRange(5000, 2500), ByteRange(90_000, 20)])
+
+    assert sorted(source.given) == [(5000, 2500), (90_000, 10), (90_010, 10)]
+    assert file.bytes_fetched == 2520
+
+
+def test_known_extents_are_not_fetched():
+    data = noise(200_000)
+    first = SparseFile(Memory(data))
+    first.prefetch([ByteRange(100, 50_000)])
+    source = Memory(data)
+
+    file = SparseFile(source, known=first.extents)
+    file.seek(40_000)
+
+    assert file.read(1000) == data[40_000:41_000]
+    assert source.given == []
+
+
+def test_frames_read_in_parts_are_those_of_the_whole_file(clip):
+    source = Memory(clip.read_bytes())
+    whole = extract_keyframes(clip, sampling=SAMPLING, limits=Limits())
+
+    got, _ = extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits())
+
+    assert (got.method, got.pts.tolist()) == ("index", whole.pts.tolist())
+    np.testing.assert_array_equal(got.images, whole.images)
+    assert got.bytes_fetched == sum(size for _, size in source.given) < source.size_bytes / 2
+
+
+def test_with_a_known_header_only_frames_are_read(clip):
+    data = clip.read_bytes()
+    _, header = extract_keyframes_by_ranges(Memory(data), sampling=Sampling(num_frames=2), limits=Limits())
+    source = Memory(data)
+
+    got, _ = extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=header)
+
+    fresh, _ = extract_keyframes_by_ranges(Memory(data), sampling=SAMPLING, limits=Limits())
+    np.testing.assert_array_equal(got.images, fresh.images)
+    assert got.bytes_fetched < fresh.bytes_fetched
+    assert len(source.given) <= 4
+
+
+def test_a_container_without_an_index_is_better_read_whole(make_clip):
+    data = make_clip("clip.ts", size=(160, 120), frames=240, qp="2").read_bytes()
+
+    with pytest.raises(FastPathUnavailableError, match="no index"):
+        extract_keyframes_by_ranges(Memory(data), sampling=SAMPLING, limits=Limits())
+
+
+def test_a_small_file_is_better_read_whole(make_clip):
+    with pytest.raises(FastPathUnavailableError, match="most of the file") as error:
+        extract_keyframes_by_ranges(Memory(make_clip().read_bytes()), sampling=SAMPLING, limits=Limits())
+
+    assert error.value.bytes_fetched >= 0
+
+
+@pytest.mark.parametrize("failing_after", range(4))
+def test_a_sources_error_is_its_own_wherever_it_comes(make_clip, failing_after):
+    path = make_clip(size=(160, 120), frames=240, gop=24, qp="2")
+
+    with pytest.raises(StoreUnavailableError):
+        extract_keyframes_by_ranges(
+            Memory(path.read_bytes(), failing_after=failing_after), sampling=SAMPLING, limits=Limits()
+        )

@@ -1,0 +1,87 @@
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from reelabel import temporary
+from reelabel.temporary import (
+    new_shared_memory_name,
+    remove_stale_folders,
+    remove_stale_shared_memory,
+    temporary_folder,
+)
+
+HOLD = """
+import time
+from reelabel.temporary import temporary_folder
+with temporary_folder("jobs") as folder:
+    (folder / "00000.arrows").write_bytes(b"rows")
+    print(folder, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """A folder for temporary files of the test's own."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path
+
+
+@pytest.fixture
+def held():
+    """A process that holds a folder."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_the_folder_of_a_killed_process_goes_and_that_of_a_living_one_stays(held, place):
+    folder = place / held.stdout.readline().strip()
+    assert remove_stale_folders(older_than_s=-1) == 0
+    assert folder.is_dir()
+
+    os.kill(held.pid, signal.SIGKILL)
+    held.wait()
+
+    assert remove_stale_folders(older_than_s=3600) == 0
+    assert remove_stale_folders(older_than_s=-1, dry_run=True) == 1
+    assert folder.is_dir()
+    assert remove_stale_folders(older_than_s=-1) == 1
+    assert not folder.exists()
+
+
+def test_what_is_not_ours_stays(place):
+    (place / "reelabel-jobs-file").touch()
+    (place / "strangers-jobs").mkdir()
+    (place / "reelabel-jobs-link").symlink_to(place / "strangers-jobs")
+
+    assert remove_stale_folders(older_than_s=-1) == 0
+    assert len(list(place.iterdir())) == 3
+
+
+def test_a_folder_is_empty_at_first_and_gone_at_the_end():
+    with temporary_folder("manifest") as folder:
+        assert list(folder.iterdir()) == []
+        (folder / "x").touch()
+    assert not folder.exists()
+
+
+def test_shared_memory_that_nobody_came_for_goes_once_it_is_old(place, monkeypatch):
+    monkeypatch.setattr(temporary, "SHARED_MEMORY", place)
+    left, fresh, strangers = place / new_shared_memory_name(), place / new_shared_memory_name(), place / "strangers-1-2"
+    for file in (left, fresh, strangers):
+        file.write_bytes(b"pixels")
+        os.utime(file, (0, 0)) if file is not fresh else None
+    (place / new_shared_memory_name()).symlink_to(strangers)
+
+    assert remove_stale_shared_memory(older_than_s=3600, dry_run=True) == 1
+    assert left.exists()
+    assert remove_stale_shared_memory(older_than_s=3600) == 1
+    assert not left.exists()
+    assert len(list(place.iterdir())) == 3

@@ -1,0 +1,104 @@
+"""Frames between keyframes are the linear decode's own, and cost only the GOPs that hold them."""
+
+import av
+import numpy as np
+import pytest
+
+from reelabel.errors import SamplingRefusedError
+from reelabel.extract import extract_keyframes
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+from reelabel.sampling.properties import VideoProperties
+from reelabel.sampling.registry import choose_indices
+from reelabel.strategies import gop
+
+LIMITS = Limits()
+CLIPS = [
+    pytest.param("clip.mp4", "libx264", {"b_frames": 3}, "seek", id="mp4 with b-frames"),
+    pytest.param("clip.mp4", "libx264", {"b_frames": 2, "x264-params": "open-gop=1"}, "seek", id="open gop"),
+    pytest.param("clip.mkv", "libx264", {"b_frames": 3, "x264-params": "open-gop=1:ref=1"}, "seek", id="one reference"),
+    pytest.param("clip.mp4", "libx265", {"x265-params": "open-gop=1:bframes=3"}, "seek", id="open gop of hevc"),
+    pytest.param("clip.mkv", "mpeg2video", {"b_frames": 2}, "seek", id="open gop of mpeg-2"),
+    pytest.param("clip.mkv", "libx264", {"b_frames": 2}, "seek", id="mkv"),
+    pytest.param("clip.webm", "libvpx-vp9", {}, "seek", id="webm"),
+    pytest.param("clip.avi", "mpeg4", {}, "linear", id="avi"),
+    pytest.param("clip.ts", "libx264", {"b_frames": 2}, "linear", id="mpeg-ts"),
+]
+SAMPLERS = [
+    Sampling(sampler="uniform", num_frames=7),
+    Sampling(sampler="dynamic", fps=1),
+    Sampling(sampler="qwen2_vl"),
+    Sampling(sampler="fps", fps=3),
+    Sampling(sampler="num_frames", num_frames=5),
+]
+
+
+@pytest.mark.parametrize(("name", "codec", "options", "method"), CLIPS)
+@pytest.mark.parametrize("sampling", SAMPLERS, ids=lambda sampling: sampling.sampler)
+def test_frames_are_those_that_the_sampler_chose(make_clip, decode_linearly, sampling, name, codec, options, method):
+    path = make_clip(name, codec=codec, **options)
+    linear = decode_linearly(path)
+    with av.open(str(path)) as container:
+        time_base = float(container.streams.video[0].time_base)
+    known = all(pts is not None for pts, _, _ in linear)
+    times_s = np.array([pts for pts, _, _ in linear]) * time_base if known else None
+    facts = VideoProperties(total_frames=len(linear), fps=12.0, duration_s=len(linear) / 12, times_s=times_s)
+
+    got = extract_keyframes(path, sampling=sampling, limits=LIMITS, native=True)
+
+    assert got.method == method
+    assert got.frame_index[got.picks].tolist() == choose_indices(sampling, facts).tolist()
+    for image, index, is_keyframe in zip(got.images, got.frame_index, got.is_keyframe, strict=True):
+        np.testing.assert_array_equal(image, linear[index][2])
+        assert is_keyframe == linear[index][1]
+
+
+def test_a_gop_without_a_chosen_frame_is_not_decoded_and_none_is_twice(make_clip, monkeypatch):
+    path = make_clip(frames=120, gop=12, b_frames=2)
+    starts = []
+    decode_from = gop._decode_from
+    monkeypatch.setattr(
+        gop,
+        "_decode_from",
+        lambda *arguments, **named: (starts.append(arguments[2]), decode_from(*arguments, **named))[1],
+    )
+
+    extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=3), limits=LIMITS)
+    assert starts == [0, 48, 108]
+
+    starts.clear()
+    extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=60), limits=LIMITS)
+    assert starts == list(range(0, 120, 12))
+
+
+def test_a_broken_frame_is_replaced_by_the_next_good_one(make_clip, decode_linearly):
+    path = make_clip(frames=48, gop=1, codec="mjpeg", name="clip.mkv", pix_fmt="yuvj420p")
+    whole = decode_linearly(path)
+    with av.open(str(path)) as container:
+        packets = [bytes(packet) for packet in container.demux(video=0) if packet.size]
+    data = path.read_bytes()
+    at = data.index(packets[20])
+    path.write_bytes(data[:at] + bytes(len(packets[20])) + data[at + len(packets[20]) :])
+
+    got = extract_keyframes(path, sampling=Sampling(sampler="fps", fps=3), limits=LIMITS, native=True)
+
+    # Asked for 0, 4, ..., 20, ...: 20 is gone, and what was 21 is now the twentieth frame shown.
+    assert "1 broken frames were replaced" in got.reason
+    np.testing.assert_array_equal(got.images[5], whole[21][2])
+
+
+def test_a_sampler_that_refuses_a_video_says_so(make_clip):
+    with pytest.raises(SamplingRefusedError):
+        extract_keyframes(make_clip(frames=3), sampling=Sampling(sampler="dynamic", fps=1), limits=LIMITS)
+
+
+def test_similar_frames_are_dropped_on_request(make_clip):
+    path = make_clip(frames=48, gop=12)
+    sampling = Sampling(num_frames=8, drop_similar=0.5)
+    every = extract_keyframes(path, sampling=Sampling(num_frames=8), limits=LIMITS)
+
+    got = extract_keyframes(path, sampling=sampling, limits=LIMITS)
+
+    assert got.dropped_as_similar == len(every.images) - len(got.images) > 0
+    assert set(got.pts) < set(every.pts)
+    assert got.picks.max() == len(got.images) - 1

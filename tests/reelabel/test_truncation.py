@@ -1,0 +1,44 @@
+import pytest
+
+from reelabel.containers.truncation import missing_bytes
+from reelabel.extract import extract_keyframes
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+
+CLIPS = [
+    ("clip.mp4", {"codec": "libx264", "movflags": "faststart"}),
+    ("clip.mov", {"codec": "libx264"}),
+    ("clip.mkv", {"codec": "libx264"}),
+    ("clip.webm", {"codec": "libvpx-vp9"}),
+    ("clip.avi", {"codec": "mpeg4"}),
+]
+
+
+def lacking(path):
+    with path.open("rb") as file:
+        return missing_bytes(file, path.stat().st_size)
+
+
+@pytest.mark.parametrize(("name", "options"), CLIPS, ids=[name for name, _ in CLIPS])
+def test_a_file_cut_in_its_middle_lacks_the_rest(make_clip, name, options):
+    path = make_clip(name, frames=96, size=(160, 120), **options)
+    whole = path.read_bytes()
+    assert lacking(path) == 0
+
+    path.write_bytes(whole[: len(whole) * 2 // 3])
+
+    assert lacking(path) == pytest.approx(len(whole) / 3, rel=0.2)
+
+
+def test_frames_of_a_file_that_is_cut_short_say_so(make_clip):
+    path = make_clip("clip.mkv", frames=96, size=(160, 120))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+
+    got = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=Limits())
+
+    assert f"its last {len(whole) - len(whole) // 2:,} bytes are missing" in got.reason
+
+
+def test_what_has_no_length_of_its_own_is_not_judged(make_clip):
+    assert lacking(make_clip("clip.ts")) == 0

@@ -1,0 +1,77 @@
+"""A clip, its frame file, and what our own engine answers on it: what every way into vLLM must give."""
+
+import base64
+from dataclasses import dataclass, field
+
+import pytest
+
+from reelabel.extract import extract_keyframes
+from reelabel.frames.frame_file import encode_frame_file
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+from tasks.model.engine.process import EngineProcess
+from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.prompts.ambiguity import load_tokenizer
+from tasks.model.prompts.choices import choice_probabilities, choice_tokens
+from tasks.model.protocol import Batch, EngineConfig, Question
+from tests.clips import write_clip
+
+SAMPLING = {"num_frames": 6, "size_multiple_px": 28, "max_pixels": 3136}
+CHOICES = ("red", "green", "blue", "yellow")
+TEXT = "Which colour is the shape?\nA. red\nB. green\nC. blue\nD. yellow\nAnswer with one letter."
+MEDIA = {"video": {"video_backend": "pyav_keyframes", **SAMPLING}}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One video in every form in which vLLM may be given it."""
+
+    folder: object
+    urls: dict = field(repr=False)
+    tokens: tuple
+    expected: tuple
+
+    @property
+    def allowed(self):
+        return sorted(set().union(*self.tokens))
+
+    def probabilities(self, logprobs):
+        return choice_probabilities(self.tokens, {int(token): value for token, value in logprobs.items()})
+
+
+def chat_about(url):
+    part = {"type": "video_url", "video_url": {"url": url}}
+    return [{"role": "user", "content": [part, {"type": "text", "text": TEXT}]}]
+
+
+@pytest.fixture(scope="session")
+def asked(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("media")
+    video = write_clip(folder / "clip.mp4")
+    frames = extract_keyframes(video, sampling=Sampling(**SAMPLING), limits=Limits())
+    data = encode_frame_file(frames, source_uri="v", fingerprint="e", sampling=Sampling(**SAMPLING)).data
+    (folder / "clip.arrow").write_bytes(data)
+    (folder / "text.mp4").write_text("This is no video.")
+    (folder / "cut.arrow").write_bytes(data[:-100])
+    encode = load_tokenizer(read_model_card(None))
+    return Asked(
+        folder=folder,
+        urls={
+            "video file": video.as_uri(),
+            "video data": "data:video/mp4;base64," + base64.b64encode(video.read_bytes()).decode(),
+            "frame file": (folder / "clip.arrow").as_uri(),
+            "frame data": "data:application/vnd.apache.arrow.file;base64," + base64.b64encode(data).decode(),
+            "no video": (folder / "text.mp4").as_uri(),
+            "cut frame file": (folder / "cut.arrow").as_uri(),
+        },
+        tokens=choice_tokens(CHOICES, scoring="letter", encode=encode),
+        expected=_ask_our_engine(data, folder),
+    )
+
+
+def _ask_our_engine(data, folder):
+    question = Question(video_id="v", text=TEXT, system_prompt=None, choices=CHOICES, scoring="letter")
+    config = EngineConfig(model=str(TINY_MODEL))
+    with EngineProcess(config, log_path=folder / "engine.log", start_timeout_s=240) as engine:
+        [answer] = engine.ask(Batch(frame_files={"v": data}, questions=(question,)))
+    return answer.probabilities

@@ -1,0 +1,158 @@
+"""From bytes to frames, as vLLM's processes do it."""
+
+import subprocess
+import sys
+
+import av
+import numpy as np
+import pytest
+
+from infra.settings import StoreSettings
+from reelabel.errors import ConfigurationError, FrameFileError, VideoUnreadableError
+from reelabel.extract import extract_keyframes
+from reelabel.frames.cache import FrameCache
+from reelabel.frames.extractor import FrameExtractor
+from reelabel.frames.frame_file import decode_frame_file
+from reelabel.integrations.vllm import decode
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+from reelabel.sources.object_store import ObjectStore
+from tests.clips import make_clip
+
+__all__ = ["make_clip"]
+
+# Enough bytes that packets are worth storing.
+LONG = {"size": (160, 120), "frames": 240, "gop": 24, "b_frames": 2, "qp": "2"}
+
+
+@pytest.fixture
+def one_process(monkeypatch):
+    """Let videos be decoded in a process of their own."""
+    monkeypatch.setenv(decode.PROCESSES_VARIABLE, "1")
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    monkeypatch.setenv(decode.PROCESSES_VARIABLE, "1")
+    return decode._pool()
+
+
+def test_frames_come_at_their_own_size_unless_told_otherwise(make_clip):
+    data = make_clip(size=(66, 50)).read_bytes()
+
+    as_stored = decode.decode_video(data, num_frames=4)
+    scaled = decode.decode_video(data, num_frames=4, size_multiple_px=28, max_pixels=3136)
+
+    assert as_stored.images.shape == (4, 50, 66, 3)
+    assert scaled.images.shape == (4, 56, 56, 3)
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_process_of_its_own_gives_the_same_frames(make_clip):
+    path = make_clip()
+
+    got = decode.decode_video(path.read_bytes(), num_frames=4, size_multiple_px=28)
+
+    expected = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=Limits())
+    np.testing.assert_array_equal(got.images, expected.images)
+
+
+@pytest.mark.usefixtures("one_process")
+def test_bytes_of_no_video_are_refused_by_a_process_of_its_own_too():
+    with pytest.raises(VideoUnreadableError, match="cannot open the video"):
+        decode.decode_video(b"This is no video.", num_frames=4)
+
+
+@pytest.mark.usefixtures("pool")
+def test_decoding_processes_that_were_killed_are_started_again(make_clip):
+    killed = decode._started[-1].process
+    killed.kill()
+    killed.wait()
+
+    assert len(decode.decode_video(make_clip().read_bytes(), num_frames=4).images) == 4
+
+
+def test_a_number_of_processes_that_is_none_is_named(make_clip, monkeypatch):
+    monkeypatch.setenv(decode.PROCESSES_VARIABLE, "many")
+
+    with pytest.raises(ConfigurationError, match="REELABEL_LOADER_PROCESSES is 'many'"):
+        decode.decode_video(make_clip().read_bytes(), num_frames=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_frames": -1}, "num_frames: Input should be greater than or equal to 1"),
+        ({"num_frame": 8}, "num_frame: Extra inputs are not permitted"),
+        ({"fps": 2}, "the sampler keyframes takes no fps"),
+        (
+            {"escalate_below": 0.5},
+            "escalate_below cannot be used without jobs and answers; leave it out",
+        ),
+    ],
+)
+def test_an_option_that_cannot_be_is_named(make_clip, options, words):
+    with pytest.raises(ConfigurationError, match=words):
+        decode.decode_video(make_clip().read_bytes(), **options)
+
+
+def test_bytes_of_no_video_are_refused():
+    with pytest.raises(VideoUnreadableError, match="cannot open the video"):
+        decode.decode_video(b"This is no video.", num_frames=4)
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_a_video_that_no_scaler_takes_is_refused_in_every_place(tmp_path, monkeypatch, processes):
+    monkeypatch.setenv(decode.PROCESSES_VARIABLE, processes)
+    path = tmp_path / "packed.nut"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("rawvideo", rate=5)
+        stream.width, stream.height, stream.pix_fmt = 32, 32, "rgb4"
+        frame = av.VideoFrame(32, 32, "rgb4")
+        frame.pts = 0
+        container.mux([*stream.encode(frame), *stream.encode()])
+
+    with pytest.raises(VideoUnreadableError, match="cannot be decoded"):
+        decode.decode_video(path.read_bytes(), num_frames=4)
+
+
+def test_a_frame_file_of_packets_is_decoded_where_there_are_processes_for_it(make_clip, tmp_path, pool):
+    path = make_clip(**LONG)
+    data = store_packets(path, tmp_path, pool)
+
+    file = decode.read_frame_file(data)
+
+    assert decode_frame_file(data).encoding == "packets"
+    expected = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=Limits())
+    np.testing.assert_array_equal(file.images, expected.images)
+
+
+def test_a_frame_file_of_packets_is_refused_where_there_are_none(make_clip, tmp_path, pool, monkeypatch):
+    data = store_packets(make_clip(**LONG), tmp_path, pool)
+    monkeypatch.delenv(decode.PROCESSES_VARIABLE)
+
+    with pytest.raises(FrameFileError, match=decode.PROCESSES_VARIABLE):
+        decode.read_frame_file(data)
+
+
+def store_packets(path, folder, pool):
+    objects = ObjectStore(StoreSettings())
+    cache = FrameCache(objects, f"file://{folder}/cache")
+    preparer = FrameExtractor(
+        objects=objects,
+        cache=cache,
+        pool=pool,
+        sampling=Sampling(num_frames=4),
+        limits=Limits(),
+        pixel_encoding="packets",
+    )
+    return cache.read(preparer.prepare(str(path)).key).data
+
+
+def test_no_scheduler_store_or_database_is_imported():
+    script = (
+        "import sys, reelabel.integrations.vllm.decode, reelabel.integrations.vllm.video_input; print(*sys.modules)"
+    )
+    modules = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
+
+    assert not {"prefect", "boto3", "sqlalchemy", "psycopg", "polars"}.intersection(modules)

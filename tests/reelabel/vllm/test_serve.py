@@ -1,0 +1,104 @@
+"""Our loaders behind a real `vllm serve`."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import urllib3
+
+from reelabel.integrations.vllm.decode import PROCESSES_VARIABLE
+from tasks.model.engine.process import engine_environment
+from tasks.model.identity import TINY_MODEL
+from tasks.model.protocol import EngineConfig
+from tests.reelabel.vllm.conftest import MEDIA, chat_about
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("loaders")]
+
+
+@pytest.fixture(scope="module")
+def server(asked, tmp_path_factory):
+    """URL of what `vllm serve` starts, decoding in processes of their own; the command itself needs a CUDA build."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", "--model", str(TINY_MODEL)]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny", "--enforce-eager"]
+    command += ["--block-size", "32", "--limit-mm-per-prompt", '{"image": 0, "video": 1}']
+    command += ["--logprobs-mode", "processed_logprobs", "--allowed-local-media-path", str(asked.folder)]
+    command += ["--media-io-kwargs", json.dumps(MEDIA), "--trust-request-mm-kwargs"]
+    command += ["--kv-cache-memory-bytes", "256M"]
+    environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
+    environment |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", PROCESSES_VARIABLE: "1"}
+    log_path = tmp_path_factory.mktemp("serve") / "server.log"
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until_healthy(url, process, log_path)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def wait_until_healthy(url, process, log_path):
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline:
+        assert process.poll() is None, log_path.read_text()[-3000:]
+        try:
+            if urllib3.request("GET", f"{url}/health", retries=False, timeout=1).status == 200:
+                return
+        except urllib3.exceptions.HTTPError:
+            pass
+        time.sleep(0.2)
+    raise TimeoutError(log_path.read_text()[-3000:])
+
+
+def post(server, asked, form, **extra):
+    body = {
+        "model": "tiny",
+        "messages": chat_about(asked.urls[form]),
+        "max_tokens": 1,
+        "temperature": 0,
+        "logprobs": True,
+        "top_logprobs": len(asked.allowed),
+        "allowed_token_ids": asked.allowed,
+        "return_tokens_as_token_ids": True,
+    }
+    return urllib3.request("POST", f"{server}/v1/chat/completions", json=body | extra, retries=False, timeout=500)
+
+
+def logprobs_of(response):
+    assert response.status == 200, response.data
+    [token] = response.json()["choices"][0]["logprobs"]["content"]
+    return {entry["token"].removeprefix("token_id:"): entry["logprob"] for entry in token["top_logprobs"]}
+
+
+@pytest.mark.parametrize("form", ["video file", "video data", "frame file", "frame data"])
+def test_a_server_answers_as_our_own_engine_does(server, asked, form):
+    response = post(server, asked, form)
+
+    assert asked.probabilities(logprobs_of(response)) == pytest.approx(asked.expected, abs=1e-5)
+
+
+def test_a_request_may_name_the_loader_of_frame_files(server, asked):
+    response = post(server, asked, "frame file", media_io_kwargs={"video": {"video_backend": "reelabel_frames"}})
+
+    assert asked.probabilities(logprobs_of(response)) == pytest.approx(asked.expected, abs=1e-5)
+
+
+def test_a_bad_video_is_the_requests_own_fault_in_a_sentence(server, asked):
+    response = post(server, asked, "no video")
+
+    assert response.status == 422
+    assert "FFmpeg cannot open the video" in response.json()["error"]["message"]
+
+
+def test_an_option_that_no_sampler_takes_is_named(server, asked):
+    response = post(server, asked, "video file", media_io_kwargs={"video": {"colour": "red"}})
+
+    assert response.status == 400
+    assert "colour" in response.json()["error"]["message"]

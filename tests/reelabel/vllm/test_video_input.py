@@ -1,0 +1,82 @@
+"""What vLLM is told of a video's frames and times."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+
+from reelabel.extract import extract_keyframes
+from reelabel.integrations.vllm.video_input import video_input
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+from tests.clips import make_clip
+from tests.reelabel.frames.conftest import keyframes
+
+__all__ = ["keyframes", "make_clip"]
+
+
+@pytest.fixture
+def make_uneven_clip(tmp_path):
+    """Make a clip whose frames are shown at given times in seconds, every fifth one a keyframe."""
+
+    def make(times_s, name):
+        path = tmp_path / name
+        with av.open(str(path), "w") as container:
+            stream = container.add_stream("libx264", rate=25, options={"g": "5", "sc_threshold": "0", "bf": "0"})
+            stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+            stream.codec_context.time_base = Fraction(1, 1000)
+            for number, time_s in enumerate(times_s):
+                frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), number * 5 % 256, np.uint8), format="rgb24")
+                frame.pts, frame.time_base = round(time_s * 1000), Fraction(1, 1000)
+                container.mux(stream.encode(frame))
+            container.mux(stream.encode())
+        return path
+
+    return make
+
+
+def test_frames_come_in_the_order_shown_with_indices_that_tell_their_times(make_clip):
+    frames = extract_keyframes(make_clip(), sampling=Sampling(num_frames=6), limits=Limits())
+
+    pixels, metadata = video_input(frames)
+
+    np.testing.assert_array_equal(pixels, frames.images[frames.picks])
+    assert metadata["frames_indices"] == [0, 0, 12, 24, 24, 36]
+    assert (metadata["fps"], metadata["total_num_frames"], metadata["duration"]) == (12, 48, 4)
+    assert metadata["do_sample_frames"] is False
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.ts", "clip.avi", "clip.flv"])
+@pytest.mark.parametrize("sampling", [Sampling(num_frames=8), Sampling(sampler="uniform", num_frames=20)])
+def test_of_a_variable_frame_rate_every_time_is_true(make_uneven_clip, name, sampling):
+    times_s = np.cumsum([0, *[0.04] * 20, *[0.57] * 20, *[0.013] * 8])
+    frames = extract_keyframes(make_uneven_clip(times_s, name), sampling=sampling, limits=Limits())
+
+    _, metadata = video_input(frames)
+
+    told_s = np.array(metadata["frames_indices"]) / metadata["fps"]
+    true_s = frames.time_s[frames.picks] - frames.time_s[0]
+    np.testing.assert_allclose(told_s, true_s, rtol=0, atol=0.004)
+    assert len(set(metadata["frames_indices"])) == len(set(frames.picks.tolist()))
+    assert metadata["frames_indices"][-1] < metadata["total_num_frames"]
+    assert metadata["duration"] == pytest.approx(times_s[-1], abs=0.6)
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.ts"])
+def test_times_count_from_the_first_frame_wherever_the_streams_clock_starts(make_uneven_clip, name):
+    times_s = 7 + np.arange(50) / 25
+    frames = extract_keyframes(make_uneven_clip(times_s, name), sampling=Sampling(num_frames=4), limits=Limits())
+
+    _, metadata = video_input(frames)
+
+    assert metadata["fps"] == 25
+    assert metadata["frames_indices"] == [0, 15, 30, 45]
+
+
+def test_without_a_rate_indices_are_milliseconds(keyframes):
+    _, metadata = video_input(replace(keyframes, fps=0.0, duration_s=0.0, total_frames=None))
+
+    assert (metadata["fps"], metadata["frames_indices"]) == (1000, [0, 0, 1000, 2000])
+    assert metadata["total_num_frames"] == 2001
