@@ -43,13 +43,13 @@ format: .venv/installed
 
 # The lock names every package by its hash, so nothing is resolved here: what must stay away on a CPU stays away.
 # torch for the CPU is the one package by version alone: each index has a build of its own.
-.venv/installed: requirements/dev.txt requirements/torch-cpu.txt pyproject.toml
+.venv/installed: requirements/dev.txt requirements/torch-cpu.txt pyproject.toml reelabel/pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-deps -r requirements/torch-cpu.txt \
 	  || $(BIN)/python -m pip install --quiet --no-deps --extra-index-url $(TORCH_INDEX) -r requirements/torch-cpu.txt
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r $<
-	$(BIN)/python -m pip install --quiet --no-deps -e .
+	$(BIN)/python -m pip install --quiet --no-deps -e reelabel -e .
 	touch $@
 
 # What is pinned stays as it is where it fits; `make lock LOCK_ARGS=--upgrade` takes the newest of everything.
@@ -81,7 +81,7 @@ sbom: .venv/installed
 
 wheel: .venv/installed
 	rm -rf dist
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./reelabel .
 
 clean:
 	rm -rf .venv dist
