@@ -18,6 +18,8 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob
 # The settings of one process each, which no settings file has.
 OUTSIDE_SETTINGS = {"REELABEL_LOADER_PROCESSES", "REELABEL_BIND"}
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+# Files that docs/extending.md has its reader write.
+EXAMPLES = {"reelabel/sampling/every_nth.py", "sql/migrations/0002_lookup_ms.up.sql"}
 # Options of vLLM, Docker and `make chaos`.
 FOREIGN_OPTIONS = {
     "--api-key",
@@ -137,7 +139,7 @@ def test_paths_of_the_tree_exist(page):
     named = re.findall(rf"`((?:{folders})/[\w./-]+)`", page.read_text())
 
     roots = [ROOT, ROOT / "tests"] if page.name == "testing.md" else [ROOT]
-    assert [path for path in named if not any((root / path).exists() for root in roots)] == []
+    assert [path for path in named if not any((root / path).exists() for root in roots) and path not in EXAMPLES] == []
 
 
 def test_the_tables_of_tests_name_files_and_folders():
@@ -151,7 +153,9 @@ def test_the_tables_of_tests_name_files_and_folders():
 
 @each_page
 def test_modules_that_are_imported_exist(page):
-    named = re.findall(r"^from ((?:reelabel|flows|tasks|infra)[\w.]*) import", page.read_text(), flags=re.MULTILINE)
+    named = re.findall(
+        r"^from ((?:reelabel|flows|tasks|infra)(?:\.[\w.]+)?) import", page.read_text(), flags=re.MULTILINE
+    )
     named += re.findall(r"python -m (tools[\w.]*)", page.read_text())
 
     for module in named:
