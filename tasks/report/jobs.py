@@ -151,7 +151,7 @@ def _asked(sources: Sources, rows: Mapping[str, RowMapping]) -> tuple[dict[str, 
         with open_jobs(sources.manifest_uri, sources.objects, only=only) as table:
             jobs = [job for part in table.parts() for job in rows_to_jobs(part)]
     except (ManifestError, ObjectError) as error:
-        return {}, f"Questions and frames are missing here: {error.message}"
+        return {}, f"Questions and frames are missing: {error.message}"
     return {job.job_id: job for job in jobs if job.digest == rows[job.job_id]["job_digest"]}, ""
 
 
@@ -184,7 +184,7 @@ def _shown(
         start_s=job.start_s if job else None,
         end_s=job.end_s if job else None,
         strip=None,
-        no_strip="The manifest asks something else by this id now." if not job else "",
+        no_strip="The manifest now has another question under this id." if not job else "",
     )
 
 
@@ -234,7 +234,7 @@ def _strip(cache: FrameCache, key: str) -> Strip | None:
 def _why_not(place: str | None, was_read: bool) -> str:  # noqa: FBT001 - of two
     if place is None:
         return "No frames were taken."
-    return "Its frames are no longer in the cache." if was_read else "Its frames did not fit into this page."
+    return "Its frames are no longer in the cache." if was_read else "Its frames did not fit into this report."
 
 
 def drop_strips(shown: ShownJobs, kept: int) -> ShownJobs:

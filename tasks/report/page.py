@@ -70,7 +70,7 @@ _SECTIONS = (
     ("labels", "Labels"),
     ("failures", "Failures"),
     ("changes", "Changes"),
-    ("trade", "Trade"),
+    ("trade", "Trade-off"),
     ("job", "Job"),
     ("replay", "Replay"),
 )
@@ -138,10 +138,10 @@ def _shown_note(report: Report) -> str:
     jobs, shown = report.labels + report.failures, len(report.shown.jobs)
     with_frames = sum(job.strip is not None for job in report.shown.jobs)
     if shown == jobs:
-        return f"All {pluralize(jobs, 'job')} are in this page, {with_frames:,} with their frames."
+        return f"All {pluralize(jobs, 'job')} are in this report, {with_frames:,} with their frames."
     return (
-        f"{shown:,} of {pluralize(jobs, 'job')} are in this page, {with_frames:,} with their frames: those that "
-        "failed, changed, are wrong, unsure or slow come first, then a sample drawn with a seed."
+        f"{shown:,} of {pluralize(jobs, 'job')} are in this report, {with_frames:,} with their frames: those that "
+        "failed, changed, are wrong, uncertain or slow come first, then a random sample with a fixed seed."
     )
 
 

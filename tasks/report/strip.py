@@ -73,7 +73,7 @@ def make_strip(file: FrameFile) -> Strip:
     except FrameFileError as error:
         if file.encoding != "packets":
             raise
-        images, note = None, f"No pictures here: {error.message}"
+        images, note = None, f"No pictures: {error.message}"
     aspect = float(file.facts.get("pixel_aspect", 1.0)) or 1.0
     columns = zip(file.time_s.tolist(), file.frame_index.tolist(), file.is_keyframe.tolist(), strict=True)
     return Strip(

@@ -1,4 +1,4 @@
-"""What ways of asking are worth on known answers, as a page shows it."""
+"""An evaluation as a report shows it: candidates compared on known answers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _EACH_END = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trade:
-    """An evaluation, and one of its ways of asking by subtask.
+    """An evaluation, and one of its candidates by subtask.
 
     Attributes:
         evaluation: All of it.
-        way: Whose subtasks are shown; None where there is nothing beside the baseline.
-        worst: Its subtasks that lose most by the baseline, the worst first.
-        best: Those that win most, the best first; none that is among the worst.
+        candidate: The one whose subtasks are shown; None if there is only the baseline.
+        worst: Its subtasks that lose most against the baseline, the worst first.
+        best: Those that gain most, the best first, without any of the worst.
     """
 
     evaluation: Evaluation
-    way: CandidateScore | None
+    candidate: CandidateScore | None
     worst: tuple[GroupScore, ...]
     best: tuple[GroupScore, ...]
 
@@ -38,11 +38,12 @@ def trade_of(evaluation: Evaluation, spec_id: str) -> Trade:
 
     Args:
         evaluation: The evaluation.
-        spec_id: The run's own way of asking; shown where it is compared with a baseline, else the first that is.
+        spec_id: The run's own spec. Its candidate is shown if it is compared with the baseline, otherwise the first
+            one that is.
     """
     others = [spec for spec in evaluation.specs if spec.difference]
-    way = next((spec for spec in others if spec.spec_id == spec_id), next(iter(others), None))
-    ordered = evaluation.by_difference(way.name) if way else []
+    candidate = next((spec for spec in others if spec.spec_id == spec_id), next(iter(others), None))
+    ordered = evaluation.by_difference(candidate.name) if candidate else []
     worst = ordered[:_EACH_END]
     best = ordered[_EACH_END:][-_EACH_END:][::-1]
-    return Trade(evaluation=evaluation, way=way, worst=tuple(worst), best=tuple(best))
+    return Trade(evaluation=evaluation, candidate=candidate, worst=tuple(worst), best=tuple(best))

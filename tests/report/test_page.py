@@ -68,7 +68,7 @@ def test_frames_of_the_last_videos_are_left_out_until_the_page_is_small_enough()
     assert len(page.encode()) < MOST_BYTES
     assert 30 < len(with_frames) == len(data["strips"]) < 300
     assert with_frames == [f"clip-{at}" for at in range(len(with_frames))]
-    assert data["jobs"][-1]["no_strip"] == "Its frames did not fit into this page."
+    assert data["jobs"][-1]["no_strip"] == "Its frames did not fit into this report."
 
 
 def test_long_texts_are_shortened_so_that_frames_have_room():
@@ -105,7 +105,7 @@ def test_a_text_that_many_jobs_share_is_held_once():
 def test_a_page_says_that_it_holds_a_sample():
     page = render(report(labels=99_999))
 
-    assert "1 of 100,000 jobs are in this page, 1 with their frames" in page
+    assert "1 of 100,000 jobs are in this report, 1 with their frames" in page
 
 
 def test_a_run_that_asked_nothing_has_a_page():
@@ -113,5 +113,5 @@ def test_a_run_that_asked_nothing_has_a_page():
 
     page = render(report(glance=nothing, labels=0, failures=0, timeline=None, slowest=(), tasks=(), reliability=()))
 
-    assert "Nothing was left to ask." in page
-    assert "There is no label yet." in page
+    assert "No job was left to answer." in page
+    assert "There are no labels yet." in page

@@ -10,7 +10,7 @@ SUBTASKS = [f"subtask {letter}" for letter in "abcdefghijklmn"]
 
 
 def evaluation():
-    """Keyframes beside a faithful sampler that is always right: wrong on the first subtasks, right on the others."""
+    """Keyframes beside a native sampler that is always right: wrong on the first subtasks, right on the others."""
     jobs = pl.DataFrame(
         [
             {"job_id": f"{subtask}-{at}", "answer": "yes", "task": "motion", "subtask": subtask}
@@ -18,16 +18,16 @@ def evaluation():
             for at in range(4)
         ]
     )
-    faithful = jobs.select("job_id", label=pl.lit("yes"), probabilities=[0.9, 0.1])
+    native = jobs.select("job_id", label=pl.lit("yes"), probabilities=[0.9, 0.1])
     wrong = pl.col("job_id").str.contains(r"subtask [ab]-")
-    keyframes = faithful.with_columns(label=pl.when(wrong).then(pl.lit("no")).otherwise("label"))
+    keyframes = native.with_columns(label=pl.when(wrong).then(pl.lit("no")).otherwise("label"))
     results = [
-        CandidateResults(name="faithful", spec_id="f" * 16, model="m", sampling={}, labels=faithful, cost=_cost(2.0)),
+        CandidateResults(name="native", spec_id="f" * 16, model="m", sampling={}, labels=native, cost=_cost(2.0)),
         CandidateResults(
             name="keyframes:16", spec_id="5" * 16, model="m", sampling={}, labels=keyframes, cost=_cost(9.5)
         ),
     ]
-    return compare_candidates(jobs, results, baseline="faithful", dataset="clips")
+    return compare_candidates(jobs, results, baseline="native", dataset="clips")
 
 
 def _cost(jobs_per_s):
@@ -37,20 +37,20 @@ def _cost(jobs_per_s):
 def test_subtasks_are_shown_from_the_worst_to_the_best():
     trade = trade_of(evaluation(), "5" * 16)
 
-    assert trade.way.name == "keyframes:16"
+    assert trade.candidate.name == "keyframes:16"
     assert [group.subtask for group in trade.worst[:2]] == ["subtask a", "subtask b"]
     assert (len(trade.worst), len(trade.best)) == (6, 6)
     assert len({group.subtask for group in trade.drawn}) == 12
 
 
-def test_a_way_that_was_not_evaluated_shows_the_first_beside_the_baseline():
-    assert trade_of(evaluation(), "another").way.name == "keyframes:16"
+def test_a_spec_that_was_not_evaluated_shows_the_first_candidate():
+    assert trade_of(evaluation(), "another").candidate.name == "keyframes:16"
 
 
-def test_a_page_tells_the_trade_in_numbers():
+def test_a_page_shows_the_trade_off_in_numbers():
     page = render(report(trade=trade_of(evaluation(), "5" * 16)))
 
-    assert "56 jobs whose answer is known, each beside <strong>faithful</strong>" in page
+    assert "56 jobs with a known answer, compared with <strong>native</strong>" in page
     assert "85.7%" in page
     assert "-14.3" in page
     assert "keyframes:16 by subtask: the worst and the best" in page

@@ -167,7 +167,7 @@ def test_a_job_is_found_by_its_id_and_its_clip_is_replayed(page):
     expect(shown.get_by_role("img", name="Frame at 2.00 s, shown 8 times")).to_have_count(1)
     expect(shown.locator(".chosen .share")).to_have_text("0.900")
     expect(shown.locator("#track svg")).to_have_attribute(
-        "aria-label", "Timeline of the file, 4.00 s: 2 its keyframes, 2 frames shown."
+        "aria-label", "Timeline of the file, 4.00 s: 2 keyframes, 2 frames shown."
     )
     page.get_by_role("button", name="Replay its picks").click()
     expect(page.locator("#replay-of")).to_contain_text("The clip of clip-7")
@@ -218,7 +218,7 @@ def test_links_and_reasons_open_jobs(page):
     expect(page.locator("#shown-job").get_by_role("heading", name="clip-7")).to_be_visible()
 
     page.get_by_role("button", name="changed label (1)").click()
-    expect(page.locator("#shown-job")).to_contain_text("before it was blue")
+    expect(page.locator("#shown-job")).to_contain_text("previously blue")
     assert page.get_by_label("Question").text_content() == SEPARATED
 
 

@@ -54,7 +54,7 @@ function drawTimeline(width) {
     marginTop: 4,
     marginLeft: 44,
     marginBottom: 44,
-    x: { label: "since the run's start", labelOffset: 40, tickFormat: seconds, ticks: width / 110 },
+    x: { label: "time since the run started", labelOffset: 40, tickFormat: seconds, ticks: width / 110 },
     y: {
       domain: shards, padding: 0.15, label: "shard", tickSize: 0,
       ticks: shards.filter((at) => at % Math.ceil(spans.length / 12) === 0), tickFormat: (at) => spans[at].shard,
@@ -128,7 +128,7 @@ function drawReliability(width) {
     marginBottom: 44,
     marginLeft: 52,
     x: { label: "probability of the label", labelOffset: 40, domain: [0, 1], ticks: 5, tickFormat: percent },
-    y: { label: "right", domain: [0, 1], ticks: 5, tickFormat: percent, grid: true },
+    y: { label: "accuracy", domain: [0, 1], ticks: 5, tickFormat: percent, grid: true },
     r: { range: [2, 12], domain: [0, d3.max(data.reliability, (bin) => bin.jobs)] },
     marks: [
       Plot.line([[0, 0], [1, 1]], { stroke: SOFT, strokeDasharray: "3 4" }),
@@ -148,7 +148,7 @@ function drawTrade(width) {
     marginBottom: 44,
     marginLeft: 52,
     marginRight: 90,
-    x: { label: "jobs a second", labelOffset: 40, domain: [0, 1.15 * d3.max(specs, (spec) => spec.jobs_per_s)], ticks: width / 110 },
+    x: { label: "jobs per second", labelOffset: 40, domain: [0, 1.15 * d3.max(specs, (spec) => spec.jobs_per_s)], ticks: width / 110 },
     y: { label: "accuracy", tickFormat: percent, grid: true, ticks: 5, nice: true },
     marks: [
       Plot.ruleX(specs, { x: "jobs_per_s", y1: "low", y2: "high", stroke: colour, strokeWidth: 1.5 }),
@@ -189,7 +189,7 @@ const CHARTS = {
   deltas: drawDeltas,
 };
 
-// A chart is one picture to a screen reader, told by its label.
+// To a screen reader, a chart is one picture, described by its label.
 function place(holder, svg, label) {
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", label);

@@ -25,7 +25,7 @@ function showJob(id) {
     const command = `reelabel report ${data.run_id.slice(0, 8)} --job ${/^[\w./:@-]+$/.test(id) ? id : quoted(id)}`;
     jobHolder.replaceChildren(
       element("h3", {}, id),
-      element("p", {}, `This page does not hold that job. If the run has it, this makes a page that does: `, element("code", {}, command)),
+      element("p", {}, `This job is not in this report. To create a report with it, if the run has it: `, element("code", {}, command)),
     );
     return;
   }
@@ -48,11 +48,11 @@ function describe(job) {
     job.choices ? probabilities(job) : null,
     element("h4", {}, "Frames the model saw"),
     ...(strip ? stripParts(job, strip) : [element("p", { class: "note" }, job.no_strip)]),
-    element("h4", {}, "Asked"),
+    element("h4", {}, "Question"),
     systemPrompt ? element("pre", { tabindex: "0", "aria-label": "System prompt" }, systemPrompt) : null,
     question
       ? element("pre", { tabindex: "0", "aria-label": "Question" }, question)
-      : element("p", { class: "note" }, "The manifest does not have this question any more."),
+      : element("p", { class: "note" }, "The manifest no longer has this question."),
     job.video ? element("p", { class: "note" }, element("code", {}, job.video), segmentOf(job)) : null,
     element("h4", {}, "Time"),
     timings(facts),
@@ -61,17 +61,17 @@ function describe(job) {
 
 function segmentOf(job) {
   if (job.start_s === null && job.end_s === null) return "";
-  return `, from ${timeOf(job.start_s ?? 0)} to ${job.end_s === null ? "its end" : timeOf(job.end_s)}`;
+  return `, from ${timeOf(job.start_s ?? 0)} to ${job.end_s === null ? "the end" : timeOf(job.end_s)}`;
 }
 
 function outcomeNote(job) {
   const { facts } = job;
   const parts = [facts.message];
   if (facts.margin !== undefined) parts.push(`margin ${facts.margin.toFixed(3)}`);
-  if (facts.answer !== undefined) parts.push(facts.answer === facts.label ? "which is right" : `the answer is ${facts.answer}`);
-  if (job.before !== null) parts.push(`before it was ${job.before}`);
+  if (facts.answer !== undefined) parts.push(facts.answer === facts.label ? "correct" : `correct answer: ${facts.answer}`);
+  if (job.before !== null) parts.push(`previously ${job.before}`);
   if (facts.task) parts.push([facts.task, facts.subtask].filter(Boolean).join(", "));
-  parts.push(`here for: ${job.reasons.join(", ")}`);
+  parts.push(`listed as: ${job.reasons.join(", ")}`);
   return element("p", { class: "note" }, parts.filter(Boolean).join(" · "));
 }
 
@@ -102,7 +102,7 @@ function stripParts(job, strip) {
     );
   });
   const inFile = `${whole(strip.keyframes_in_file)} keyframe${strip.keyframes_in_file === 1 ? "" : "s"}`;
-  const summary = `${whole(strip.picks.length)} shown, ${whole(strip.frames.length)} distinct, of ${strip.width_px}×${strip.height_px} pixels; the file has ${inFile} in ${timeOf(strip.duration_s)}.`;
+  const summary = `${whole(strip.picks.length)} frames shown, ${whole(strip.frames.length)} distinct, ${strip.width_px}×${strip.height_px} pixels; the file has ${inFile} in ${timeOf(strip.duration_s)}.`;
   const verdict = job.facts.verdict ? `Its keyframes may not be enough: ${job.facts.verdict.replaceAll("_", " ").replaceAll(",", ", ")}.` : "";
   const replayButton = element("button", { type: "button", id: "replay-this" }, "Replay its picks");
   replayButton.addEventListener("click", () => replayJob(job, strip));
@@ -121,7 +121,7 @@ function framesBy(facts) {
 
 function timings(facts) {
   const rows = Object.entries(TIMES).filter(([key]) => facts[key] !== undefined);
-  if (!rows.length) return element("p", { class: "note" }, `Failed in ${facts.stage}.`);
+  if (!rows.length) return element("p", { class: "note" }, `Failed in stage ${facts.stage}.`);
   const text = rows.map(([key, name]) => `${name} ${facts[key].toFixed(1)} ms`).join(" · ");
   const tokens = `${whole(facts.prompt_tokens)} prompt tokens, ${whole(facts.cached_tokens)} of them cached`;
   return element("p", { class: "note" }, [text, tokens, framesBy(facts), `shard ${facts.shard_index}`].join(" · "));
@@ -135,7 +135,7 @@ function drawTrack(job) {
   const shown = countRepeats(strip.picks).map(([at, times]) => ({ ...strip.frames[at], times }));
   const keyframes = strip.keyframe_times_s ?? strip.frames.filter((frame) => frame.is_keyframe).map((frame) => frame.time_s);
   const endS = Math.max(strip.duration_s, d3.max(shown, (frame) => frame.time_s));
-  const known = strip.keyframe_times_s ? "its keyframes" : "keyframes as far as they were decoded";
+  const known = strip.keyframe_times_s ? "keyframes" : "decoded keyframes";
   const label = `Timeline of the file, ${timeOf(endS)}: ${keyframes.length} ${known}, ${shown.length} frames shown.`;
   drawWhenSized(holder, (width) => trackPlot(width, { keyframes, shown, endS }), label);
 }

@@ -1,11 +1,11 @@
-// What each way of sampling would show of a clip, by the arithmetic of picks.js.
+// What each sampler would show of a clip, by the arithmetic of picks.js.
 
 const sliders = Object.fromEntries(
   ["length", "fps", "gop", "keyframes", "frames", "faithful"].map((id) => [id, document.getElementById(id)]),
 );
 const replayRows = document.getElementById("replay-rows");
 const MOST_TICKS = 400;
-// A job's clip as it is, until a slider makes another of it: sliders hold what lies between their ends alone.
+// A job's clip as it is, until a slider is moved: sliders cannot hold values beyond their ends.
 let given = null;
 
 function readClip() {
@@ -30,7 +30,7 @@ function replay() {
   replayRows.replaceChildren(
     replayedRow("Keyframes", "keyframes", clip, sampleKeyframes(clip)),
     replayedRow("Uniform", "uniform", clip, sampleUniformly(clip)),
-    replayedRow(`Faithful: ${faithful}`, "faithful", clip, FAITHFUL[faithful](clip)),
+    replayedRow(`Native: ${faithful}`, "faithful", clip, FAITHFUL[faithful](clip)),
   );
 }
 
@@ -49,7 +49,7 @@ function replayedRow(title, id, clip, positions) {
 }
 
 function repeatsNote(repeats, clip) {
-  if (!repeats.length) return element("p", { class: "repeats" }, "Such a sampler takes no frame of so short a clip.");
+  if (!repeats.length) return element("p", { class: "repeats" }, "This sampler takes no frames from a clip this short.");
   const listed = repeats.slice(0, 24).map(([position, times]) => `${(position / clip.fps).toFixed(2)} s${times > 1 ? ` ×${times}` : ""}`);
   return element("p", { class: "repeats" }, listed.join(", ") + (repeats.length > 24 ? `, and ${whole(repeats.length - 24)} more` : ""));
 }
@@ -104,7 +104,7 @@ function replayJob(job, strip) {
 function moveSlider(event) {
   if (event.target === sliders.faithful) return replay();
   given = null;
-  document.getElementById("replay-of").textContent = "Which frames would each way of sampling show of a clip like this?";
+  document.getElementById("replay-of").textContent = "Which frames would each sampler show of a clip like this?";
   const totalFrames = Math.max(1, Math.round(Number(sliders.length.value) * Number(sliders.fps.value)));
   if (event.target === sliders.keyframes) sliders.gop.value = Math.ceil(totalFrames / Number(sliders.keyframes.value));
   replay();

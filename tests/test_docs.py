@@ -1,0 +1,183 @@
+"""What the documentation names exists: links, anchors, commands and their options, benchmarks, paths, settings."""
+
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from benchmarks.__main__ import app as benchmarks_app
+from flows.cli.main import app
+from infra.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+# The settings of one process each, which no settings file has.
+OUTSIDE_SETTINGS = {"REELABEL_LOADER_PROCESSES", "REELABEL_BIND"}
+QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+# Files that docs/extending.md has its reader write.
+EXAMPLES = {"reelabel/sampling/every_nth.py", "sql/migrations/0002_lookup_ms.up.sql"}
+# Options of vLLM, Docker and `make chaos`.
+FOREIGN_OPTIONS = {
+    "--api-key",
+    "--build-arg",
+    "--enable-prompt-tokens-details",
+    "--faults",
+    "--limit-mm-per-prompt",
+    "--media-io-kwargs",
+    "--record",
+    "--trust-request-mm-kwargs",
+}
+
+
+def page_id(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=page_id)
+
+
+def code_of(page):
+    """Code blocks of commands, line by line with continuations joined, and inline code."""
+    text = page.read_text().replace("\\\n", " ")
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    without = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    yield from (line for block in blocks for line in block.splitlines())
+    yield from (code.replace("\n", " ") for code in re.findall(r"`([^`]+)`", without))
+
+
+def calls(page, program):
+    """Arguments after `program`, where it is run, up to a comment, a pipe, or the end of the code."""
+    pattern = rf"(?:^|[|&]\s*)(?:\w+=\S+\s+)*(?:\S*/)?{program}((?: .*)?)$"
+    for code in code_of(page):
+        found = re.search(pattern, code)
+        if found:
+            lexer = shlex.shlex(found[1], posix=True, punctuation_chars="|&;")
+            lexer.whitespace_split = True
+            words = []
+            for word in lexer:
+                if set(word) <= set("|&;"):
+                    break
+                words.append(word)
+            yield words, code
+
+
+@cache
+def command_of(name):
+    return typer.main.get_command({"reelabel": app, "benchmarks": benchmarks_app}[name])
+
+
+def faults_of(words, command):
+    """Why this is no call of the command; None if it is one."""
+    while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
+        if words[0] not in command.commands:
+            return f"no command {words[0]}"
+        command, words = command.commands[words[0]], words[1:]
+    known = {"--help"} | {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    used = {word.partition("=")[0] for word in words if word.startswith("--")}
+    return f"no option {', '.join(sorted(used - known))}" if used - known else None
+
+
+def anchors(page):
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@each_page
+def test_relative_links_lead_somewhere(page):
+    links = re.findall(r"\]\((?!https?:)([^)\s]*)\)", page.read_text())
+
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@each_page
+def test_commands_exist_with_their_options(page):
+    for words, code in calls(page, "reelabel"):
+        assert not faults_of(words, command_of("reelabel")), code
+
+
+@each_page
+def test_benchmarks_exist_with_their_options(page):
+    for words, code in calls(page, "python -m benchmarks"):
+        if words != ["NAME"]:
+            assert not faults_of(words, command_of("benchmarks")), code
+
+
+@each_page
+def test_options_that_are_named_alone_belong_to_some_command(page):
+    named = {
+        option
+        for code in code_of(page)
+        if code.startswith("--")
+        for option in re.findall(r"(?:^|\s)(--[a-z][a-z-]+)", QUOTED.sub("", code))
+    }
+
+    assert named <= all_options() | FOREIGN_OPTIONS, page_id(page)
+
+
+@cache
+def all_options():
+    def walk(command):
+        if isinstance(command, TyperGroup):
+            for each in command.commands.values():
+                yield from walk(each)
+        yield from (name for option in command.params for name in (*option.opts, *option.secondary_opts))
+
+    return {*walk(command_of("reelabel")), *walk(command_of("benchmarks")), "--help"}
+
+
+@each_page
+def test_paths_of_the_tree_exist(page):
+    folders = "reelabel|flows|tasks|infra|sql|benchmarks|tools|tests|requirements"
+    named = re.findall(rf"`((?:{folders})/[\w./-]+)`", page.read_text())
+
+    roots = [ROOT, ROOT / "tests"] if page.name == "testing.md" else [ROOT]
+    assert [path for path in named if not any((root / path).exists() for root in roots) and path not in EXAMPLES] == []
+
+
+def test_the_tables_of_tests_name_files_and_folders():
+    text = (ROOT / "docs/testing.md").read_text()
+    rows = "".join(re.findall(r"^\| .*\|$", text, flags=re.MULTILINE))
+    named = [path for path in re.findall(r"`([\w/*.]+(?:\.py|/))`", rows) if "tests/" not in path]
+
+    assert len(named) > 60
+    assert [path for path in named if not [*(ROOT / "tests").glob(path)]] == []
+
+
+@each_page
+def test_modules_that_are_imported_exist(page):
+    named = re.findall(
+        r"^from ((?:reelabel|flows|tasks|infra)(?:\.[\w.]+)?) import", page.read_text(), flags=re.MULTILINE
+    )
+    named += re.findall(r"python -m (tools[\w.]*)", page.read_text())
+
+    for module in named:
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__init__.py").exists(), module
+
+
+@each_page
+def test_settings_exist(page):
+    text = page.read_text()
+    sections = Settings.model_fields
+    variables = {f"REELABEL_{name}".upper() for name in sections} | OUTSIDE_SETTINGS
+    dotted = set()
+    for section, field in sections.items():
+        for name in getattr(field.annotation, "model_fields", {}):
+            variables.add(f"REELABEL_{section}_{name}".upper())
+            dotted.add(f"{section}.{name}")
+    named = {
+        name.removesuffix("_FILE") if name not in variables else name for name in re.findall(r"\bREELABEL_\w+", text)
+    }
+    named = {name for name in named if not name.endswith("_")}
+    in_code = re.findall(r"`(\w+\.\w+)(?: = [^`]*)?`", text)
+
+    assert named <= variables
+    assert {name for name in in_code if name.split(".")[0] in sections} <= dotted
