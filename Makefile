@@ -43,18 +43,18 @@ format: .venv/installed
 
 # The lock names every package by its hash, so nothing is resolved here: what must stay away on a CPU stays away.
 # torch for the CPU is the one package by version alone: each index has a build of its own.
-.venv/installed: requirements/dev.txt requirements/torch-cpu.txt pyproject.toml
+.venv/installed: requirements/dev.txt requirements/torch-cpu.txt pyproject.toml reelabel/pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-deps -r requirements/torch-cpu.txt \
 	  || $(BIN)/python -m pip install --quiet --no-deps --extra-index-url $(TORCH_INDEX) -r requirements/torch-cpu.txt
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r $<
-	$(BIN)/python -m pip install --quiet --no-deps -e .
+	$(BIN)/python -m pip install --quiet --no-deps -e reelabel -e .
 	touch $@
 
 # What is pinned stays as it is where it fits; `make lock LOCK_ARGS=--upgrade` takes the newest of everything.
-LOCK = uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
-	--no-header --no-annotate --quiet $(LOCK_ARGS)
+LOCK_OPTIONS = --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet $(LOCK_ARGS)
+LOCK = uv pip compile pyproject.toml $(LOCK_OPTIONS) --no-emit-package reelabel
 # rfc3987-syntax builds its grammar whenever jsonschema is imported, for over a second in every process of Prefect's.
 LOCK_CPU = $(LOCK) --extra cpu --extra embedded --overrides requirements/cpu-overrides.txt \
 	$(addprefix --no-emit-package ,torch torchaudio torchcodec triton)
@@ -63,8 +63,8 @@ lock:
 	$(LOCK_CPU) --extra kubernetes --extra ray --group dev --no-emit-package rfc3987-syntax --output-file requirements/dev.txt
 	$(LOCK) --extra kubernetes --extra server --output-file requirements/worker.txt
 	$(LOCK) --extra gpu --extra kubernetes --output-file requirements/gpu.txt
-	uv pip compile --group build --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet \
-	  $(LOCK_ARGS) --output-file requirements/build.txt
+	uv pip compile reelabel/pyproject.toml $(LOCK_OPTIONS) --output-file requirements/library.txt
+	uv pip compile --group build $(LOCK_OPTIONS) --output-file requirements/build.txt
 	grep '^torch==' requirements/cpu-overrides.txt > requirements/torch-cpu.txt
 
 # By the advisories of PyPI's JSON API; a package that cannot be looked up is a fault, not a pass.
@@ -81,7 +81,7 @@ sbom: .venv/installed
 
 wheel: .venv/installed
 	rm -rf dist
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./reelabel .
 
 clean:
 	rm -rf .venv dist

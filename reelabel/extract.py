@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,9 @@ from reelabel.coverage import CoverageThresholds, measure_coverage
 from reelabel.decode.assemble import ExtractionRequest
 from reelabel.errors import SamplingRefusedError
 from reelabel.fast_path import DamagedKeyframeError, FastPathUnavailableError, IndexMismatchError
+from reelabel.limits import Limits
 from reelabel.sampled_frames import UNKNOWN_POSITION
+from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import resolve_auto, with_sampler
 from reelabel.sampling.similar import drop_similar
 from reelabel.segment import WHOLE
@@ -32,23 +35,23 @@ from reelabel.strategies.timeline import extract_dense_linear
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    from reelabel.limits import Limits
     from reelabel.sampled_frames import SampledFrames
-    from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
     from reelabel.sources.sparse_file import ByteSource
     from reelabel.strategies.keyframe_table import SavedIndex
 
     _Strategy = Callable[[ExtractionRequest], SampledFrames]
 
+_DEFAULT_SAMPLING = Sampling()
+_DEFAULT_LIMITS = Limits()
+
 
 def extract_keyframes(
-    path: Path,
+    path: Path | str,
     *,
-    sampling: Sampling,
-    limits: Limits,
+    sampling: Sampling = _DEFAULT_SAMPLING,
+    limits: Limits = _DEFAULT_LIMITS,
     native: bool = False,
     every: bool = False,
     threads: int = 1,
@@ -76,6 +79,7 @@ def extract_keyframes(
         SamplingRefusedError: The sampler cannot choose frames of this video.
         VideoTooLargeError: The file or a frame exceeds the limits.
     """
+    path = Path(path)
     started = time.perf_counter()
     listing = _list_keyframes(path, limits) if sampling.sampler == "auto" else None
     if listing:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel.coverage import CoverageThresholds, KeyframeCoverage
-    from reelabel.decode.orientation import Orientation
+    from reelabel.orientation import Orientation
     from reelabel.sources.sparse_file import CachedRange
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reelabel.decode.orientation import Orientation
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.integrations.vllm.video_input import video_input
+from reelabel.orientation import Orientation
 from reelabel.sampled_frames import SampledFrames
 from reelabel.sampling.options import Sampling
 from tasks.domain.spec import DEFAULT_TEMPLATE

@@ -9,7 +9,7 @@ import polars as pl
 
 from benchmarks.trade.mix import block, mix
 from tasks.demo.clips import FPS, Encoding, write_clip
-from tasks.demo.scenes import SCENE_QUESTIONS, draw_scene
+from tools.tiny_model.scenes import SCENE_QUESTIONS, draw_scene
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import cycle, islice, product
 
-from tasks.demo.scenes import SCENE_QUESTIONS, STILL_TASKS
+from tools.tiny_model.scenes import SCENE_QUESTIONS, STILL_TASKS
 
 KEYFRAMES = (1, 2, 4, 8, 16)
 SCENE, MOTION = "scene", "motion"

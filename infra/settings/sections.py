@@ -16,7 +16,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     Field,
-    IPvAnyNetwork,
     SecretStr,
     ValidationError,
     field_validator,
@@ -40,6 +39,7 @@ from infra.settings.secret_sources import file_variables, read_secret_files, res
 from infra.settings.server import ServerSettings
 from infra.settings.template import check_template
 from reelabel.errors import ConfigurationError
+from reelabel.sources.options import S3Options, WebOptions
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -93,7 +93,7 @@ class DatabaseSettings(SettingsSection):
         return self
 
 
-class StoreSettings(SettingsSection):
+class StoreSettings(SettingsSection, S3Options):
     """Where frame files are stored, and how S3 is reached."""
 
     uri: Annotated[
@@ -107,42 +107,10 @@ class StoreSettings(SettingsSection):
         Literal["raw", "lz4", "zstd", "packets"],
         Field(description="Pixel encoding of frame files. All are exact, so labels do not depend on it."),
     ] = "zstd"
-    endpoint_url: Annotated[str | None, Field(description="S3 endpoint; defaults to Amazon's.")] = None
-    region: Annotated[str, Field(description="S3 region.")] = "us-east-1"
-    access_key_id: Annotated[
-        SecretStr | None, Field(description="S3 access key; defaults to the AWS credential chain.")
-    ] = None
-    secret_access_key: Annotated[SecretStr | None, Field(description="S3 secret key.")] = None
-    ca_file: Annotated[
-        AbsolutePath | None,
-        Field(description="CA certificate (PEM) for an https:// endpoint; defaults to the system's."),
-    ] = None
-    connect_timeout_s: Annotated[float, Field(gt=0, le=300, description="Seconds to wait for a connection.")] = 10
-    read_timeout_s: Annotated[float, Field(gt=0, le=3600, description="Seconds to wait for data.")] = 60
-    max_attempts: Annotated[int, Field(ge=1, le=20, description="Attempts per request before giving up.")] = 4
 
 
-class WebSettings(SettingsSection):
+class WebSettings(SettingsSection, WebOptions):
     """How videos are read over `http://` and `https://`."""
-
-    timeout_s: Annotated[float, Field(gt=0, le=3600, description="Seconds to wait for a connection or for data.")] = 30
-    total_timeout_s: Annotated[
-        float, Field(gt=0, le=86_400, description="Most seconds for downloading one video, including retries.")
-    ] = 900
-    max_attempts: Annotated[int, Field(ge=1, le=20, description="Attempts per request before giving up.")] = 4
-    max_concurrency: Annotated[int, Field(ge=1, le=256, description="Concurrent requests per process.")] = 16
-    allow_hosts: Annotated[
-        tuple[str, ...],
-        Field(description='Allowed hosts, such as ["media.example.com", "*.example.org"]; if empty, all are.'),
-    ] = ()
-    allow_networks: Annotated[
-        tuple[IPvAnyNetwork, ...],
-        Field(description='Networks allowed in addition to the public internet, such as ["10.1.0.0/16"].'),
-    ] = ()
-    allow_private: Annotated[
-        bool,
-        Field(description="Allow all private, link-local, loopback and other non-public addresses."),
-    ] = False
 
 
 class PrefectSettings(SettingsSection):

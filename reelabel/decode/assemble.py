@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
     from reelabel.containers.stream_properties import StreamProperties
-    from reelabel.decode.orientation import Orientation
     from reelabel.limits import Limits
+    from reelabel.orientation import Orientation
     from reelabel.sampling.options import Sampling
     from reelabel.sources.sparse_file import SparseFile
 

@@ -10,8 +10,8 @@ import numpy as np
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from reelabel.containers.frame_size_guard import check_frame_size
-from reelabel.decode.orientation import Orientation, orientation_of
 from reelabel.errors import VideoUnreadableError
+from reelabel.orientation import Orientation, orientation_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

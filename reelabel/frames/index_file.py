@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from reelabel.containers.stream_properties import StreamProperties
-from reelabel.decode.orientation import Orientation
 from reelabel.decode.packet_decoder import CodecParameters
 from reelabel.errors import FrameFileError
 from reelabel.frames.checksum import BLANK_CHECKSUM, CHECKSUM_KEY, embed_checksum, verify_checksum
+from reelabel.orientation import Orientation
 from reelabel.sources.sparse_file import CachedRange
 from reelabel.strategies.keyframe_table import KeyframeTable
 

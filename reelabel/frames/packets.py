@@ -7,6 +7,7 @@ reads pixels from a frame file never handles them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +15,10 @@ import pyarrow as pa
 
 from reelabel.errors import FrameFileError, VideoError
 from reelabel.fast_path import FastPathUnavailableError
+from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.index_file import describe_table, table_arguments
 from reelabel.frames.pixels import encode_pixels
+from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 from reelabel.strategies.keyframe_table import KeyframeTable
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel.frames.frame_file import FrameFile
-    from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sources.sparse_file import ByteSource
@@ -132,6 +134,26 @@ def with_pixels(file: FrameFile, pool: DecodePool, limits: Limits) -> bytes:
     except (FastPathUnavailableError, KeyError, TypeError, ValueError) as error:
         raise FrameFileError(f"The frame file's packets cannot be decoded ({error}).") from None
     return file.replace_pixels(encode_pixels(images, "raw"), encoding="raw", packets=None)
+
+
+def read_frame_file(source: Path | str | bytes, *, pool: DecodePool | None = None) -> FrameFile:
+    """Read a frame file of any encoding.
+
+    Args:
+        source: The file, or its bytes.
+        pool: Decodes the packets of a file that stores packets instead of pixels; other files need none.
+
+    Raises:
+        FrameFileError: The file is damaged, or stores packets and there is no pool.
+        VideoError: Its packets cannot be decoded.
+        OSError: The file cannot be read.
+    """
+    file = decode_frame_file(source if isinstance(source, bytes) else Path(source).read_bytes())
+    if file.encoding != "packets":
+        return file
+    if pool is None:
+        raise FrameFileError("The frame file stores packets instead of pixels; pass a DecodePool that decodes them.")
+    return decode_frame_file(with_pixels(file, pool, Limits()))
 
 
 def _stored_packets(file: FrameFile) -> StoredPackets:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-from PIL import Image
 
 from reelabel.errors import VideoTooLargeError
+from reelabel.optional import require
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     import numpy.typing as npt
 
 LosslessEncoding = Literal["raw", "lz4", "zstd"]
@@ -124,11 +126,15 @@ def to_jpeg(image: npt.NDArray[np.uint8], *, quality: int) -> bytes:
             f"A frame of {image.shape[1]}x{image.shape[0]} pixels is too large for JPEG; leave jpeg_quality empty."
         )
     file = BytesIO()
-    Image.fromarray(image).save(file, "jpeg", quality=quality)
+    _pillow().fromarray(image).save(file, "jpeg", quality=quality)
     return file.getvalue()
 
 
 def from_jpeg(data: bytes) -> npt.NDArray[np.uint8]:
     """Decode one image; shape (H, W, 3)."""
-    with Image.open(BytesIO(data), formats=("jpeg",)) as image:
+    with _pillow().open(BytesIO(data), formats=("jpeg",)) as image:
         return np.asarray(image, np.uint8)
+
+
+def _pillow() -> ModuleType:
+    return require("PIL.Image", extra="images", purpose="A frame file that stores JPEG")

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_MAX_THREADS = 8  # for the usual sixteen frames, more are not worth their memory
 # A process may also be killed from outside, such as by the OOM killer; a second attempt tells the cases apart.
 _ATTEMPTS = 2
 _REPLACEMENTS = 10
@@ -56,7 +57,13 @@ class DecodePool:
     """
 
     def __init__(
-        self, *, processes: int, timeout_s: float, memory_mib: int, cpu_s: int = 120, threads: int = 1
+        self,
+        *,
+        processes: int = 1,
+        timeout_s: float = 60.0,
+        memory_mib: int = 4096,
+        cpu_s: int = 120,
+        threads: int | None = None,
     ) -> None:
         """Start the processes.
 
@@ -65,9 +72,9 @@ class DecodePool:
             timeout_s: Wall-clock limit per video, in seconds.
             memory_mib: Address space limit per process, in MiB.
             cpu_s: CPU time limit per video, in seconds.
-            threads: Decoding threads per video.
+            threads: Decoding threads per video; None divides the cores among the processes.
         """
-        self._threads = threads
+        self._threads = threads or max(1, min(_MAX_THREADS, len(os.sched_getaffinity(0)) // processes))
         self._cpu_s = cpu_s
         self._timeout_s = timeout_s
         self._processes = processes

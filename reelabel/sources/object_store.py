@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol, cast
 
-from infra.settings import WebSettings
 from reelabel.errors import ConfigurationError, ObjectError
+from reelabel.optional import require
 from reelabel.sources.data_uri import DataUri
 from reelabel.sources.folder import FileStore
 from reelabel.sources.object_info import ObjectInfo
-from reelabel.sources.s3 import S3
+from reelabel.sources.options import S3Options, WebOptions
 from reelabel.sources.uri import INLINE_SCHEME, WEB_SCHEMES, redact_uri, scheme_of
-from reelabel.sources.web import Web
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from infra.settings import StoreSettings
+    from reelabel.sources.s3 import S3
+    from reelabel.sources.web import Web
 
 __all__ = ["ObjectInfo", "ObjectStore"]
 
@@ -50,12 +51,22 @@ class ObjectStore:
     rejected credentials) and StoreUnavailableError (no response after the configured attempts).
     """
 
-    def __init__(self, store: StoreSettings, web: WebSettings | None = None) -> None:
-        """Store the settings; no connection is opened yet."""
+    def __init__(self, s3: S3Options | None = None, web: WebOptions | None = None) -> None:
+        """Store the options; no connection is opened yet."""
         self._folder = FileStore()
-        self._s3 = S3(store)
-        self._web = Web(web or WebSettings())
         self._inline = DataUri()
+        self._s3_options = s3 or S3Options()
+        self._web_options = web or WebOptions()
+
+    @cached_property
+    def _s3(self) -> S3:
+        module = require("reelabel.sources.s3", extra="s3", purpose="Reading s3://")
+        return cast("S3", module.S3(self._s3_options))
+
+    @cached_property
+    def _web(self) -> Web:
+        module = require("reelabel.sources.web", extra="web", purpose="Reading http:// and https://")
+        return cast("Web", module.Web(self._web_options))
 
     def stat(self, uri: str) -> ObjectInfo:
         """Return the metadata of an object.

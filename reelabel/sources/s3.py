@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from infra.settings import StoreSettings
+    from reelabel.sources.options import S3Options
 
 _SCHEME = "s3://"
 _CONNECTIONS = 32
@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 class S3:
     """Reads and writes objects of any bucket."""
 
-    def __init__(self, settings: StoreSettings) -> None:
+    def __init__(self, settings: S3Options) -> None:
         """Store `settings`; no connection is opened yet."""
         self._settings = settings
 
@@ -180,7 +180,7 @@ class S3:
         return s3_errors(uri, self._settings.endpoint_url, lambda: _client(self._settings))
 
 
-def sign_url(settings: StoreSettings, uri: str, *, valid_s: int) -> str:
+def sign_url(settings: S3Options, uri: str, *, valid_s: int) -> str:
     """Return a presigned `http(s)://` URL from which an object can be read for `valid_s` seconds."""
     bucket, key = _split(uri)
     url: str = _client(settings).generate_presigned_url(
@@ -233,14 +233,14 @@ def _etag_of(fingerprint: str) -> str:
     return fingerprint.rpartition(":")[2]
 
 
-def _placement(settings: StoreSettings) -> dict[str, Any]:
+def _placement(settings: S3Options) -> dict[str, Any]:
     """Return the region of a new bucket; Amazon rejects its default region if given explicitly."""
     if settings.endpoint_url or settings.region == "us-east-1":
         return {}
     return {"CreateBucketConfiguration": {"LocationConstraint": settings.region}}
 
 
-def _client(settings: StoreSettings) -> Any:  # noqa: ANN401 - boto3 creates its classes at run time
+def _client(settings: S3Options) -> Any:  # noqa: ANN401 - boto3 creates its classes at run time
     # The lock ensures that only one thread creates the client. The process id is part of the key
     # because a fork must not share its parent's connections.
     with _client_lock:
@@ -248,7 +248,7 @@ def _client(settings: StoreSettings) -> Any:  # noqa: ANN401 - boto3 creates its
 
 
 @lru_cache(maxsize=8)
-def _client_of(settings: StoreSettings, _pid: int) -> Any:  # noqa: ANN401
+def _client_of(settings: S3Options, _pid: int) -> Any:  # noqa: ANN401
     key, secret = settings.access_key_id, settings.secret_access_key
     return _session().client(
         "s3",
@@ -268,7 +268,7 @@ def _session() -> boto3.session.Session:
     return boto3.session.Session(botocore_session=core)
 
 
-def _authority(settings: StoreSettings) -> str | None:
+def _authority(settings: S3Options) -> str | None:
     """Return the path of the CA certificates; None for botocore's default."""
     path = settings.ca_file
     if path is None:
@@ -282,7 +282,7 @@ def _authority(settings: StoreSettings) -> str | None:
     return str(path)
 
 
-def _config(settings: StoreSettings) -> Config:
+def _config(settings: S3Options) -> Config:
     # Servers other than Amazon's have no host names for buckets, and not all support the newer checksums.
     compatibility = (
         {

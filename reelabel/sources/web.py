@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from urllib3 import BaseHTTPResponse, PoolManager
 
-    from infra.settings import WebSettings
+    from reelabel.sources.options import WebOptions
     from reelabel.sources.web_request import WebResponse
 
     Ask = Callable[[int, int | None], AbstractContextManager[WebResponse]]
@@ -122,7 +122,7 @@ class Web:
     the version of the object, so that a replaced object is detected before its first byte is read.
     """
 
-    def __init__(self, settings: WebSettings) -> None:
+    def __init__(self, settings: WebOptions) -> None:
         """Store `settings`; no connection is opened yet."""
         self._settings = settings
 
@@ -225,7 +225,7 @@ class _Connections:
     slots: BoundedSemaphore
 
 
-def _connections(settings: WebSettings) -> _Connections:
+def _connections(settings: WebOptions) -> _Connections:
     # The lock ensures that only one thread creates the pools. The process id is part of the key
     # because a fork must not share its parent's connections.
     with _connections_lock:
@@ -233,7 +233,7 @@ def _connections(settings: WebSettings) -> _Connections:
 
 
 @lru_cache(maxsize=8)
-def _connections_of(settings: WebSettings, _pid: int) -> _Connections:
+def _connections_of(settings: WebOptions, _pid: int) -> _Connections:
     return _Connections(pools=guarded_pools(settings), slots=BoundedSemaphore(settings.max_concurrency))
 
 

@@ -22,7 +22,7 @@ from reelabel.errors import ObjectMissingError, VideoRefusedError
 from reelabel.sources.web_deadline import DatedResponse, deadline_of_request
 
 if TYPE_CHECKING:
-    from infra.settings import WebSettings
+    from reelabel.sources.options import WebOptions
 
 _SPECIAL = IPv4Network("192.0.0.0/24")  # RFC 6890; not all versions of Python treat all of it as private
 _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
@@ -74,7 +74,7 @@ def is_public(address: str) -> bool:
     return ip.is_global and not (ip.is_multicast or ip.is_reserved or is_site_local or ip in _SPECIAL)
 
 
-def guarded_pools(settings: WebSettings) -> PoolManager:
+def guarded_pools(settings: WebOptions) -> PoolManager:
     """Create connection pools that check every connection; proxies from the environment are not used."""
     guard = Guard(
         allow_hosts=settings.allow_hosts,

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from reelabel.containers.stream_properties import StreamProperties
     from reelabel.decode.assemble import ExtractionRequest
-    from reelabel.decode.orientation import Orientation
     from reelabel.decode.packet_decoder import CodecParameters
+    from reelabel.orientation import Orientation
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sources.sparse_file import SparseFile
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from reelabel.limits import Limits
@@ -12,18 +11,14 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 
-_MAX_THREADS = 8  # for the usual sixteen frames, more are not worth their memory
-
-
 def decode_pool(settings: Settings, *, processes: int) -> DecodePool:
-    """Start a decoding pool; if there are more cores than processes, each process uses several threads."""
+    """Start a decoding pool."""
     extract = settings.extract
     return DecodePool(
         processes=processes,
         timeout_s=extract.timeout_s,
         memory_mib=extract.memory_mib,
         cpu_s=extract.max_cpu_s,
-        threads=max(1, min(_MAX_THREADS, len(os.sched_getaffinity(0)) // processes)),
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from reelabel.decode.orientation import Orientation
 from reelabel.frames.frame_file import encode_frame_file
+from reelabel.orientation import Orientation
 from reelabel.sampled_frames import SampledFrames
 from reelabel.sampling.options import Sampling
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from reelabel.decode.orientation import Orientation
 from reelabel.frames.frame_file import encode_frame_file
+from reelabel.orientation import Orientation
 from reelabel.sampled_frames import SampledFrames
 from reelabel.sampling.options import Sampling
 from tasks.demo.shapes import draw_shape, render_frames

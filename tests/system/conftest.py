@@ -10,6 +10,8 @@ import httpx
 import pytest
 from playwright.sync_api import sync_playwright
 
+from tests.shadow import write_shadow
+
 _HERE = Path(__file__).parent
 _CHROMIUM = "/usr/bin/chromium"
 # Nothing outside the machine is asked, and root may run it.
@@ -30,15 +32,26 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def reelabel(home):
-    """Run a command on services of our own, which `demo --keep` leaves running."""
+def reelabel(home, tmp_path_factory):
+    """Run a command on services of our own, which `demo --keep` leaves running.
+
+    It runs in a folder with packages that have the names of ours: neither the command nor the processes
+    and flow runs that it starts may import those.
+    """
+    folder = write_shadow(tmp_path_factory.mktemp("users"))
+    program = Path(sys.executable).with_name("reelabel")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("REELABEL_", "PREFECT_"))}
     environment = clean | {"REELABEL_HOME": str(home), "COLUMNS": "160"}
 
     def run(*arguments, **variables):
-        command = [sys.executable, "-m", "flows.cli.main", *arguments]
         return subprocess.run(
-            command, env=environment | variables, capture_output=True, text=True, timeout=500, check=False
+            [program, *arguments],
+            cwd=folder,
+            env=environment | variables,
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
         )
 
     yield run

@@ -17,9 +17,9 @@ from transformers import (
 )
 
 from tasks.demo.actors import SIDE_PX
-from tasks.demo.scenes import SCENE_QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.model.prompts.prompt import render_question
+from tools.tiny_model.scenes import SCENE_QUESTIONS
 
 PATCH_PX = 14
 MERGE = 2

@@ -9,16 +9,16 @@ import numpy as np
 import torch
 
 from tasks.demo.actors import SHAPES, SIDE_PX
-from tasks.demo.scenes import SCENE_QUESTIONS, draw_scene
 from tasks.demo.shapes import COLOURS, draw_shape, render_frames
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.model.prompts.prompt import chat_messages, render_question
 from tools.tiny_model.architecture import MERGE, PATCH_PX, TEMPORAL_PATCH, TOKENS_PER_SECOND
+from tools.tiny_model.scenes import SCENE_QUESTIONS, draw_scene
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tasks.demo.scenes import Scene
+    from tools.tiny_model.scenes import Scene
 
 FRAMES = 16
 GROUPS = FRAMES // TEMPORAL_PATCH

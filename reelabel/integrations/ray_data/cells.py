@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from PIL import Image
 
 from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_META
 from reelabel.integrations.vllm.video_input import video_input
+from reelabel.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +40,8 @@ class OutputFormat:
             return video_input(frames)
         pixels = frames.images[frames.picks]
         if self.kind == "pil":
-            return [Image.fromarray(image) for image in pixels]
+            images = require("PIL.Image", extra="images", purpose="The output format pil")
+            return [images.fromarray(image) for image in pixels]
         return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)) if self.channels_first else pixels
 
     def no_video(self) -> Any:  # noqa: ANN401
@@ -94,7 +95,7 @@ def _meta(source: str, *, size: list[int] | None, timestamps: list[float]) -> di
 
 def _size_of(frame: Any) -> list[int] | None:  # noqa: ANN401 - an image, an array or an unknown type
     """Return width and height in pixels."""
-    if isinstance(frame, Image.Image):
+    if hasattr(frame, "width") and hasattr(frame, "height"):
         return [frame.width, frame.height]
     shape: tuple[int, ...] = getattr(frame, "shape", ())
     if len(shape) != _FRAME_DIMENSIONS:

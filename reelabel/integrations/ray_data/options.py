@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from infra.settings import Settings  # noqa: TC001 - read at run time
 from reelabel.errors import ConfigurationError
+from reelabel.limits import Limits  # noqa: TC001 - pydantic reads the annotations
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import require_no_job_options
+from reelabel.sources.options import S3Options, WebOptions  # noqa: TC001
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +45,10 @@ class PrepareOptions(BaseModel):
     bypass_if_frames_present: bool
     pack_for_model: bool
     processes: Annotated[int, Field(ge=1, le=256)]
-    settings: Settings
+    s3: S3Options
+    web: WebOptions
+    allow_roots: tuple[Annotated[Path, AfterValidator(Path.absolute)], ...]
+    limits: Limits
 
     @model_validator(mode="wrap")
     @classmethod

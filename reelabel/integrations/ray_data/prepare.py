@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from infra.settings import Settings, load_settings
 from reelabel.errors import VideoRefusedError
 from reelabel.integrations.ray_data.cells import (
     OutputFormat,
@@ -17,10 +16,12 @@ from reelabel.integrations.ray_data.cells import (
 from reelabel.integrations.ray_data.options import PrepareOptions
 from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_META, has_frames, segment_of, to_rows, video_uri_of
 from reelabel.integrations.ray_data.worker import close_worker, get_worker
+from reelabel.limits import Limits
+from reelabel.sources.options import S3Options, WebOptions
 from reelabel.sources.uri import redact_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
     from types import TracebackType
@@ -59,7 +60,10 @@ class PrepareVideo:
         bypass_if_frames_present: bool = False,
         pack_for_model: bool = False,
         processes: int = 1,
-        settings: Settings | None = None,
+        s3: S3Options | Mapping[str, Any] | None = None,
+        web: WebOptions | Mapping[str, Any] | None = None,
+        allow_roots: Sequence[Path | str] = (),
+        limits: Limits | None = None,
     ) -> None:
         """Validate the options. No process is started yet.
 
@@ -79,8 +83,10 @@ class PrepareVideo:
             pack_for_model: Set `video` to (frames, metadata), one item of vLLM's `multi_modal_data["video"]`,
                 regardless of `output_format`.
             processes: Number of decoding processes; use one per CPU that Ray reserves by `num_cpus`.
-            settings: Object store, hosts and folders that may be read, and limits; None reads `REELABEL_*` variables
-                and `reelabel.toml`.
+            s3: How S3 is reached: `S3Options`, or their fields; None uses the AWS credential chain.
+            web: Which hosts may be read and how: `WebOptions`, or their fields; None allows every public host.
+            allow_roots: Folders that local videos must be in; if empty, any folder is allowed.
+            limits: Limits on one video.
 
         Raises:
             ConfigurationError: An option is invalid.
@@ -97,7 +103,10 @@ class PrepareVideo:
             bypass_if_frames_present=bypass_if_frames_present,
             pack_for_model=pack_for_model,
             processes=processes,
-            settings=settings or load_settings(),
+            s3=s3 or S3Options(),
+            web=web or WebOptions(),
+            allow_roots=allow_roots,
+            limits=limits or Limits(),
         )
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from reelabel.frames.cache import FrameCache
 from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.extractor import stat_video
 from reelabel.frames.fetch import RANGES_MIN_BYTES, FrameFetcher
+from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_store import ObjectStore
-from tasks.frame_cache.pool import decode_pool, video_limits
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -37,20 +37,20 @@ class PrepareWorker:
 
     def __init__(self, options: PrepareOptions) -> None:
         """Start the decoding processes."""
-        settings, attempts = options.settings, options.retries + 1
+        attempts = options.retries + 1
         timeouts = {"connect_timeout_s": options.timeout_s, "read_timeout_s": options.timeout_s}
         self._objects = ObjectStore(
-            settings.store.model_copy(update={**timeouts, "max_attempts": attempts}),
-            settings.web.model_copy(update={"timeout_s": options.timeout_s, "max_attempts": attempts}),
+            options.s3.model_copy(update={**timeouts, "max_attempts": attempts}),
+            options.web.model_copy(update={"timeout_s": options.timeout_s, "max_attempts": attempts}),
         )
-        self._allow_roots = settings.extract.allow_roots
-        self._pool = decode_pool(settings, processes=options.processes)
+        self._allow_roots = options.allow_roots
+        self._pool = DecodePool(processes=options.processes)
         self._fetcher = FrameFetcher(
             objects=self._objects,
             cache=FrameCache(self._objects, options.cache_dir.as_uri()) if options.cache_dir else None,
             pool=self._pool,
             sampling=options.sampling,
-            limits=video_limits(settings),
+            limits=options.limits,
             ranges_min_bytes=RANGES_MIN_BYTES if options.cache_mode == "auto" else _UNLIMITED_BYTES,
             copies=_copies(options),
         )

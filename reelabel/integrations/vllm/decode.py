@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from reelabel.errors import ConfigurationError, FrameFileError
 from reelabel.extract import extract_keyframes
 from reelabel.fast_path import as_video_errors
+from reelabel.frames import packets
 from reelabel.frames.frame_file import decode_frame_file
-from reelabel.frames.packets import with_pixels
 from reelabel.integrations.vllm.decode_server import DecodePoolProcess
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -67,13 +67,10 @@ def read_frame_file(data: bytes) -> FrameFile:
         FrameFileError: The file is damaged, or holds packets and there are no decoding processes.
         VideoError: The packets cannot be decoded.
     """
-    file = decode_frame_file(data)
-    if file.encoding != "packets":
-        return file
     pool = _decode_pool()
-    if pool is None:
+    if pool is None and decode_frame_file(data).encoding == "packets":
         raise FrameFileError(f"The frame file holds packets; set {PROCESSES_VARIABLE} to at least 1 to decode them.")
-    return decode_frame_file(with_pixels(file, pool, Limits()))
+    return packets.read_frame_file(data, pool=pool)
 
 
 def _sampling(options: dict[str, Any]) -> Sampling:

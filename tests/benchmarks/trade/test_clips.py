@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.trade.clips import CLIPS, fit_clips, kept_trade, make_trade
 from benchmarks.trade.mix import KEYFRAMES, MOTION, SCENE, block, mix
-from tasks.demo.scenes import SCENE_QUESTIONS
+from tools.tiny_model.scenes import SCENE_QUESTIONS
 
 CELLS = pl.DataFrame(
     [(cell.task, cell.subtask, cell.answer, cell.keyframes) for cell in mix(CLIPS)],

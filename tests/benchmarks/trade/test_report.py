@@ -15,8 +15,8 @@ from benchmarks.trade.fitting import fit
 from benchmarks.trade.mix import MOTION, SCENE, mix
 from benchmarks.trade.report import Trade
 from benchmarks.trade.tables import accuracy_table, cost_table, curve_table, margin_table, still_table, threshold_table
-from tasks.demo.scenes import SCENE_QUESTIONS
 from tasks.domain import ModelIdentity
+from tools.tiny_model.scenes import SCENE_QUESTIONS
 
 pytestmark = pytest.mark.xdist_group("trade-report")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-LOCKS = ("worker", "gpu", "cpu", "dev", "build")
+LOCKS = ("library", "worker", "gpu", "cpu", "dev", "build")
 TOOL = Path(sysconfig.get_path("scripts")) / "cyclonedx-py"
 
 
@@ -38,7 +38,7 @@ def test_the_bill_of_materials_names_every_package_with_its_hash(tmp_path):
     subprocess.run(command, check=True, capture_output=True, timeout=300)
 
     bill = json.loads(made.read_text())
-    assert bill["metadata"]["component"]["name"] == "reelabel"
+    assert bill["metadata"]["component"]["name"] == "reelabel-app"
     assert len(bill["components"]) == len(locked("worker"))
     assert all(
         any(each["alg"] == "SHA-256" for where in part["externalReferences"] for each in where.get("hashes", ()))

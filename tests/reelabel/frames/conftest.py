@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from reelabel.decode.orientation import Orientation
+from reelabel.orientation import Orientation
 from reelabel.sampled_frames import SampledFrames
 from tests.clips import make_clip
 

@@ -2,14 +2,13 @@
 
 import pytest
 
-from infra.settings import Settings, WebSettings
 from reelabel import PrepareVideo
 from tests.clips import make_clip
 from tests.reelabel.sources.web_server import serving
 
 __all__ = ["make_clip"]
 
-SETTINGS = Settings(web=WebSettings(allow_private=True))
+WEB = {"allow_private": True}
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def preparing():
     made = []
 
     def prepare(**options):
-        defaults = {"sampling": {"num_frames": 4}, "output_format": "numpy", "settings": SETTINGS}
+        defaults = {"sampling": {"num_frames": 4}, "output_format": "numpy", "web": WEB}
         made.append(PrepareVideo(**defaults | options))
         return made[-1]
 

@@ -16,12 +16,12 @@ from reelabel.extract import extract_keyframes
 from reelabel.integrations.ray_data.options import parse_sampling
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
-from tests.reelabel.ray_data.conftest import SETTINGS
+from tests.reelabel.ray_data.conftest import WEB
 from tests.reelabel.ray_data.test_prepare import LOOK, WHOLE
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ray")]
 
-OPTIONS = {"sampling": {"num_frames": 4}, "settings": SETTINGS}
+OPTIONS = {"sampling": {"num_frames": 4}, "web": WEB}
 
 
 @pytest.fixture(scope="module")

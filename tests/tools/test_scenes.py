@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tasks.demo.scenes import COUNTS, SCENE_QUESTIONS, STILL_TASKS, draw_scene
 from tasks.demo.shapes import COLOURS
+from tools.tiny_model.scenes import COUNTS, SCENE_QUESTIONS, STILL_TASKS, draw_scene
 
 FIRST = np.array([0.0])
 UNIFORM = np.linspace(0, 1, 16)

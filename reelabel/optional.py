@@ -1,0 +1,30 @@
+"""Dependencies that only some uses of the library need."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from reelabel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def require(module: str, *, extra: str, purpose: str) -> ModuleType:
+    """Import a module of an optional dependency.
+
+    Args:
+        module: Its dotted name.
+        extra: The extra of the library that installs it.
+        purpose: What needs it, to begin a sentence with.
+
+    Raises:
+        ConfigurationError: It is not installed.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"{purpose} needs a package that is not installed ({error.name}): pip install 'reelabel[{extra}]'."
+        ) from None

@@ -1,0 +1,61 @@
+"""What other people import: a name that goes, or comes, does so on purpose."""
+
+import subprocess
+import sys
+
+import pytest
+
+import reelabel
+from reelabel.frames.frame_file import encode_frame_file
+
+PUBLIC = [
+    "DecodePool",
+    "FrameFile",
+    "KeyframeCoverage",
+    "Limits",
+    "PrepareVideo",
+    "ReelabelError",
+    "S3Options",
+    "SampledFrames",
+    "Sampling",
+    "Segment",
+    "VideoError",
+    "WebOptions",
+    "extract_keyframes",
+    "read_frame_file",
+]
+
+
+def test_the_public_names_are_these():
+    assert sorted(reelabel.__all__) == PUBLIC
+    assert dir(reelabel) == reelabel.__all__
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_each_public_name_can_be_imported_and_is_documented(name):
+    assert getattr(reelabel, name).__doc__
+
+
+def test_an_unknown_name_is_no_attribute():
+    with pytest.raises(AttributeError, match="has no attribute 'nobody'"):
+        _ = reelabel.nobody
+
+
+def test_importing_the_package_loads_nothing_else():
+    script = "import sys, reelabel; print([name for name in sys.modules if name.partition('.')[0] in {'av', 'numpy'}])"
+
+    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+
+    assert loaded == "[]\n"
+
+
+def test_a_video_and_its_frame_file_are_read_by_path(make_clip, tmp_path):
+    clip = make_clip()
+    frames = reelabel.extract_keyframes(str(clip), sampling=reelabel.Sampling(num_frames=4))
+    made = encode_frame_file(frames, source_uri=str(clip), fingerprint="f", sampling=reelabel.Sampling(num_frames=4))
+    (tmp_path / "frames.arrow").write_bytes(made.data)
+
+    read = reelabel.read_frame_file(tmp_path / "frames.arrow")
+
+    assert (read.images == frames.images).all()
+    assert read.picks.tolist() == frames.picks.tolist()
