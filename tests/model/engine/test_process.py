@@ -212,4 +212,5 @@ def has_group_ended(group, *, within_s):
         with suppress(OSError):  # it ended meanwhile
             if int(stat.read_text().rpartition(")")[2].split()[2]) == group:
                 members.append(os.pidfd_open(int(stat.parent.name)))
-    return all([has_ended(member, within_s=within_s) for member in members])
+    ended = [has_ended(member, within_s=within_s) for member in members]
+    return all(ended)
