@@ -130,7 +130,9 @@ def test_a_question_on_which_alone_the_server_fails_is_refused(stub_server, make
         pytest.param({"url": None}, "set server.url", id="no server"),
         pytest.param({"url": "http://127.0.0.1:9/v1"}, "does not respond.*Start the server", id="nobody there"),
         pytest.param({"api_key": None}, "rejects the API key .* set server.api_key", id="no key"),
-        pytest.param({"model": "other"}, f"serves no other; set server.model to one of: {NAME}", id="another model"),
+        pytest.param(
+            {"model": "other"}, f"does not serve other; set server.model to one of: {NAME}", id="another model"
+        ),
         pytest.param(
             {"encode": lambda text: [1] * len(text)}, "differs from that of model.name", id="another tokenizer"
         ),
