@@ -45,7 +45,7 @@ def check_tuning(config: EngineConfig) -> Iterator[Check]:
     """
     environment = engine_environment(config)
     found = subprocess.run(
-        [sys.executable, "-P", "-m", "tasks.model.engine.tuning"],
+        [sys.executable, "-P", "-m", "tasks.model.engine.tuning_main"],
         input=pickle.dumps(config),
         env=environment,
         capture_output=True,

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.errors import ConfigurationError
 from tasks.model.engine.devices import gpu_memory_bytes
 
 if TYPE_CHECKING:
@@ -247,23 +244,6 @@ def read_machine() -> Machine:
     lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
     memory = {words[0]: int(words[1]) * _KIB for words in lines}
     return Machine(is_cuda=False, free_bytes=memory["MemAvailable:"], total_bytes=memory["MemTotal:"])
-
-
-def main() -> None:
-    """Serve one request."""
-    answer = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # libraries may print to standard output; keep that out of the answer
-    config = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
-    try:
-        chosen: Tuning | ReelabelError = tune_engine(config)
-    except ReelabelError as error:
-        chosen = error
-    with answer:
-        pickle.dump(chosen, answer)
-
-
-if __name__ == "__main__":
-    main()
 
 
 def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
