@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from infra.database.connect import Login
+from infra.database.connect import Login, connect
 from infra.embedded import ServiceName, running, start
 from infra.embedded.home import Home
 from infra.embedded.postgres import Postgres
@@ -22,6 +22,8 @@ from tests.shared import common_folder, locked, made_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from sqlalchemy import Engine
 
     from infra.settings import StoreSettings
 
@@ -131,6 +133,14 @@ def database_url(services: Settings, _template: str) -> Iterator[str]:
     """An administrator's URL of a migrated, empty database of the test's own."""
     with _new_database(services, _template) as name:
         yield _url_of(services, name)
+
+
+@pytest.fixture
+def db(database_url: str) -> Iterator[Engine]:
+    """An SQLAlchemy engine on the test's own database, as its administrator."""
+    db = connect(DatabaseSettings(url=database_url))
+    yield db
+    db.dispose()
 
 
 @pytest.fixture(scope="session")

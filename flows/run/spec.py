@@ -85,11 +85,11 @@ def require_unchanged(spec: RunSpec, base: RunSpec, kept: Collection[str]) -> No
     Raises:
         ConfigurationError: The settings or their model have changed since.
     """
-    changed = [name.replace("_", " ") for name in RunSpec.model_fields if name in kept and _differ(spec, base, name)]
+    changed = [name for name in RunSpec.model_fields if name in kept and _differ(spec, base, name)]
     if changed:
         raise ConfigurationError(
-            f"The earlier run had another {' and another '.join(changed)} than the settings have now (its model was "
-            f"{base.model.name}); restore the settings, or name the model to use with --model."
+            f"The settings no longer match the earlier run's {', '.join(changed)} (its model was {base.model.name}); "
+            "restore them, or name the model to use with --model."
         )
 
 

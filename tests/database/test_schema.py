@@ -8,30 +8,30 @@ from sql.migrate import downgrade
 from tasks.database.schema import check_schema, upgrade_schema
 
 
-def test_a_database_without_tables_is_refused_until_it_is_upgraded(engine, database_url):
+def test_a_database_without_tables_is_refused_until_it_is_upgraded(db, database_url):
     downgrade(database_url)
     with pytest.raises(ConfigurationError, match="has no tables of Reelabel"):
-        check_schema(engine)
+        check_schema(db)
 
-    upgrade_schema(engine)
+    upgrade_schema(db)
 
-    check_schema(engine)
+    check_schema(db)
 
 
 @pytest.mark.parametrize("use", [check_schema, upgrade_schema])
-def test_a_database_of_a_newer_version_is_left_alone(engine, use):
-    with engine.begin() as connection:
+def test_a_database_of_a_newer_version_is_left_alone(db, use):
+    with db.begin() as connection:
         connection.execute(sqlalchemy.text("UPDATE reelabel_version SET version_num = '9999'"))
 
     with pytest.raises(
         ConfigurationError, match="has schema 9999, which this version, with schema 0001, does not know"
     ):
-        use(engine)
+        use(db)
 
 
 def test_a_wrong_password_is_explained(database_url):
     url = sqlalchemy.make_url(database_url).set(password="wrong").render_as_string(hide_password=False)
-    engine = connect(DatabaseSettings(url=url))
+    db = connect(DatabaseSettings(url=url))
     with pytest.raises(ConfigurationError, match="rejects the password"):
-        upgrade_schema(engine)
-    engine.dispose()
+        upgrade_schema(db)
+    db.dispose()

@@ -186,7 +186,7 @@ def test_the_printed_prompt_has_as_many_tokens_as_the_engine_took(environment, m
         taken = connection.execute(select(RESULT.c.prompt_tokens).where(*of_job)).scalar_one()
     assert f"{taken} tokens: " in shown
     assert re.search(r"<\|vision_start\|><\|video_pad\|>\(x\d+\)<\|vision_end\|>", shown)
-    assert "Its choices are shown in 2 orders, of which this is the first." in shown
+    assert "Choices are shown in 2 orders; this is the first." in shown
 
 
 def test_the_endpoint_shows_how_jobs_ended_and_what_each_stage_took(metrics):

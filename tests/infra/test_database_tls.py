@@ -60,7 +60,8 @@ def _serve(context, postgres_port):
             try:
                 client.do_handshake()
             except ssl.SSLError:
-                os.read(client.fileno(), 65536)  # what is left unread would take the alert with it
+                with suppress(OSError):
+                    os.read(client.fileno(), 65536)  # what is left unread would take the alert with it
                 return
             with client, socket.create_connection(("127.0.0.1", postgres_port)) as postgres, suppress(OSError):
                 _pass_on(client, postgres)

@@ -4,14 +4,14 @@ from uuid import uuid4
 import pytest
 
 from tasks.plans.plan import Plan, open_plan
-from tests.results.conftest import engine, run
+from tests.results.conftest import run
 from tests.results.rows import SPEC
 
-__all__ = ["engine", "run"]
+__all__ = ["run"]
 
 
 @pytest.fixture
-def make_plan(engine, run):
+def make_plan(db, run):
     """Record a plan of some shards of 100 jobs."""
 
     def make(shards=3, **changed):
@@ -29,7 +29,7 @@ def make_plan(engine, run):
             jobs=100 * shards,
         )
         plan = replace(plan, **changed)
-        open_plan(engine, plan, [100] * shards)
+        open_plan(db, plan, [100] * shards)
         return plan
 
     return make

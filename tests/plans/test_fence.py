@@ -13,57 +13,57 @@ from tests.results.rows import SPEC, failure, job, result
 
 
 @pytest.fixture
-def take(engine):
+def take(db):
     def take(plan, lease_s=600):
-        (lease,) = claim(engine, plan.plan_id, Work.BOTH, holder="here", lease_s=lease_s)
+        (lease,) = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=lease_s)
         return lease
 
     return take
 
 
-def rows_of(engine):
+def rows_of(db):
     key = {"dataset": "d", "spec_id": SPEC.spec_id}
-    labels, failures = read_results(engine, **key), read_failures(engine, **key)
+    labels, failures = read_results(db, **key), read_failures(db, **key)
     return labels.select("job_id", "label", "fence").rows(), failures.select("job_id", "code", "fence").rows()
 
 
-def test_what_is_written_bears_its_lease_and_ends_its_shard(engine, run, make_plan, take):
+def test_what_is_written_bears_its_lease_and_ends_its_shard(db, run, make_plan, take):
     plan = make_plan(shards=1)
     lease = take(plan)
 
     for _ in range(2):  # as after a connection that was lost before the answer came
-        ShardWriter(engine, run).write(results=[result(job("a"))], failures=[failure(job("b"))], lease=lease)
+        ShardWriter(db, run).write(results=[result(job("a"))], failures=[failure(job("b"))], lease=lease)
 
-    assert rows_of(engine) == ([("a", "no", lease.token)], [("b", "no_frames", lease.token)])
-    assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id)["attempts"].to_list() == [1]
-    assert state_of(engine, plan.plan_id).done == 1
+    assert rows_of(db) == ([("a", "no", lease.token)], [("b", "no_frames", lease.token)])
+    assert read_failures(db, dataset="d", spec_id=SPEC.spec_id)["attempts"].to_list() == [1]
+    assert state_of(db, plan.plan_id).done == 1
 
 
-def test_a_worker_back_from_the_dead_changes_nothing(engine, run, make_plan, take):
+def test_a_worker_back_from_the_dead_changes_nothing(db, run, make_plan, take):
     plan = make_plan(shards=1)
     lost = take(plan, lease_s=0.05)
     time.sleep(0.1)
     taken = take(plan)
 
     with pytest.raises(LeaseLostError):
-        ShardWriter(engine, run).write(results=[result(job("a"))], failures=[failure(job("b"))], lease=lost)
-    assert rows_of(engine) == ([], [])
+        ShardWriter(db, run).write(results=[result(job("a"))], failures=[failure(job("b"))], lease=lost)
+    assert rows_of(db) == ([], [])
 
-    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[], lease=taken)
+    ShardWriter(db, run).write(results=[result(job("a"))], failures=[], lease=taken)
     with pytest.raises(LeaseLostError):
-        ShardWriter(engine, run).write(results=[], failures=[failure(job("a"))], lease=lost)
-    assert rows_of(engine) == ([("a", "no", taken.token)], [])
-    assert state_of(engine, plan.plan_id).done == 1
+        ShardWriter(db, run).write(results=[], failures=[failure(job("a"))], lease=lost)
+    assert rows_of(db) == ([("a", "no", taken.token)], [])
+    assert state_of(db, plan.plan_id).done == 1
 
 
 @pytest.mark.parametrize("newer_is", ["label", "failure"])
 @pytest.mark.parametrize("older_is", ["label", "failure"])
 def test_of_two_plans_on_one_job_the_newer_lease_stays_whoever_writes_last(
-    engine, run, make_plan, take, newer_is, older_is
+    db, run, make_plan, take, newer_is, older_is
 ):
     def write(lease, kind, code):
         labels = [result(job("a"), (0.4, 0.6) if code == "new" else (0.1, 0.9))] if kind == "label" else []
-        ShardWriter(engine, run).write(
+        ShardWriter(db, run).write(
             results=labels,
             failures=[failure(job("a"), code=code)] if kind == "failure" else [],
             lease=lease,
@@ -71,10 +71,10 @@ def test_of_two_plans_on_one_job_the_newer_lease_stays_whoever_writes_last(
 
     older, newer = take(make_plan(shards=1)), take(make_plan(shards=1, kind="backfill"))
     write(newer, newer_is, "new")
-    before = rows_of(engine)
+    before = rows_of(db)
 
     write(older, older_is, "old")
 
-    assert rows_of(engine) == before
+    assert rows_of(db) == before
     assert len(before[0] + before[1]) == 1
     assert (before[0] + before[1])[0][2] == newer.token

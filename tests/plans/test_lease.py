@@ -16,23 +16,23 @@ LONG_S = 600
 SHORT_S = 0.05
 
 
-def take(engine, plan, work=Work.BOTH, lease_s=LONG_S, most=1):
-    return claim(engine, plan.plan_id, work, holder="here", lease_s=lease_s, most=most)
+def take(db, plan, work=Work.BOTH, lease_s=LONG_S, most=1):
+    return claim(db, plan.plan_id, work, holder="here", lease_s=lease_s, most=most)
 
 
 def test_of_many_claimers_at_once_no_two_get_one_shard(database_url, make_plan):
     plan = make_plan(shards=400)
-    engine = connect(DatabaseSettings(url=database_url, pool_size=8))
+    db = connect(DatabaseSettings(url=database_url, pool_size=8))
 
     def take_until_none_is_left(_):
         taken = []
-        while leases := take(engine, plan, most=3):
+        while leases := take(db, plan, most=3):
             taken += leases
         return taken
 
     with ThreadPoolExecutor(8) as threads:
         by_claimer = list(threads.map(take_until_none_is_left, range(8)))
-    engine.dispose()
+    db.dispose()
 
     taken = [lease for leases in by_claimer for lease in leases]
     assert Counter(lease.shard_index for lease in taken) == Counter(range(400))
@@ -40,116 +40,116 @@ def test_of_many_claimers_at_once_no_two_get_one_shard(database_url, make_plan):
     assert all(lease.jobs == 100 for lease in taken)
 
 
-def test_a_shard_goes_from_extraction_to_inference_and_is_done(engine, make_plan):
+def test_a_shard_goes_from_extraction_to_inference_and_is_done(db, make_plan):
     plan = make_plan(shards=1)
-    assert take(engine, plan, Work.INFER) == []
+    assert take(db, plan, Work.INFER) == []
 
-    (extracting,) = take(engine, plan, Work.EXTRACT)
-    assert take(engine, plan, Work.EXTRACT) == take(engine, plan, Work.INFER) == []
-    finish_alone(engine, extracting, state="extracted")
-    assert take(engine, plan, Work.EXTRACT) == []
-    (inferring,) = take(engine, plan, Work.INFER)
-    finish_alone(engine, inferring, state="done")
+    (extracting,) = take(db, plan, Work.EXTRACT)
+    assert take(db, plan, Work.EXTRACT) == take(db, plan, Work.INFER) == []
+    finish_alone(db, extracting, state="extracted")
+    assert take(db, plan, Work.EXTRACT) == []
+    (inferring,) = take(db, plan, Work.INFER)
+    finish_alone(db, inferring, state="done")
 
     assert inferring.token > extracting.token
-    assert take(engine, plan) == []
-    assert is_drained(engine, plan.plan_id)
-    state = state_of(engine, plan.plan_id)
+    assert take(db, plan) == []
+    assert is_drained(db, plan.plan_id)
+    state = state_of(db, plan.plan_id)
     assert (state.done, state.leased, state.jobs_left, state.is_drained) == (1, 0, 0, True)
 
 
-def test_who_does_both_ends_what_others_extracted_before_beginning_anew(engine, make_plan):
+def test_who_does_both_ends_what_others_extracted_before_beginning_anew(db, make_plan):
     plan = make_plan(shards=3)
-    first, second, _ = take(engine, plan, Work.EXTRACT, most=3)
-    finish_alone(engine, second, state="extracted")
-    release(engine, first)
+    first, second, _ = take(db, plan, Work.EXTRACT, most=3)
+    finish_alone(db, second, state="extracted")
+    release(db, first)
 
-    assert [take(engine, plan)[0].shard_index for _ in range(2)] == [1, 0]
+    assert [take(db, plan)[0].shard_index for _ in range(2)] == [1, 0]
 
 
-def test_a_lease_that_ended_is_taken_up_and_its_old_holder_can_end_nothing(engine, make_plan):
+def test_a_lease_that_ended_is_taken_up_and_its_old_holder_can_end_nothing(db, make_plan):
     plan = make_plan(shards=1)
-    (lost,) = take(engine, plan, lease_s=SHORT_S)
+    (lost,) = take(db, plan, lease_s=SHORT_S)
     time.sleep(2 * SHORT_S)
 
-    (taken,) = take(engine, plan)
+    (taken,) = take(db, plan)
 
     assert taken.token > lost.token
     assert (lost.attempts, taken.attempts) == (0, 1)
-    assert renew(engine, [lost, taken], lease_s=LONG_S) == {taken.token}
+    assert renew(db, [lost, taken], lease_s=LONG_S) == {taken.token}
     with pytest.raises(LeaseLostError, match="Shard 0 was taken up by another worker"):
-        finish_alone(engine, lost, state="done")
-    release(engine, lost)
-    assert state_of(engine, plan.plan_id).leased == 1
+        finish_alone(db, lost, state="done")
+    release(db, lost)
+    assert state_of(db, plan.plan_id).leased == 1
 
 
-def test_a_lease_that_ended_and_that_nobody_took_up_is_still_good(engine, make_plan):
-    (lease,) = take(engine, make_plan(shards=1), lease_s=SHORT_S)
+def test_a_lease_that_ended_and_that_nobody_took_up_is_still_good(db, make_plan):
+    (lease,) = take(db, make_plan(shards=1), lease_s=SHORT_S)
     time.sleep(2 * SHORT_S)
 
-    finish_alone(engine, lease, state="done")
+    finish_alone(db, lease, state="done")
 
 
-def test_a_holder_that_never_heard_of_its_success_may_say_it_again(engine, make_plan):
+def test_a_holder_that_never_heard_of_its_success_may_say_it_again(db, make_plan):
     plan = make_plan(shards=1)
-    (lease,) = take(engine, plan)
+    (lease,) = take(db, plan)
 
     for _ in range(2):
-        finish_alone(engine, lease, state="done")
+        finish_alone(db, lease, state="done")
 
-    assert state_of(engine, plan.plan_id).done == 1
+    assert state_of(db, plan.plan_id).done == 1
 
 
-def test_a_shard_given_back_says_why_and_counts_it(engine, make_plan):
+def test_a_shard_given_back_says_why_and_counts_it(db, make_plan):
     plan = make_plan(shards=1)
-    (first,) = take(engine, plan)
-    release(engine, first, message="The store is away.")
-    (second,) = take(engine, plan)
-    release(engine, second)
+    (first,) = take(db, plan)
+    release(db, first, message="The store is away.")
+    (second,) = take(db, plan)
+    release(db, second)
 
-    (third,) = take(engine, plan)
+    (third,) = take(db, plan)
 
     assert (second.attempts, second.message) == (1, "The store is away.")
     assert third.attempts == 1
 
 
-def test_a_keeper_holds_on_beyond_the_lease_and_gives_back_at_its_end(engine, make_plan):
+def test_a_keeper_holds_on_beyond_the_lease_and_gives_back_at_its_end(db, make_plan):
     plan = make_plan(shards=2)
-    with LeaseKeeper(engine, holder="here", lease_s=0.3) as keeper:
+    with LeaseKeeper(db, holder="here", lease_s=0.3) as keeper:
         ended = keeper.claim(plan.plan_id, Work.BOTH)
         keeper.claim(plan.plan_id, Work.BOTH)
         time.sleep(0.8)
-        assert take(engine, plan) == []
-        finish_alone(engine, ended, state="done")
+        assert take(db, plan) == []
+        finish_alone(db, ended, state="done")
         keeper.forget(ended)
 
-    assert [lease.shard_index for lease in take(engine, plan)] == [1]
+    assert [lease.shard_index for lease in take(db, plan)] == [1]
 
 
-def test_a_keeper_takes_not_what_is_its_own_after_the_database_was_away_for_longer_than_a_lease(engine, make_plan):
+def test_a_keeper_takes_not_what_is_its_own_after_the_database_was_away_for_longer_than_a_lease(db, make_plan):
     plan, lease_s = make_plan(shards=1), 1
-    gate = Gate(engine.url.port)
-    beyond = connect(DatabaseSettings(url=engine.url.set(port=gate.port).render_as_string(hide_password=False)))
+    gate = Gate(db.url.port)
+    beyond = connect(DatabaseSettings(url=db.url.set(port=gate.port).render_as_string(hide_password=False)))
     with LeaseKeeper(beyond, holder="here", lease_s=lease_s) as keeper:
         held = keeper.claim(plan.plan_id, Work.BOTH)
         with gate.shut():
             time.sleep(1.5 * lease_s)
 
         assert keeper.claim(plan.plan_id, Work.BOTH) is None
-        assert take(engine, plan) == []
-        finish_alone(engine, held, state="done")
+        assert take(db, plan) == []
+        finish_alone(db, held, state="done")
         keeper.forget(held)
     beyond.dispose()
     gate.close()
 
 
-def test_whoever_holds_a_shard_of_a_plan_that_is_closed_has_lost_it(engine, make_plan):
+def test_whoever_holds_a_shard_of_a_plan_that_is_closed_has_lost_it(db, make_plan):
     plan = make_plan(shards=2)
-    (lease,) = take(engine, plan)
+    (lease,) = take(db, plan)
 
-    assert close_plan(engine, plan.plan_id, state="dropped")
-    assert not close_plan(engine, plan.plan_id, state="done")
+    assert close_plan(db, plan.plan_id, state="dropped")
+    assert not close_plan(db, plan.plan_id, state="done")
 
-    assert take(engine, plan) == []
+    assert take(db, plan) == []
     with pytest.raises(LeaseLostError):
-        finish_alone(engine, lease, state="done")
+        finish_alone(db, lease, state="done")

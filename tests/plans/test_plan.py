@@ -11,44 +11,44 @@ from tests.results.rows import SPEC
 ASKED = {"dataset": "d", "spec_id": SPEC.spec_id, "manifest_fingerprint": "f"}
 
 
-def test_a_plan_is_found_by_runs_that_ask_the_same_until_it_is_closed(engine, make_plan):
+def test_a_plan_is_found_by_runs_that_ask_the_same_until_it_is_closed(db, make_plan):
     make_plan()
     plan = make_plan(shared=True)
 
-    assert find_shared_plan(engine, **ASKED) == plan
-    assert find_shared_plan(engine, **ASKED | {"manifest_fingerprint": "other"}) is None
-    close_plan(engine, plan.plan_id, state="done")
-    assert find_shared_plan(engine, **ASKED) is None
+    assert find_shared_plan(db, **ASKED) == plan
+    assert find_shared_plan(db, **ASKED | {"manifest_fingerprint": "other"}) is None
+    close_plan(db, plan.plan_id, state="done")
+    assert find_shared_plan(db, **ASKED) is None
 
 
-def test_of_two_plans_for_the_same_one_counts(engine, make_plan):
+def test_of_two_plans_for_the_same_one_counts(db, make_plan):
     plan = make_plan(shared=True)
 
     with pytest.raises(PlanLostError, match="run again to join it"):
         make_plan(shared=True)
 
-    assert open_plans(engine) == open_plans(engine, spec_id=SPEC.spec_id) == [plan]
-    assert open_plans(engine, spec_id="other") == []
-    assert state_of(engine, plan.plan_id).planned == plan.shards
+    assert open_plans(db) == open_plans(db, spec_id=SPEC.spec_id) == [plan]
+    assert open_plans(db, spec_id="other") == []
+    assert state_of(db, plan.plan_id).planned == plan.shards
 
 
-def test_a_plan_that_was_made_counts_where_the_session_with_the_lock_was_lost(engine, make_plan):
+def test_a_plan_that_was_made_counts_where_the_session_with_the_lock_was_lost(db, make_plan):
     lost = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
-    with planning(engine, dataset="d", spec_id=SPEC.spec_id):
+    with planning(db, dataset="d", spec_id=SPEC.spec_id):
         plan = make_plan()
-        with engine.begin() as connection:
+        with db.begin() as connection:
             assert connection.execute(text(lost)).scalar_one()
 
-    assert open_plans(engine) == [plan]
-    with planning(engine, dataset="d", spec_id=SPEC.spec_id):
-        assert find_shared_plan(engine, **ASKED) is None
+    assert open_plans(db) == [plan]
+    with planning(db, dataset="d", spec_id=SPEC.spec_id):
+        assert find_shared_plan(db, **ASKED) is None
 
 
-def test_one_plans_at_a_time(engine):
+def test_one_plans_at_a_time(db):
     inside, most = [], []
 
     def plan(_):
-        with planning(engine, dataset="d", spec_id="s"):
+        with planning(db, dataset="d", spec_id="s"):
             inside.append(threading.get_ident())
             most.append(len(inside))
             inside.clear()

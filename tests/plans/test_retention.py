@@ -12,19 +12,17 @@ from tasks.plans.plan import close_plan, open_plans
 from tasks.results.overview import standing_plans
 from tasks.results.retention import remove_plans
 from tasks.results.runs import LOST_AFTER, close_run, update_run
-from tests.plans.conftest import engine, run
 
-__all__ = ["engine", "run"]
 STORE = ObjectStore(StoreSettings())
 WEEK = timedelta(days=7)
 
 
 @pytest.fixture
-def age(engine):
+def age(db):
     """Have a plan be made and ended ten days ago."""
 
     def to(plan):
-        with engine.begin() as connection:
+        with db.begin() as connection:
             text = (
                 "UPDATE reelabel.plan SET created_at = now() - interval '10 days', "
                 "ended_at = ended_at - interval '10 days' WHERE plan_id = :id"
@@ -34,8 +32,8 @@ def age(engine):
     return to
 
 
-def lease(engine, plan):
-    with engine.begin() as connection:
+def lease(db, plan):
+    with db.begin() as connection:
         text = (
             "UPDATE reelabel.shard SET lease_until = now() + interval '1 minute', claimed_for = 'infer', "
             "state = 'extracted' WHERE plan_id = :id AND shard_index = 0"
@@ -43,25 +41,25 @@ def lease(engine, plan):
         connection.execute(sqlalchemy.text(text), {"id": plan.plan_id})
 
 
-def test_an_open_plan_stays_while_a_run_that_asks_the_same_is_under_way(engine, run, make_plan, age, tmp_path):
+def test_an_open_plan_stays_while_a_run_that_asks_the_same_is_under_way(db, run, make_plan, age, tmp_path):
     plan = make_plan()
     age(plan)
 
     def remove():
-        return remove_plans(engine, STORE, root_uri=tmp_path.as_uri(), age=WEEK)
+        return remove_plans(db, STORE, root_uri=tmp_path.as_uri(), age=WEEK)
 
     assert remove() == (0, 0)
-    update_run(engine, run.run_id, seen_at=func.now() - LOST_AFTER - timedelta(seconds=1))
+    update_run(db, run.run_id, seen_at=func.now() - LOST_AFTER - timedelta(seconds=1))
     assert remove() == (1, 0)
 
 
-def test_plans_go_that_are_over_or_abandoned_with_their_files(engine, run, make_plan, age, tmp_path):
-    close_run(engine, run.run_id, state="failed", message="")
+def test_plans_go_that_are_over_or_abandoned_with_their_files(db, run, make_plan, age, tmp_path):
+    close_run(db, run.run_id, state="failed", message="")
     ended, abandoned, worked_on, new = (make_plan() for _ in range(4))
-    close_plan(engine, ended.plan_id, state="done")
+    close_plan(db, ended.plan_id, state="done")
     for plan in (ended, abandoned, worked_on):
         age(plan)
-    lease(engine, worked_on)
+    lease(db, worked_on)
     nobodys = uuid4()
     for plan_id in (ended.plan_id, abandoned.plan_id, worked_on.plan_id, new.plan_id, nobodys):
         for name in ("0000.arrow", "extracted/000000.json"):
@@ -70,22 +68,22 @@ def test_plans_go_that_are_over_or_abandoned_with_their_files(engine, run, make_
             path.touch()
             os.utime(path, (0, 0))
 
-    would = remove_plans(engine, STORE, root_uri=tmp_path.as_uri(), age=WEEK, dry_run=True)
-    went = remove_plans(engine, STORE, root_uri=tmp_path.as_uri(), age=WEEK)
+    would = remove_plans(db, STORE, root_uri=tmp_path.as_uri(), age=WEEK, dry_run=True)
+    went = remove_plans(db, STORE, root_uri=tmp_path.as_uri(), age=WEEK)
 
     assert would == went == (2, 6)
-    assert {plan.plan_id for plan in open_plans(engine)} == {worked_on.plan_id, new.plan_id}
+    assert {plan.plan_id for plan in open_plans(db)} == {worked_on.plan_id, new.plan_id}
     left = [info.uri.removeprefix(f"{tmp_path.as_uri()}/plans/") for info in STORE.list(f"{tmp_path.as_uri()}/plans")]
     standing = sorted(str(plan.plan_id) for plan in (worked_on, new))
     assert left == [f"{plan}/{name}" for plan in standing for name in ("0000.arrow", "extracted/000000.json")]
 
 
-def test_a_plans_standing_says_what_waits_for_what(engine, make_plan):
+def test_a_plans_standing_says_what_waits_for_what(db, make_plan):
     plan = make_plan(shards=4)
-    assert standing_plans(engine)[0].waits == "waits for a worker: no shard is being worked on"
+    assert standing_plans(db)[0].waits == "waits for a worker: no shard is being worked on"
 
-    lease(engine, plan)
+    lease(db, plan)
 
-    [standing] = standing_plans(engine)
+    [standing] = standing_plans(db)
     assert (standing.planned, standing.extracted, standing.answering) == (3, 1, 1)
     assert standing.waits == ""

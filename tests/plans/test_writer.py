@@ -25,13 +25,13 @@ _HOLD = text("SELECT pg_advisory_xact_lock(hashtextextended(concat_ws('/', 'd', 
 
 
 @pytest.fixture
-def written_at_once(engine, run):
+def written_at_once(db, run):
     """Write shards while the first of them waits for its job, so that the others gather."""
 
     def written_at_once(*shards):
-        writer = ShardWriter(engine, run)
+        writer = ShardWriter(db, run)
         with ThreadPoolExecutor(1 + len(shards)) as threads:
-            with engine.begin() as connection:
+            with db.begin() as connection:
                 connection.execute(_HOLD, {"spec_id": SPEC.spec_id})
                 outcomes = [threads.submit(writer.write, [result(job("first"))], [])]
                 while not connection.execute(_WAITING).scalar_one():
@@ -44,48 +44,48 @@ def written_at_once(engine, run):
     return written_at_once
 
 
-def labels(engine):
-    return read_results(engine, **_KEY).sort("job_id")["job_id"].to_list()
+def labels(db):
+    return read_results(db, **_KEY).sort("job_id")["job_id"].to_list()
 
 
-def test_shards_that_end_meanwhile_share_a_transaction(engine, written_at_once):
+def test_shards_that_end_meanwhile_share_a_transaction(db, written_at_once):
     shards = [([result(job(name))], [failure(job(f"{name}-failed"))], {}) for name in "abc"]
 
     assert written_at_once(*shards) == [None] * 4
 
-    assert labels(engine) == ["a", "b", "c", "first"]
-    assert len(read_failures(engine, **_KEY)) == 3
-    with engine.connect() as connection:
+    assert labels(db) == ["a", "b", "c", "first"]
+    assert len(read_failures(db, **_KEY)) == 3
+    with db.connect() as connection:
         assert connection.execute(_TRANSACTIONS).scalar_one() == 2
 
 
-def test_a_transaction_takes_no_more_shards_than_it_may_lock(engine, written_at_once):
+def test_a_transaction_takes_no_more_shards_than_it_may_lock(db, written_at_once):
     shards = [([result(job(f"{name}{number:03}")) for number in range(150)], [], {}) for name in "abc"]
 
     assert written_at_once(*shards) == [None] * 4
 
-    assert len(labels(engine)) == 451
-    with engine.connect() as connection:
+    assert len(labels(db)) == 451
+    with db.connect() as connection:
         assert connection.execute(_TRANSACTIONS).scalar_one() == 3
 
 
-def test_each_shard_is_written_under_its_own_lease(engine, written_at_once, make_plan):
+def test_each_shard_is_written_under_its_own_lease(db, written_at_once, make_plan):
     plan = make_plan(shards=2)
-    leases = claim(engine, plan.plan_id, Work.BOTH, holder="here", lease_s=600, most=2)
+    leases = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600, most=2)
     shards = [([result(job(f"{lease.shard_index}"))], [], {"lease": lease}) for lease in reversed(leases)]
 
     assert written_at_once(*shards) == [None] * 3
 
-    fences = read_results(engine, **_KEY).sort("job_id").select("job_id", "fence").rows()
+    fences = read_results(db, **_KEY).sort("job_id").select("job_id", "fence").rows()
     assert fences == [("0", leases[0].token), ("1", leases[1].token), ("first", 0)]
-    assert state_of(engine, plan.plan_id).done == 2
+    assert state_of(db, plan.plan_id).done == 2
 
 
-def test_a_lease_that_was_lost_takes_no_other_shard_with_it(engine, written_at_once, make_plan):
+def test_a_lease_that_was_lost_takes_no_other_shard_with_it(db, written_at_once, make_plan):
     plan = make_plan(shards=2)
-    [lost] = claim(engine, plan.plan_id, Work.BOTH, holder="dead", lease_s=0.05)
+    [lost] = claim(db, plan.plan_id, Work.BOTH, holder="dead", lease_s=0.05)
     time.sleep(0.1)
-    held = claim(engine, plan.plan_id, Work.BOTH, holder="here", lease_s=600, most=2)
+    held = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600, most=2)
     [other] = [lease for lease in held if lease.shard_index != lost.shard_index]
 
     outcomes = written_at_once(
@@ -94,39 +94,39 @@ def test_a_lease_that_was_lost_takes_no_other_shard_with_it(engine, written_at_o
     )
 
     assert [type(outcome) for outcome in outcomes] == [type(None), LeaseLostError, type(None)]
-    assert labels(engine) == ["b", "first"]
-    assert state_of(engine, plan.plan_id).done == 1
+    assert labels(db) == ["b", "first"]
+    assert state_of(db, plan.plan_id).done == 1
 
 
-def test_a_row_that_postgres_refuses_takes_no_other_shard_with_it(engine, written_at_once):
+def test_a_row_that_postgres_refuses_takes_no_other_shard_with_it(db, written_at_once):
     refused = replace(result(job("a")), bytes_fetched=-1)
 
     outcomes = written_at_once(([refused], [], {}), ([result(job("b"))], [], {}))
 
     assert "bytes_fetched" in str(outcomes[1])
-    assert labels(engine) == ["b", "first"]
+    assert labels(db) == ["b", "first"]
 
 
-def test_jobs_without_number_on_one_video_are_written_together(engine, run):
+def test_jobs_without_number_on_one_video_are_written_together(db, run):
     many = [failure(job(str(number))) for number in range(20_000)]  # more locks than Postgres has room for
 
-    ShardWriter(engine, run).write([], many)
+    ShardWriter(db, run).write([], many)
 
-    assert count_endings(engine, **_KEY) == (0, 20_000)
-    assert read_failures(engine, **_KEY)["job_id"].to_list() == sorted(map(str, range(20_000)))
-    assert len(read_failures(engine, **_KEY, most=3)) == 3
+    assert count_endings(db, **_KEY) == (0, 20_000)
+    assert read_failures(db, **_KEY)["job_id"].to_list() == sorted(map(str, range(20_000)))
+    assert len(read_failures(db, **_KEY, most=3)) == 3
 
 
 @pytest.mark.parametrize(("first", "then"), [(1, MOST_LOCKS + 1), (MOST_LOCKS + 1, 1)])
-def test_who_writes_many_jobs_and_who_writes_one_of_them_wait_for_each_other(engine, run, first, then):
+def test_who_writes_many_jobs_and_who_writes_one_of_them_wait_for_each_other(db, run, first, then):
     shards = [[failure(job(str(number))) for number in range(count)] for count in (first, then)]
     with ThreadPoolExecutor(1) as threads:
-        with engine.begin() as connection:
+        with db.begin() as connection:
             _Standing.locked(connection, run, [each.job.job_id for each in shards[0]])
-            other = threads.submit(ShardWriter(engine, run).write, [], shards[1])
+            other = threads.submit(ShardWriter(db, run).write, [], shards[1])
             while not connection.execute(_WAITING).scalar_one():
                 time.sleep(0.01)
             assert not other.done()
         other.result()
 
-    assert count_endings(engine, **_KEY) == (0, then)
+    assert count_endings(db, **_KEY) == (0, then)

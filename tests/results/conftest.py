@@ -2,22 +2,13 @@ from uuid import uuid4
 
 import pytest
 
-from infra.database.connect import connect
-from infra.settings import DatabaseSettings
 from tasks.results.runs import open_run
 from tasks.results.write import RunKey
 from tests.results.rows import FACTS, SPEC
 
 
 @pytest.fixture
-def engine(database_url):
-    engine = connect(DatabaseSettings(url=database_url))
-    yield engine
-    engine.dispose()
-
-
-@pytest.fixture
-def run(engine):
+def run(db):
     key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, model="tiny", versions={"av": "18"}, host="h")
-    open_run(engine, run_id=key.run_id, spec=SPEC, facts=FACTS)
+    open_run(db, run_id=key.run_id, spec=SPEC, facts=FACTS)
     return key

@@ -16,47 +16,47 @@ KEY = {"dataset": "d", "spec_id": SPEC.spec_id}
 
 
 @pytest.fixture
-def jobs(engine, run):
+def jobs(db, run):
     """Forty labelled jobs, three quarters of them answered right."""
     jobs = [job(f"j{number:02}", answer="no" if number % 4 else "yes") for number in range(40)]
-    ShardWriter(engine, run).write(results=[result(one) for one in jobs], failures=[])
+    ShardWriter(db, run).write(results=[result(one) for one in jobs], failures=[])
     return jobs
 
 
-def test_known_answers_are_the_manifests_beside_the_labels_as_they_stand(engine, jobs):
+def test_known_answers_are_the_manifests_beside_the_labels_as_they_stand(db, jobs):
     corrected = [replace(jobs[0], answer="no"), *jobs[1:]]
     unknown, asked_otherwise = replace(jobs[1], answer=None), replace(jobs[2], prompt="another?")
 
-    known = known_answers(engine, **KEY, jobs=[corrected[0], unknown, asked_otherwise, *jobs[3:], job("new")])
+    known = known_answers(db, **KEY, jobs=[corrected[0], unknown, asked_otherwise, *jobs[3:], job("new")])
 
     assert len(known.truths) == 38
     assert known.truths[0] == 1
     np.testing.assert_allclose(np.exp(known.logs[0]), [0.25, 0.75])
 
 
-def test_too_few_known_answers_are_refused_with_what_there_is(engine, jobs):
+def test_too_few_known_answers_are_refused_with_what_there_is(db, jobs):
     with pytest.raises(ManifestError, match="11 jobs of the manifest, 10 with a known answer, 9 of those with a label"):
-        known_answers(engine, **KEY, jobs=[*jobs[:9], job("new", answer="no"), job("unknown")])
+        known_answers(db, **KEY, jobs=[*jobs[:9], job("new", answer="no"), job("unknown")])
 
 
-def test_answers_about_one_video_alone_are_refused(engine, run):
+def test_answers_about_one_video_alone_are_refused(db, run):
     jobs = [job(f"v{number}", video_uri="one.mp4", answer="no") for number in range(30)]
-    ShardWriter(engine, run).write(results=[result(one) for one in jobs], failures=[])
+    ShardWriter(db, run).write(results=[result(one) for one in jobs], failures=[])
 
     with pytest.raises(ManifestError, match="on 1 video"):
-        known_answers(engine, **KEY, jobs=jobs)
+        known_answers(db, **KEY, jobs=jobs)
 
 
-def test_a_spec_has_one_temperature_and_its_raw_probabilities_stay(engine, jobs):
-    before = read_results(engine, **KEY)
-    calibration = calibrate(known_answers(engine, **KEY, jobs=jobs))
-    assert read_calibration(engine, SPEC.spec_id) is None
+def test_a_spec_has_one_temperature_and_its_raw_probabilities_stay(db, jobs):
+    before = read_results(db, **KEY)
+    calibration = calibrate(known_answers(db, **KEY, jobs=jobs))
+    assert read_calibration(db, SPEC.spec_id) is None
 
     for turn in (replace(calibration, temperature=9.0), calibration):
-        save_calibration(engine, turn, **KEY, manifest_uri="m.parquet")
+        save_calibration(db, turn, **KEY, manifest_uri="m.parquet")
 
-    row = read_calibration(engine, SPEC.spec_id)
+    row = read_calibration(db, SPEC.spec_id)
     assert (row["dataset"], row["manifest_uri"], row["jobs"], row["bins"]) == ("d", "m.parquet", 40, 15)
     assert row["temperature"] == calibration.temperature
     assert (row["ece_before"], row["ece_after"]) == (calibration.ece_before, calibration.ece_after)
-    assert read_results(engine, **KEY).equals(before)
+    assert read_results(db, **KEY).equals(before)

@@ -29,11 +29,11 @@ def reader(database):
 
 
 @pytest.fixture
-def choose(engine, reader, run):
+def choose(db, reader, run):
     """Choose among two labels, two failures, a job without a row and one whose question has changed."""
     labels = [result(JOBS[0], (0.05, 0.95)), result(JOBS[1], (0.45, 0.55)), result(job("changed"))]
     failures = [failure(JOBS[2], code="video_missing"), failure(JOBS[3])]
-    ShardWriter(engine, run).write(results=labels, failures=failures)
+    ShardWriter(db, run).write(results=labels, failures=failures)
     scope = Scope(dataset="d", spec_id=SPEC.spec_id)
 
     def chosen(named=(), scope=scope, timeout_s=20, **words):
@@ -124,10 +124,10 @@ def test_sql_that_takes_too_long_is_stopped(choose):
 
 @pytest.mark.parametrize("login", [Login.WRITER, Login.OWNER])
 def test_sql_is_run_by_nobody_who_can_write(database, login):
-    engine = connect(database, login)
+    db = connect(database, login)
     with pytest.raises(ConfigurationError, match="can read and nothing else, but this one can write"):
-        choose_jobs(engine, Selection(where="true"), scope=Scope(dataset="d", spec_id="s"), jobs=job_table(JOBS))
-    engine.dispose()
+        choose_jobs(db, Selection(where="true"), scope=Scope(dataset="d", spec_id="s"), jobs=job_table(JOBS))
+    db.dispose()
 
 
 def test_words_that_a_selection_does_not_know_are_refused():

@@ -23,159 +23,159 @@ from tasks.results.writer import ShardWriter
 from tests.results.rows import FACTS, SPEC, failure, ids_of, job, result
 
 
-def test_the_tables_are_those_of_the_migrations(engine):
+def test_the_tables_are_those_of_the_migrations(db):
     for table in METADATA.tables.values():
-        columns = {column["name"] for column in inspect(engine).get_columns(table.name, schema="reelabel")}
+        columns = {column["name"] for column in inspect(db).get_columns(table.name, schema="reelabel")}
         assert columns == set(table.c.keys())
 
 
-def test_a_label_is_written_with_everything_about_it(engine, run):
-    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
+def test_a_label_is_written_with_everything_about_it(db, run):
+    ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
 
-    row = read_results(engine, dataset="d", spec_id=SPEC.spec_id).row(0, named=True)
+    row = read_results(db, dataset="d", spec_id=SPEC.spec_id).row(0, named=True)
     assert (row["label"], row["choice_index"], row["probabilities"], row["margin"]) == ("no", 1, [0.25, 0.75], 0.5)
     assert row["entropy_nats"] == pytest.approx(-0.25 * log(0.25) - 0.75 * log(0.75))
     assert (row["keyframes_in_file"], row["frames_used"], row["prompt_tokens"], row["cached_tokens"]) == (5, 4, 90, 64)
     assert row["run_id"] == str(run.run_id)
 
 
-def test_a_row_of_a_spec_that_its_run_never_had_is_refused(engine, run):
+def test_a_row_of_a_spec_that_its_run_never_had_is_refused(db, run):
     other = RunSpec(model=ModelIdentity(name="another"))
-    open_run(engine, run_id=uuid4(), spec=other, facts=FACTS)
+    open_run(db, run_id=uuid4(), spec=other, facts=FACTS)
 
     for run_id, spec_id in [(run.run_id, other.spec_id), (uuid4(), SPEC.spec_id)]:
-        writer = ShardWriter(engine, replace(run, run_id=run_id, spec_id=spec_id))
+        writer = ShardWriter(db, replace(run, run_id=run_id, spec_id=spec_id))
         with pytest.raises(ForeignKeyViolation, match="result_run_id_spec_id_fkey"):
             writer.write(results=[result(job("a"))], failures=[])
 
 
-def test_rows_of_before_stand_where_a_run_is_started_again_under_another_spec(engine, run):
-    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
+def test_rows_of_before_stand_where_a_run_is_started_again_under_another_spec(db, run):
+    ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
     other = RunSpec(model=ModelIdentity(name="another"))
 
-    open_run(engine, run_id=run.run_id, spec=other, facts=FACTS)
-    ShardWriter(engine, replace(run, spec_id=other.spec_id)).write(results=[result(job("a"))], failures=[])
+    open_run(db, run_id=run.run_id, spec=other, facts=FACTS)
+    ShardWriter(db, replace(run, spec_id=other.spec_id)).write(results=[result(job("a"))], failures=[])
 
     for spec in (SPEC, other):
-        assert read_results(engine, dataset="d", spec_id=spec.spec_id)["run_id"].to_list() == [str(run.run_id)]
+        assert read_results(db, dataset="d", spec_id=spec.spec_id)["run_id"].to_list() == [str(run.run_id)]
 
 
-def test_what_the_order_of_the_choices_did_is_written_beside_the_label(engine, run):
+def test_what_the_order_of_the_choices_did_is_written_beside_the_label(db, run):
     order = OrderBias(permutations=2, agreement=0.5, spread=0.25, same_position=True)
-    ShardWriter(engine, run).write(results=[result(job("a")), result(job("b"), order=order)], failures=[])
+    ShardWriter(db, run).write(results=[result(job("a")), result(job("b"), order=order)], failures=[])
 
-    rows = read_results(engine, dataset="d", spec_id=SPEC.spec_id)
+    rows = read_results(db, dataset="d", spec_id=SPEC.spec_id)
 
     columns = rows.select("permutations", "order_agreement", "order_spread", "same_position")
     assert columns.rows() == [(1, None, None, None), (2, 0.5, 0.25, True)]
 
 
-def test_times_are_utc_whatever_the_database_s_time_zone(engine, run):
-    with engine.begin() as connection:
-        connection.execute(text(f"ALTER DATABASE {engine.url.database} SET timezone = 'Asia/Tokyo'"))
-    engine.dispose()
-    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
+def test_times_are_utc_whatever_the_database_s_time_zone(db, run):
+    with db.begin() as connection:
+        connection.execute(text(f"ALTER DATABASE {db.url.database} SET timezone = 'Asia/Tokyo'"))
+    db.dispose()
+    ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
 
-    created = read_results(engine, dataset="d", spec_id=SPEC.spec_id)["created_at"]
+    created = read_results(db, dataset="d", spec_id=SPEC.spec_id)["created_at"]
 
     assert created.dtype == pl.Datetime("us", "UTC")
-    with engine.connect() as connection:
+    with db.connect() as connection:
         assert abs((connection.scalar(text("SELECT now()")) - created[0]).total_seconds()) < 60
 
 
-def test_columns_have_the_same_types_with_rows_and_without(engine, run):
-    empty = read_results(engine, dataset="d", spec_id=SPEC.spec_id)
-    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
+def test_columns_have_the_same_types_with_rows_and_without(db, run):
+    empty = read_results(db, dataset="d", spec_id=SPEC.spec_id)
+    ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
 
-    assert read_results(engine, dataset="d", spec_id=SPEC.spec_id).schema == empty.schema
+    assert read_results(db, dataset="d", spec_id=SPEC.spec_id).schema == empty.schema
 
 
-def test_labels_and_failures_are_read_together_by_job_a_part_at_a_time(engine, run, monkeypatch):
+def test_labels_and_failures_are_read_together_by_job_a_part_at_a_time(db, run, monkeypatch):
     monkeypatch.setattr(read, "_ROWS_AT_ONCE", 2)
     ended = [result(job(name)) for name in "ace"], [failure(job(name)) for name in "bd"]
-    ShardWriter(engine, run).write(results=ended[0], failures=ended[1])
+    ShardWriter(db, run).write(results=ended[0], failures=ended[1])
     key = {"dataset": "d", "spec_id": SPEC.spec_id}
 
-    first, *parts = read_endings(engine, **key)
+    first, *parts = read_endings(db, **key)
 
     assert first.is_empty()
     assert [part["job_id"].to_list() for part in parts] == [["a", "b"], ["c", "d"], ["e"]]
     both = pl.concat([first, *parts])
-    apart = [read_results(engine, **key), read_failures(engine, **key)]
+    apart = [read_results(db, **key), read_failures(db, **key)]
     assert both.equals(pl.concat(apart, how="diagonal").sort("job_id"))
 
 
-def test_a_message_with_a_nul_byte_is_kept_readable(engine, run):
-    ShardWriter(engine, run).write(results=[], failures=[failure(job("a"), message="moov\0 not found")])
+def test_a_message_with_a_nul_byte_is_kept_readable(db, run):
+    ShardWriter(db, run).write(results=[], failures=[failure(job("a"), message="moov\0 not found")])
 
-    assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id)["message"].to_list() == ["moov\ufffd not found"]
+    assert read_failures(db, dataset="d", spec_id=SPEC.spec_id)["message"].to_list() == ["moov\ufffd not found"]
 
 
-def test_writing_again_replaces_and_counts_attempts(engine, run):
+def test_writing_again_replaces_and_counts_attempts(db, run):
     for _ in range(3):
-        ShardWriter(engine, run).write(results=[result(job("a"))], failures=[failure(job("b"))])
+        ShardWriter(db, run).write(results=[result(job("a"))], failures=[failure(job("b"))])
 
-    assert len(read_results(engine, dataset="d", spec_id=SPEC.spec_id)) == 1
-    assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id)["attempts"].to_list() == [3]
+    assert len(read_results(db, dataset="d", spec_id=SPEC.spec_id)) == 1
+    assert read_failures(db, dataset="d", spec_id=SPEC.spec_id)["attempts"].to_list() == [3]
 
 
-def test_a_job_never_has_a_label_and_a_failure(engine, run):
-    ShardWriter(engine, run).write(results=[], failures=[failure(job("a"))])
-    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
-    assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id).is_empty()
+def test_a_job_never_has_a_label_and_a_failure(db, run):
+    ShardWriter(db, run).write(results=[], failures=[failure(job("a"))])
+    ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
+    assert read_failures(db, dataset="d", spec_id=SPEC.spec_id).is_empty()
 
-    ShardWriter(engine, run).write(results=[], failures=[failure(job("a", prompt="another?"))])
-    assert read_results(engine, dataset="d", spec_id=SPEC.spec_id).is_empty()
+    ShardWriter(db, run).write(results=[], failures=[failure(job("a", prompt="another?"))])
+    assert read_results(db, dataset="d", spec_id=SPEC.spec_id).is_empty()
 
 
 @pytest.mark.parametrize("fingerprint", ["e1", None])
-def test_a_failure_takes_no_label_that_is_still_valid(engine, run, fingerprint):
-    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
+def test_a_failure_takes_no_label_that_is_still_valid(db, run, fingerprint):
+    ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
 
     failed = replace(failure(job("a")), source_fingerprint=fingerprint)
-    ShardWriter(engine, run).write(results=[], failures=[failed])
+    ShardWriter(db, run).write(results=[], failures=[failed])
 
-    assert read_results(engine, dataset="d", spec_id=SPEC.spec_id)["label"].to_list() == ["no"]
-    assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id).is_empty()
+    assert read_results(db, dataset="d", spec_id=SPEC.spec_id)["label"].to_list() == ["no"]
+    assert read_failures(db, dataset="d", spec_id=SPEC.spec_id).is_empty()
 
 
-def test_a_failure_takes_the_label_of_an_older_video(engine, run):
-    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
+def test_a_failure_takes_the_label_of_an_older_video(db, run):
+    ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
 
     failed = replace(failure(job("a")), source_fingerprint="e2")
-    ShardWriter(engine, run).write(results=[], failures=[failed])
+    ShardWriter(db, run).write(results=[], failures=[failed])
 
-    assert read_results(engine, dataset="d", spec_id=SPEC.spec_id).is_empty()
+    assert read_results(db, dataset="d", spec_id=SPEC.spec_id).is_empty()
 
 
-def test_not_even_when_two_runs_race(engine, run):
+def test_not_even_when_two_runs_race(db, run):
     jobs = [job(f"j{number}") for number in range(20)]
 
     def write(turn):
         ended = ([result(one) for one in jobs], []) if turn % 2 else ([], [failure(one) for one in jobs])
-        ShardWriter(engine, run).write(results=ended[0], failures=ended[1])
+        ShardWriter(db, run).write(results=ended[0], failures=ended[1])
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(write, range(12)))
 
-    report = audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+    report = audit_jobs(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
     assert report.is_reconciled
     assert report.doubled == 0
 
 
-def test_only_unchanged_jobs_on_unchanged_videos_are_done(engine, run):
+def test_only_unchanged_jobs_on_unchanged_videos_are_done(db, run):
     jobs = [job(name) for name in "abcdef"]
     ended = [result(one) for one in jobs[:3]] + [result(jobs[5])]
-    ShardWriter(engine, run).write(results=ended, failures=[])
+    ShardWriter(db, run).write(results=ended, failures=[])
     now = [jobs[0], replace(jobs[1], prompt="another?"), *jobs[2:]]
     fingerprints = {"a.mp4": "e1", "c.mp4": "e2", "f.mp4": None}
 
-    assert pending_ids(engine, now, fingerprints) == ["b", "c", "d", "e"]
+    assert pending_ids(db, now, fingerprints) == ["b", "c", "d", "e"]
 
 
-def pending_ids(engine, jobs, fingerprints, *, dataset="d", **options):
+def pending_ids(db, jobs, fingerprints, *, dataset="d", **options):
     pending = pending_jobs(
-        engine,
+        db,
         dataset=dataset,
         spec_id=SPEC.spec_id,
         jobs=job_table(jobs),
@@ -185,54 +185,54 @@ def pending_ids(engine, jobs, fingerprints, *, dataset="d", **options):
     return ids_of(pending)
 
 
-def test_a_failure_ends_its_job_until_its_video_changes_or_somebody_asks(engine, run):
+def test_a_failure_ends_its_job_until_its_video_changes_or_somebody_asks(db, run):
     jobs = [job(name) for name in "abcd"]
     gone, broken, mended = (
         replace(failure(one), source_fingerprint=mark) for one, mark in zip(jobs[:3], (None, "e1", "e1"), strict=True)
     )
     cached = replace(failure(jobs[3]), stage=Stage.CACHE, source_fingerprint="e1")
-    ShardWriter(engine, run).write(results=[], failures=[gone, broken, mended, cached])
+    ShardWriter(db, run).write(results=[], failures=[gone, broken, mended, cached])
     fingerprints = {"a.mp4": None, "b.mp4": "e1", "c.mp4": "e2", "d.mp4": "e1"}
 
-    assert pending_ids(engine, jobs, fingerprints) == ["c", "d"]
-    assert pending_ids(engine, jobs, fingerprints, retry_failures=True) == ["a", "b", "c", "d"]
+    assert pending_ids(db, jobs, fingerprints) == ["c", "d"]
+    assert pending_ids(db, jobs, fingerprints, retry_failures=True) == ["a", "b", "c", "d"]
     # Who wrote them, and looks once more, has asked them already.
-    assert pending_ids(engine, jobs, fingerprints, run_id=run.run_id) == ["c"]
-    assert pending_ids(engine, jobs, fingerprints, run_id=uuid4()) == ["c", "d"]
+    assert pending_ids(db, jobs, fingerprints, run_id=run.run_id) == ["c"]
+    assert pending_ids(db, jobs, fingerprints, run_id=uuid4()) == ["c", "d"]
 
 
-def test_ids_that_another_manifest_used_for_other_questions_are_counted(engine, run):
-    ShardWriter(engine, run).write(results=[result(job("a")), result(job("b"))], failures=[])
+def test_ids_that_another_manifest_used_for_other_questions_are_counted(db, run):
+    ShardWriter(db, run).write(results=[result(job("a")), result(job("b"))], failures=[])
     jobs = job_table([job("a"), job("b", prompt="another?"), job("c")])
 
-    assert count_foreign(engine, dataset="d", manifest_uri="other.parquet", jobs=jobs) == 1
-    assert count_foreign(engine, dataset="d", manifest_uri="m.parquet", jobs=jobs) == 0
-    assert count_foreign(engine, dataset="e", manifest_uri="other.parquet", jobs=jobs) == 0
+    assert count_foreign(db, dataset="d", manifest_uri="other.parquet", jobs=jobs) == 1
+    assert count_foreign(db, dataset="d", manifest_uri="m.parquet", jobs=jobs) == 0
+    assert count_foreign(db, dataset="e", manifest_uri="other.parquet", jobs=jobs) == 0
 
 
-def test_a_corrected_answer_reaches_rows_that_stand(engine, run):
-    ShardWriter(engine, run).write(results=[result(job("a", answer="yes"))], failures=[failure(job("b"))])
+def test_a_corrected_answer_reaches_rows_that_stand(db, run):
+    ShardWriter(db, run).write(results=[result(job("a", answer="yes"))], failures=[failure(job("b"))])
 
     now = [job("a", answer="no", task="t"), job("b", task="t")]
-    refresh_annotations(engine, dataset="d", spec_id=SPEC.spec_id, jobs=job_table(now))
+    refresh_annotations(db, dataset="d", spec_id=SPEC.spec_id, jobs=job_table(now))
 
-    row = read_results(engine, dataset="d", spec_id=SPEC.spec_id).row(0, named=True)
+    row = read_results(db, dataset="d", spec_id=SPEC.spec_id).row(0, named=True)
     assert (row["answer"], row["task"], row["subtask"]) == ("no", "t", None)
-    assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id)["task"].to_list() == ["t"]
+    assert read_failures(db, dataset="d", spec_id=SPEC.spec_id)["task"].to_list() == ["t"]
 
 
-def test_another_dataset_or_spec_has_results_of_its_own(engine, run):
-    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[])
+def test_another_dataset_or_spec_has_results_of_its_own(db, run):
+    ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
 
-    assert pending_ids(engine, [job("a")], {"a.mp4": "e1"}, dataset="other") == ["a"]
+    assert pending_ids(db, [job("a")], {"a.mp4": "e1"}, dataset="other") == ["a"]
 
 
-def test_the_audit_names_what_is_missing_and_stale(engine, run):
+def test_the_audit_names_what_is_missing_and_stale(db, run):
     jobs = [job(name) for name in "abc"]
     ended = [result(jobs[0]), result(job("b", prompt="old?")), result(job("z"))]
-    ShardWriter(engine, run).write(results=ended, failures=[])
+    ShardWriter(db, run).write(results=ended, failures=[])
 
-    report = audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+    report = audit_jobs(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
 
     assert not report.is_reconciled
     assert (report.labels, report.missing, report.stale, report.orphaned) == (1, 1, 1, 1)
@@ -240,44 +240,44 @@ def test_the_audit_names_what_is_missing_and_stale(engine, run):
     assert "1 missing, 0 doubled, 1 stale" in str(report)
 
 
-def test_the_audit_names_a_job_with_a_label_and_a_failure(engine, run):
-    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[failure(job("b"))])
-    with engine.begin() as connection:
+def test_the_audit_names_a_job_with_a_label_and_a_failure(db, run):
+    ShardWriter(db, run).write(results=[result(job("a"))], failures=[failure(job("b"))])
+    with db.begin() as connection:
         connection.execute(text("UPDATE reelabel.failure SET job_id = 'a'"))
 
-    report = audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=[job("a")])
+    report = audit_jobs(db, dataset="d", spec_id=SPEC.spec_id, jobs=[job("a")])
 
     assert (report.doubled, report.labels, report.failures, report.is_reconciled) == (1, 0, 0, False)
 
 
-def test_the_audit_names_ids_that_several_rows_have(engine, run):
+def test_the_audit_names_ids_that_several_rows_have(db, run):
     jobs = [job("a"), job("b"), job("b")]
-    ShardWriter(engine, run).write(results=[result(job("a")), result(job("b"))], failures=[])
+    ShardWriter(db, run).write(results=[result(job("a")), result(job("b"))], failures=[])
 
-    report = audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+    report = audit_jobs(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
 
     assert (report.repeated, report.labels, report.is_reconciled) == (1, 3, False)
     assert report.examples == ("b",)
 
 
-def test_ids_with_commas_quotes_and_line_ends_are_themselves(engine, run, tmp_path):
+def test_ids_with_commas_quotes_and_line_ends_are_themselves(db, run, tmp_path):
     jobs = [job(name, task="") for name in ("a,b", 'a"b', "a\nb", "\\.", "\\N", "NULL", " a", "\u2028")]
-    ShardWriter(engine, run).write(results=[result(one) for one in jobs[1:]], failures=[])
+    ShardWriter(db, run).write(results=[result(one) for one in jobs[1:]], failures=[])
 
-    report = audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs, listing=tmp_path / "list.parquet")
+    report = audit_jobs(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs, listing=tmp_path / "list.parquet")
 
     assert (report.labels, report.missing, report.orphaned) == (7, 1, 0)
     assert pl.read_parquet(tmp_path / "list.parquet").rows() == [("missing", "a,b", None)]
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "txt"])
-def test_the_audit_lists_ids_by_how_they_ended(engine, run, tmp_path, ending):
+def test_the_audit_lists_ids_by_how_they_ended(db, run, tmp_path, ending):
     jobs = [job(name) for name in "abcd"]
     ended = [result(jobs[0]), result(job("b", prompt="old?")), result(job("z"))]
-    ShardWriter(engine, run).write(results=ended, failures=[failure(jobs[2])])
+    ShardWriter(db, run).write(results=ended, failures=[failure(jobs[2])])
     path = tmp_path / f"list.{ending}"
 
-    audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=[jobs_to_rows(jobs)], listing=path)
+    audit_jobs(db, dataset="d", spec_id=SPEC.spec_id, jobs=[jobs_to_rows(jobs)], listing=path)
 
     if ending == "txt":
         assert path.read_text().split() == ["b", "c", "d"]
@@ -292,29 +292,29 @@ def test_the_audit_lists_ids_by_how_they_ended(engine, run, tmp_path, ending):
     ]
 
 
-def test_failures_reconcile_and_are_counted_by_code(engine, run):
+def test_failures_reconcile_and_are_counted_by_code(db, run):
     jobs = [job(name) for name in "abc"]
     failures = [failure(jobs[1]), failure(jobs[2], code="video_missing")]
-    ShardWriter(engine, run).write(results=[result(jobs[0])], failures=failures)
+    ShardWriter(db, run).write(results=[result(jobs[0])], failures=failures)
 
-    report = audit_jobs(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+    report = audit_jobs(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
 
     assert report.is_reconciled
     assert (report.labels, report.failures, report.codes) == (1, 2, {"no_frames": 1, "video_missing": 1})
 
 
-def test_a_run_is_found_by_id_by_its_beginning_and_as_the_last(engine, run):
-    close_run(engine, run.run_id, state="done", message="ok")
+def test_a_run_is_found_by_id_by_its_beginning_and_as_the_last(db, run):
+    close_run(db, run.run_id, state="done", message="ok")
 
     for given in (str(run.run_id), str(run.run_id)[:8], "last"):
-        assert find_run(engine, given)["run_id"] == run.run_id
-    assert find_run(engine, "last")["ended_at"] is not None
+        assert find_run(db, given)["run_id"] == run.run_id
+    assert find_run(db, "last")["ended_at"] is not None
     with pytest.raises(ConfigurationError, match="No runs match"):
-        find_run(engine, "ffffffff-no")
+        find_run(db, "ffffffff-no")
     with pytest.raises(ConfigurationError, match=f"give one of the latest: {run.run_id}"):
-        find_run(engine, "_")
+        find_run(db, "_")
 
 
-def test_a_database_without_runs_says_so(engine):
+def test_a_database_without_runs_says_so(db):
     with pytest.raises(ConfigurationError, match="No run has been started yet"):
-        find_run(engine, "last")
+        find_run(db, "last")

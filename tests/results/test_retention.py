@@ -16,65 +16,63 @@ from tests.results.rows import FACTS, SPEC, failure, job, result
 
 
 @pytest.fixture
-def old_and_new(engine, run):
+def old_and_new(db, run):
     """A label and a failure of ten days ago, and the same of today."""
-    ShardWriter(engine, run).write(results=[result(job("old"))], failures=[failure(job("old failure"))])
-    with engine.begin() as connection:
+    ShardWriter(db, run).write(results=[result(job("old"))], failures=[failure(job("old failure"))])
+    with db.begin() as connection:
         for table in ("result", "failure"):
             aged = f"UPDATE reelabel.{table} SET created_at = now() - interval '10 days'"
             connection.execute(sqlalchemy.text(aged))
-    ShardWriter(engine, run).write(results=[result(job("new"))], failures=[failure(job("new failure"))])
+    ShardWriter(db, run).write(results=[result(job("new"))], failures=[failure(job("new failure"))])
 
 
-def left(engine, spec=SPEC):
-    both = [
-        read(engine, dataset="d", spec_id=spec.spec_id)["job_id"].to_list() for read in (read_results, read_failures)
-    ]
+def left(db, spec=SPEC):
+    both = [read(db, dataset="d", spec_id=spec.spec_id)["job_id"].to_list() for read in (read_results, read_failures)]
     return [*both[0], *both[1]]
 
 
 @pytest.mark.usefixtures("old_and_new")
-def test_rows_of_a_dataset_stay_while_a_run_works_on_it(engine, run):
+def test_rows_of_a_dataset_stay_while_a_run_works_on_it(db, run):
     age, newer = timedelta(days=9), RunSpec(model=SPEC.model, permutations=2)
     under_way = uuid4()
-    close_run(engine, run.run_id, state="done", message="")
-    open_run(engine, run_id=under_way, spec=newer, facts=FACTS)
+    close_run(db, run.run_id, state="done", message="")
+    open_run(db, run_id=under_way, spec=newer, facts=FACTS)
 
-    assert remove_old(engine, age, dry_run=True) == remove_old(engine, age) == 0
-    assert remove_superseded(engine, 1, dry_run=True) == remove_superseded(engine, 1) == 0
+    assert remove_old(db, age, dry_run=True) == remove_old(db, age) == 0
+    assert remove_superseded(db, 1, dry_run=True) == remove_superseded(db, 1) == 0
 
-    update_run(engine, under_way, seen_at=func.now() - LOST_AFTER - timedelta(seconds=1))
-    assert remove_old(engine, age) == 2
-    assert remove_superseded(engine, 1) == 2
+    update_run(db, under_way, seen_at=func.now() - LOST_AFTER - timedelta(seconds=1))
+    assert remove_old(db, age) == 2
+    assert remove_superseded(db, 1) == 2
 
 
 @pytest.mark.usefixtures("old_and_new")
-def test_rows_older_than_the_bound_go(engine, run):
-    close_run(engine, run.run_id, state="done", message="")
-    assert remove_old(engine, timedelta(days=9), dry_run=True) == 2
-    assert len(left(engine)) == 4
+def test_rows_older_than_the_bound_go(db, run):
+    close_run(db, run.run_id, state="done", message="")
+    assert remove_old(db, timedelta(days=9), dry_run=True) == 2
+    assert len(left(db)) == 4
 
-    assert remove_old(engine, timedelta(days=9)) == 2
+    assert remove_old(db, timedelta(days=9)) == 2
 
-    assert left(engine) == ["new", "new failure"]
-    assert remove_old(engine, timedelta(days=9)) == 0
+    assert left(db) == ["new", "new failure"]
+    assert remove_old(db, timedelta(days=9)) == 0
 
 
-def test_rows_of_superseded_specs_go_and_those_of_other_datasets_stay(engine, run):
+def test_rows_of_superseded_specs_go_and_those_of_other_datasets_stay(db, run):
     newer = RunSpec(model=SPEC.model, permutations=2)
     facts = {"manifest_uri": "m.parquet", "kind": "classify", "host": "h", "jobs_total": 1, "jobs_skipped": 0}
     for spec, dataset in ((newer, "d"), (SPEC, "other")):
         key = replace(run, run_id=uuid4(), spec_id=spec.spec_id, dataset=dataset)
-        open_run(engine, run_id=key.run_id, spec=spec, facts=facts | {"dataset": dataset})
-        ShardWriter(engine, key).write(results=[result(job("a"))], failures=[])
-    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[failure(job("b"))])
-    with engine.begin() as connection:
+        open_run(db, run_id=key.run_id, spec=spec, facts=facts | {"dataset": dataset})
+        ShardWriter(db, key).write(results=[result(job("a"))], failures=[])
+    ShardWriter(db, run).write(results=[result(job("a"))], failures=[failure(job("b"))])
+    with db.begin() as connection:
         connection.execute(RUN.update().values(state="done"))
 
-    assert remove_superseded(engine, 2) == 0
-    assert remove_superseded(engine, 1, dry_run=True) == 2
-    assert remove_superseded(engine, 1) == 2
+    assert remove_superseded(db, 2) == 0
+    assert remove_superseded(db, 1, dry_run=True) == 2
+    assert remove_superseded(db, 1) == 2
 
-    assert left(engine) == []
-    assert left(engine, newer) == ["a"]
-    assert len(read_results(engine, dataset="other", spec_id=SPEC.spec_id)) == 1
+    assert left(db) == []
+    assert left(db, newer) == ["a"]
+    assert len(read_results(db, dataset="other", spec_id=SPEC.spec_id)) == 1

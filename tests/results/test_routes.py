@@ -21,12 +21,12 @@ JOBS = [job(f"j{number:03}", answer="no", video_uri=f"{number // 2}.mp4") for nu
 
 
 @pytest.fixture
-def lossless_writer(engine, run):
+def lossless_writer(db, run):
     """What writes rows of a second run, by the lossless spec."""
     other = replace(run, run_id=run.run_id.__class__(int=7), spec_id=LOSSLESS.spec_id)
     facts = {"dataset": "d", "manifest_uri": "m.parquet", "kind": "classify", "host": "h"}
-    open_run(engine, run_id=other.run_id, spec=LOSSLESS, facts=facts | {"jobs_total": 3, "jobs_skipped": 0})
-    return ShardWriter(engine, other)
+    open_run(db, run_id=other.run_id, spec=LOSSLESS, facts=facts | {"jobs_total": 3, "jobs_skipped": 0})
+    return ShardWriter(db, other)
 
 
 @pytest.fixture
@@ -37,55 +37,55 @@ def lossless_run(lossless_writer):
 
 
 @pytest.mark.usefixtures("lossless_run")
-def test_a_margin_is_fitted_on_what_both_ways_answered_and_kept_for_its_spec(engine, run):
+def test_a_margin_is_fitted_on_what_both_ways_answered_and_kept_for_its_spec(db, run):
     rows = [
         replace(result(each, (0.5 - number / 250, 0.5 + number / 250)), frames_decoded=4)
         for number, each in enumerate(JOBS)
     ]
-    ShardWriter(engine, run).write(results=rows, failures=[])
+    ShardWriter(db, run).write(results=rows, failures=[])
     known = [replace(each, answer="yes" if number < 30 else "no") for number, each in enumerate(JOBS)]
 
-    sample = asked_twice(engine, dataset="d", first=SPEC, lossless=LOSSLESS, jobs=[*known[:110], job("new")])
+    sample = asked_twice(db, dataset="d", first=SPEC, lossless=LOSSLESS, jobs=[*known[:110], job("new")])
     fit = fit_route(sample, Target(within=0))
-    save_route(engine, fit, specs=(CASCADE, SPEC, LOSSLESS), dataset="d", manifest_uri="m.parquet")
-    save_route(engine, replace(fit, below=0.25), specs=(CASCADE, SPEC, LOSSLESS), dataset="d", manifest_uri="m")
+    save_route(db, fit, specs=(CASCADE, SPEC, LOSSLESS), dataset="d", manifest_uri="m.parquet")
+    save_route(db, replace(fit, below=0.25), specs=(CASCADE, SPEC, LOSSLESS), dataset="d", manifest_uri="m")
 
     assert sample.videos.dtype.itemsize == 8  # whatever the length of a data: URI among them
     assert (fit.jobs, fit.lossless.frames_decoded, fit.first.frames_decoded) == (110, 55 * 40, 55 * 4)
     assert sample.margins[:3] == pytest.approx([0, 0.008, 0.016])
     assert fit.below == 0.0  # both ways answer alike
-    assert ask_again_below(engine, CASCADE) == 0.25
+    assert ask_again_below(db, CASCADE) == 0.25
 
 
-def test_frames_of_one_video_count_once_for_each_segment_and_sampler(engine, run, lossless_writer):
+def test_frames_of_one_video_count_once_for_each_segment_and_sampler(db, run, lossless_writer):
     segments = [{"end_s": 2.0}, {"start_s": 0.0, "end_s": 2.0}, {"start_s": 2.0}, {"start_s": 2.0}]
     jobs = [job(f"j{at}", answer="no", video_uri="a.mp4", **segment) for at, segment in enumerate(segments)]
     first = zip(jobs, ("keyframes", "keyframes", "keyframes", "uniform"), (4, 4, 7, 300), strict=True)
     second = zip(jobs, (16, 16, 300, 300), strict=True)
     rows = [replace(result(each), sampler=sampler, frames_decoded=frames) for each, sampler, frames in first]
-    ShardWriter(engine, run).write(results=rows, failures=[])
+    ShardWriter(db, run).write(results=rows, failures=[])
     rows = [replace(result(each), sampler="uniform", frames_decoded=frames) for each, frames in second]
     lossless_writer.write(results=rows, failures=[])
 
-    sample = asked_twice(engine, dataset="d", first=SPEC, lossless=LOSSLESS, jobs=jobs)
+    sample = asked_twice(db, dataset="d", first=SPEC, lossless=LOSSLESS, jobs=jobs)
 
     assert sample.count_first_frames() == 4 + 7 + 300
     assert sample.count_second_frames(np.array([True] * 4)) == 16 + 300
     assert len(set(sample.videos)) == 1
 
 
-def test_a_margin_that_was_never_fitted_keeps_a_run_from_starting(engine):
+def test_a_margin_that_was_never_fitted_keeps_a_run_from_starting(db):
     with pytest.raises(ConfigurationError, match="No margin was fitted for this way of asking; fit one by"):
-        ask_again_below(engine, CASCADE)
+        ask_again_below(db, CASCADE)
 
 
-def test_a_margin_that_is_named_needs_no_fit(engine):
+def test_a_margin_that_is_named_needs_no_fit(db):
     named = RunSpec(model=SPEC.model, sampling=Sampling(escalate_below=0.5))
 
-    assert (ask_again_below(engine, named), ask_again_below(engine, SPEC)) == (0.5, None)
+    assert (ask_again_below(db, named), ask_again_below(db, SPEC)) == (0.5, None)
 
 
-def test_a_row_tells_both_answers_and_what_decided(engine, run):
+def test_a_row_tells_both_answers_and_what_decided(db, run):
     twice = replace(
         result(job("a")),
         sampler="uniform",
@@ -96,9 +96,9 @@ def test_a_row_tells_both_answers_and_what_decided(engine, run):
         keyframe_cover=0.25,
         frames_decoded=52,
     )
-    ShardWriter(engine, run).write(results=[twice, result(job("b"))], failures=[])
+    ShardWriter(db, run).write(results=[twice, result(job("b"))], failures=[])
 
-    rows = read_results(engine, dataset="d", spec_id=SPEC.spec_id).sort("job_id").rows(named=True)
+    rows = read_results(db, dataset="d", spec_id=SPEC.spec_id).sort("job_id").rows(named=True)
 
     names = ("sampler", "routed_by", "first_label", "first_margin", "ask_again_below")
     assert [rows[0][name] for name in names] == ["uniform", "margin", "yes", 0.25, 0.5]

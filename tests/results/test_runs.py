@@ -7,68 +7,68 @@ from tasks.results.runs import close_lost_runs, close_run, mark_alive, open_run,
 from tests.results.rows import FACTS, SPEC
 
 
-def silence(engine, run, minutes):
-    with engine.begin() as connection:
+def silence(db, run, minutes):
+    with db.begin() as connection:
         connection.execute(
             sqlalchemy.text("UPDATE reelabel.run SET seen_at = now() - make_interval(mins => :m) WHERE run_id = :id"),
             {"m": minutes, "id": run.run_id},
         )
 
 
-def states(engine):
-    return runs_of(engine, "m.parquet", since=datetime.now(UTC) - timedelta(hours=1))
+def states(db):
+    return runs_of(db, "m.parquet", since=datetime.now(UTC) - timedelta(hours=1))
 
 
-def test_a_run_that_gives_no_sign_of_life_is_lost_and_is_closed(engine, run):
-    silence(engine, run, minutes=4)
-    assert states(engine) == {"running"}
-    assert close_lost_runs(engine) == 0
-    silence(engine, run, minutes=6)
-    assert states(engine) == {"lost"}  # before anybody has closed it
+def test_a_run_that_gives_no_sign_of_life_is_lost_and_is_closed(db, run):
+    silence(db, run, minutes=4)
+    assert states(db) == {"running"}
+    assert close_lost_runs(db) == 0
+    silence(db, run, minutes=6)
+    assert states(db) == {"lost"}  # before anybody has closed it
 
-    assert close_lost_runs(engine) == 1
+    assert close_lost_runs(db) == 1
 
-    row = read_run(engine, run.run_id)
+    row = read_run(db, run.run_id)
     assert (row["state"], row["ended_at"]) == ("lost", row["seen_at"])
     assert "start it again to go on" in row["message"]
 
 
-def test_a_backfill_is_no_run_of_the_whole_manifest(engine):
+def test_a_backfill_is_no_run_of_the_whole_manifest(db):
     facts = FACTS | {"manifest_uri": "other.parquet"}
-    open_run(engine, run_id=uuid4(), spec=SPEC, facts=facts | {"kind": "backfill"})
+    open_run(db, run_id=uuid4(), spec=SPEC, facts=facts | {"kind": "backfill"})
     since = datetime.now(UTC) - timedelta(hours=1)
 
-    assert runs_of(engine, "other.parquet", since=since) == set()
+    assert runs_of(db, "other.parquet", since=since) == set()
 
-    open_run(engine, run_id=uuid4(), spec=SPEC, facts=facts)
-    assert runs_of(engine, "other.parquet", since=since) == {"running"}
+    open_run(db, run_id=uuid4(), spec=SPEC, facts=facts)
+    assert runs_of(db, "other.parquet", since=since) == {"running"}
 
 
-def test_a_run_that_was_taken_for_lost_lives_on(engine, run):
-    silence(engine, run, minutes=6)
-    close_lost_runs(engine)
+def test_a_run_that_was_taken_for_lost_lives_on(db, run):
+    silence(db, run, minutes=6)
+    close_lost_runs(db)
 
-    mark_alive(engine, run.run_id)
+    mark_alive(db, run.run_id)
 
-    row = read_run(engine, run.run_id)
+    row = read_run(db, run.run_id)
     assert (row["state"], row["ended_at"]) == ("running", None)
 
 
-def test_a_run_that_has_ended_stays_so(engine, run):
-    close_run(engine, run.run_id, state="done", message="Reconciled.")
-    silence(engine, run, minutes=6)
+def test_a_run_that_has_ended_stays_so(db, run):
+    close_run(db, run.run_id, state="done", message="Reconciled.")
+    silence(db, run, minutes=6)
 
-    mark_alive(engine, run.run_id)
+    mark_alive(db, run.run_id)
 
-    assert close_lost_runs(engine) == 0
-    assert read_run(engine, run.run_id)["state"] == "done"
+    assert close_lost_runs(db) == 0
+    assert read_run(db, run.run_id)["state"] == "done"
 
 
-def test_a_run_that_is_started_again_lives(engine, run):
-    silence(engine, run, minutes=6)
-    close_lost_runs(engine)
+def test_a_run_that_is_started_again_lives(db, run):
+    silence(db, run, minutes=6)
+    close_lost_runs(db)
 
     facts = {"dataset": "d", "manifest_uri": "m.parquet", "kind": "classify", "host": "h"}
-    open_run(engine, run_id=run.run_id, spec=SPEC, facts=facts | {"jobs_total": 3, "jobs_skipped": 0})
+    open_run(db, run_id=run.run_id, spec=SPEC, facts=facts | {"jobs_total": 3, "jobs_skipped": 0})
 
-    assert states(engine) == {"running"}
+    assert states(db) == {"running"}

@@ -7,16 +7,16 @@ from tasks.results.writer import ShardWriter
 from tests.results.rows import SPEC, failure, job, result
 
 
-def test_accuracy_counts_known_answers_by_task(engine, run):
+def test_accuracy_counts_known_answers_by_task(db, run):
     jobs = [
         job("a", task="colour", answer="no"),
         job("b", task="colour", answer="yes"),
         job("c", task="colour"),
         job("d"),
     ]
-    ShardWriter(engine, run).write(results=[result(one) for one in (*jobs, job("foreign", answer="no"))], failures=[])
+    ShardWriter(db, run).write(results=[result(one) for one in (*jobs, job("foreign", answer="no"))], failures=[])
 
-    summary = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+    summary = summarize_results(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
 
     colour, rest = summary.tasks
     assert (colour.task, colour.labels, colour.known, colour.correct, colour.accuracy) == ("colour", 3, 2, 1, 0.5)
@@ -24,40 +24,40 @@ def test_accuracy_counts_known_answers_by_task(engine, run):
     assert (summary.overall.labels, summary.overall.accuracy) == (4, 0.5)
 
 
-def test_failures_are_counted_by_code_with_an_example(engine, run):
+def test_failures_are_counted_by_code_with_an_example(db, run):
     failures = [
         failure(job("z"), code="video_missing", message="Nothing at z.mp4."),
         failure(job("b"), message="No frame in b."),
         failure(job("a"), message="No frame in a."),
     ]
-    ShardWriter(engine, run).write(results=[], failures=failures)
+    ShardWriter(db, run).write(results=[], failures=failures)
 
     jobs = [one.job for one in failures]
-    frequent, rare = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs).failures
+    frequent, rare = summarize_results(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs).failures
 
     assert (frequent.code, frequent.count, frequent.job_id, frequent.message) == ("no_frames", 2, "a", "No frame in a.")
     assert (rare.code, rare.count) == ("video_missing", 1)
 
 
-def test_what_a_job_was_asked_before_counts_no_more(engine, run):
+def test_what_a_job_was_asked_before_counts_no_more(db, run):
     earlier = [
         result(job("a", answer="no"), order=OrderBias(permutations=2, agreement=1, spread=0, same_position=False))
     ]
-    ShardWriter(engine, run).write(results=earlier, failures=[failure(job("b"))])
+    ShardWriter(db, run).write(results=earlier, failures=[failure(job("b"))])
     now = [job(name, prompt="And now?", answer="no") for name in "ab"]
 
-    summary = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=now)
+    summary = summarize_results(db, dataset="d", spec_id=SPEC.spec_id, jobs=now)
 
     assert (summary.overall.labels, summary.failures, summary.order) == (0, (), None)
 
 
-def test_a_dataset_without_rows_has_no_scores(engine):
-    summary = summarize_results(engine, dataset="none", spec_id=SPEC.spec_id, jobs=[])
+def test_a_dataset_without_rows_has_no_scores(db):
+    summary = summarize_results(db, dataset="none", spec_id=SPEC.spec_id, jobs=[])
 
     assert (summary.tasks, summary.failures, summary.overall.accuracy) == ((), (), None)
 
 
-def test_jobs_are_counted_by_what_decided_them(engine, run):
+def test_jobs_are_counted_by_what_decided_them(db, run):
     def ordered(name, agreement, *, same_position):
         bias = OrderBias(permutations=2, agreement=agreement, spread=0.5, same_position=same_position)
         return result(job(name), order=bias)
@@ -68,21 +68,21 @@ def test_jobs_are_counted_by_what_decided_them(engine, run):
         ordered("c", 0.5, same_position=False),
         result(job("asked once")),
     ]
-    ShardWriter(engine, run).write(results=labelled, failures=[])
+    ShardWriter(db, run).write(results=labelled, failures=[])
     jobs = [one.job for one in labelled]
 
-    summary = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
+    summary = summarize_results(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs)
 
     assert summary.order == OrderScore(jobs=3, content=1, position=1, spread=0.5)
     assert "of 3 jobs, content decided 33.3%, position 33.3%, neither alone 33.3%" in str(summary.order)
-    assert summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=jobs[3:]).order is None
+    assert summarize_results(db, dataset="d", spec_id=SPEC.spec_id, jobs=jobs[3:]).order is None
 
 
-def test_labels_on_files_that_are_cut_short_are_counted(engine, run):
+def test_labels_on_files_that_are_cut_short_are_counted(db, run):
     whole, cut = result(job("a")), replace(result(job("b")), decode_note="the file is cut short: 9 bytes")
-    ShardWriter(engine, run).write(results=[whole, cut], failures=[])
+    ShardWriter(db, run).write(results=[whole, cut], failures=[])
 
-    summary = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=[whole.job, cut.job])
+    summary = summarize_results(db, dataset="d", spec_id=SPEC.spec_id, jobs=[whole.job, cut.job])
 
     assert (summary.cut_short, summary.cut_short_job_id) == (1, "b")
 

@@ -9,19 +9,19 @@ from sql.migrate import downgrade
 from tasks.database.schema import check_schema
 from tasks.results.audit import audit_jobs
 from tasks.results.writer import ShardWriter
-from tests.results.conftest import engine, run
+from tests.results.conftest import run
 from tests.results.rows import SPEC, failure, job, result
 
-__all__ = ["engine", "run"]
+__all__ = ["run"]
 
 
 def program(name, *arguments):
     subprocess.run([str(postgres_folder() / name), *arguments], check=True, capture_output=True, timeout=300)
 
 
-def test_a_backup_is_restored_with_every_row(database_url, engine, run, tmp_path):
+def test_a_backup_is_restored_with_every_row(database_url, db, run, tmp_path):
     jobs = [job("a"), job("b")]
-    ShardWriter(engine, run).write(results=[result(jobs[0])], failures=[failure(jobs[1])])
+    ShardWriter(db, run).write(results=[result(jobs[0])], failures=[failure(jobs[1])])
     backup = str(tmp_path / "reelabel.dump")
 
     program("pg_dump", "--format=custom", f"--file={backup}", database_url)

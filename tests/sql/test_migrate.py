@@ -9,10 +9,10 @@ from sql.migrate import current, downgrade, head, revisions, upgrade
 from tasks.results.read import read_failures, read_results
 from tasks.results.runs import open_run
 from tasks.results.writer import ShardWriter
-from tests.results.conftest import engine, run
+from tests.results.conftest import run
 from tests.results.rows import FACTS, SPEC, failure, job, result
 
-__all__ = ["engine", "run"]
+__all__ = ["run"]
 
 _ABOUT_RUNS = {"spec", "run", "run_spec", "plan", "shard", "arrival"}
 TABLES = _ABOUT_RUNS | {"route", "result", "failure", "calibration", "evaluation"}
@@ -22,23 +22,23 @@ _OTHERS = sqlalchemy.text(
 
 
 def tables(url):
-    engine = connect(DatabaseSettings(url=url))
+    db = connect(DatabaseSettings(url=url))
     try:
-        return set(inspect(engine).get_table_names(schema="reelabel"))
+        return set(inspect(db).get_table_names(schema="reelabel"))
     finally:
-        engine.dispose()
+        db.dispose()
 
 
-def write_two_jobs(engine, run):
-    ShardWriter(engine, run).write(results=[result(job("a"))], failures=[failure(job("b"))])
+def write_two_jobs(db, run):
+    ShardWriter(db, run).write(results=[result(job("a"))], failures=[failure(job("b"))])
 
 
-def test_migrations_go_down_and_up(database_url, engine):
+def test_migrations_go_down_and_up(database_url, db):
     assert tables(database_url) == TABLES
 
     downgrade(database_url)
     assert tables(database_url) == set()
-    with engine.connect() as connection:
+    with db.connect() as connection:
         assert current(connection) is None
         assert connection.execute(_OTHERS).all() == []
 
@@ -46,35 +46,33 @@ def test_migrations_go_down_and_up(database_url, engine):
     assert tables(database_url) == TABLES
 
 
-def test_rows_outlive_every_step_down_and_up_again(database_url, engine, run):
+def test_rows_outlive_every_step_down_and_up_again(database_url, db, run):
     """All the way down but for the first migration, without which there is nothing to keep rows in."""
-    write_two_jobs(engine, run)
+    write_two_jobs(db, run)
 
     for revision in sorted(revisions(), reverse=True)[1:]:
         downgrade(database_url, revision)
-        with engine.connect() as connection:
+        with db.connect() as connection:
             assert current(connection) == revision
             for table in ("result", "failure", "run", "spec"):
                 rows = connection.execute(sqlalchemy.text(f"SELECT count(*) FROM reelabel.{table}"))
                 assert rows.scalar_one() == 1, (revision, table)
     upgrade(database_url)
 
-    assert read_results(engine, dataset="d", spec_id=SPEC.spec_id)["job_id"].to_list() == ["a"]
-    assert read_failures(engine, dataset="d", spec_id=SPEC.spec_id)["job_id"].to_list() == ["b"]
+    assert read_results(db, dataset="d", spec_id=SPEC.spec_id)["job_id"].to_list() == ["a"]
+    assert read_failures(db, dataset="d", spec_id=SPEC.spec_id)["job_id"].to_list() == ["b"]
 
 
-def test_the_first_migration_goes_down_with_rows_in_place_and_up_to_tables_that_take_them_again(
-    database_url, engine, run
-):
-    write_two_jobs(engine, run)
+def test_the_first_migration_goes_down_with_rows_in_place_and_up_to_tables_that_take_them_again(database_url, db, run):
+    write_two_jobs(db, run)
 
     downgrade(database_url)
     upgrade(database_url)
 
-    assert read_results(engine, dataset="d", spec_id=SPEC.spec_id).is_empty()
-    open_run(engine, run_id=run.run_id, spec=SPEC, facts=FACTS)
-    write_two_jobs(engine, run)
-    assert read_results(engine, dataset="d", spec_id=SPEC.spec_id)["job_id"].to_list() == ["a"]
+    assert read_results(db, dataset="d", spec_id=SPEC.spec_id).is_empty()
+    open_run(db, run_id=run.run_id, spec=SPEC, facts=FACTS)
+    write_two_jobs(db, run)
+    assert read_results(db, dataset="d", spec_id=SPEC.spec_id)["job_id"].to_list() == ["a"]
 
 
 def test_many_upgrades_at_once_leave_one_schema(database_url):
@@ -83,8 +81,8 @@ def test_many_upgrades_at_once_leave_one_schema(database_url):
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(upgrade, [database_url] * 4))
 
-    engine = connect(DatabaseSettings(url=database_url))
-    with engine.connect() as connection:
+    db = connect(DatabaseSettings(url=database_url))
+    with db.connect() as connection:
         assert current(connection) == head() == "0001"
         assert connection.execute(sqlalchemy.text("SELECT count(*) FROM reelabel.result")).scalar_one() == 0
-    engine.dispose()
+    db.dispose()

@@ -1,6 +1,6 @@
 """Render one prompt with vLLM's own tokenizer and processor: `python -m tasks.model.engine.preview_main`.
 
-Reads a pickled PromptRequest from standard input and writes a pickled RenderedPrompt to standard output.
+Reads a pickled PreviewRequest from standard input and writes a pickled RenderedPrompt to standard output.
 Loads no weights: the renderer is the one that `LLM` runs before its engine.
 """
 

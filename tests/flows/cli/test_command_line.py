@@ -51,7 +51,7 @@ def manifest(tmp_path):
         ({"REELABEL_STORE_URI": "s3://no-such-bucket/x"}, "no-such-bucket"),
         ({"REELABEL_STORE_SECRET_ACCESS_KEY": "wrong"}, "configuration"),
         ({"REELABEL_MODEL_TEMPLATE": "Say yes."}, "model.template"),
-        ({"REELABEL_MODEL_TEMPLATE": "{prompt:d} {choices}"}, "nothing after ! or :"),
+        ({"REELABEL_MODEL_TEMPLATE": "{prompt:d} {choices}"}, "placeholders cannot have ! or :"),
         ({"REELABEL_DATABSE_URL": "x"}, "did you mean REELABEL_DATABASE_URL?"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

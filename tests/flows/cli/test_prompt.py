@@ -110,7 +110,7 @@ def test_a_job_that_would_fail_is_shown_with_every_reason(prompt):
     assert shown.returncode == 1
     assert "<|im_start|>user\n<|vision_start|><|video_pad|><|vision_end|>long long" in shown.stdout
     assert "choices_ambiguous: Choices 'yes' and 'yes, always' start with the same token" in shown.stderr
-    assert "prompt_too_long: The prompt with its video is longer than the 128 tokens" in shown.stderr
+    assert "prompt_too_long: The prompt with its video is longer than the model's limit of 128 tokens" in shown.stderr
 
 
 def test_a_job_that_no_manifest_has_is_named(prompt):

@@ -122,7 +122,7 @@ def test_no_option_but_that_of_the_model_lets_another_model_answer(card, asked):
     base = make_spec(card, Settings()).model_copy(update={"model": mine})
     request = RunRequest(kind="backfill", manifest="m", base=base, **asked)
 
-    with pytest.raises(ConfigurationError, match=r"had another model .*its model was mine.* to use with --model"):
+    with pytest.raises(ConfigurationError, match=r"the earlier run's model .*its model was mine.* to use with --model"):
         resolve_spec(request, Settings())
     _, named = resolve_spec(replace(request, model=str(TINY_MODEL)), Settings())
     _, same = resolve_spec(replace(request, base=make_spec(card, Settings())), Settings())
@@ -133,5 +133,5 @@ def test_no_option_but_that_of_the_model_lets_another_model_answer(card, asked):
 def test_a_server_that_is_shown_pictures_does_not_go_on_for_a_model_that_saw_a_video(card):
     base = make_spec(card, Settings()).model_copy(update={"frames_as": "images"})
 
-    with pytest.raises(ConfigurationError, match="had another frames as than the settings have now"):
+    with pytest.raises(ConfigurationError, match="no longer match the earlier run's frames_as "):
         resolve_spec(RunRequest(kind="backfill", manifest="m", base=base, num_frames=32), Settings())

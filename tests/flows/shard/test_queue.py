@@ -24,26 +24,26 @@ from tasks.plans.keeper import LeaseKeeper
 from tasks.plans.lease import Work, claim, finish_alone
 from tasks.plans.plan import close_plan, is_drained, open_plans, state_of
 from tests.chaos.gate import Gate
-from tests.plans.conftest import engine, make_plan, run
+from tests.plans.conftest import make_plan, run
 from tests.results.rows import SPEC, job
 
-__all__ = ["engine", "make_plan", "run"]
+__all__ = ["make_plan", "run"]
 
 
 @pytest.fixture
-def source_of(engine):
+def source_of(db):
     """Make a source of a plan's shards that ends when nothing is to be taken."""
     objects = ObjectStore(StoreSettings())
-    with disable_run_logger(), LeaseKeeper(engine, holder="here", lease_s=600) as keeper:
+    with disable_run_logger(), LeaseKeeper(db, holder="here", lease_s=600) as keeper:
 
         def source_of(plan, work=Work.BOTH, **options):
             return ShardQueue(
                 keeper=keeper,
                 objects=objects,
-                database=engine,
+                database=db,
                 work=work,
                 plans=lambda: [plan],
-                has_ended=lambda _: is_drained(engine, plan.plan_id),
+                has_ended=lambda _: is_drained(db, plan.plan_id),
                 **options,
             )
 
@@ -68,7 +68,7 @@ def away():
     raise StoreUnavailableError("The store is away.")
 
 
-def test_a_shard_that_comes_to_nothing_is_given_up_and_the_others_go_on(engine, planned, source_of):
+def test_a_shard_that_comes_to_nothing_is_given_up_and_the_others_go_on(db, planned, source_of):
     plan, tries = planned(3), 0
     source = source_of(plan)
     for held in source:
@@ -77,14 +77,14 @@ def test_a_shard_that_comes_to_nothing_is_given_up_and_the_others_go_on(engine, 
             assert source.attempt(held, away) is None
         else:
             assert source.attempt(held, lambda: "done") == "done"
-            finish_alone(engine, held.lease, state="done")
+            finish_alone(db, held.lease, state="done")
 
     assert tries == MAX_ATTEMPTS
-    state = state_of(engine, plan.plan_id)
+    state = state_of(db, plan.plan_id)
     assert (state.done, state.failed, state.jobs_left) == (2, 1, 100)
 
 
-def test_where_shard_after_shard_comes_to_nothing_the_cause_is_told(engine, planned, source_of):
+def test_where_shard_after_shard_comes_to_nothing_the_cause_is_told(db, planned, source_of):
     plan = planned(9)
     source = source_of(plan)
 
@@ -94,7 +94,7 @@ def test_where_shard_after_shard_comes_to_nothing_the_cause_is_told(engine, plan
 
     with pytest.raises(StoreUnavailableError, match="The store is away"):
         work()
-    assert state_of(engine, plan.plan_id).failed <= 1
+    assert state_of(db, plan.plan_id).failed <= 1
 
 
 def test_a_service_that_was_waited_for_in_vain_is_not_waited_for_with_the_next_shard(planned, source_of):
@@ -110,14 +110,14 @@ def test_a_service_that_was_waited_for_in_vain_is_not_waited_for_with_the_next_s
 
 
 @contextmanager
-def away_for_a_moment(engine):
-    """Hold all three connections of an engine for a second and a half."""
-    held = [engine.connect() for _ in range(3)]
+def away_for_a_moment(db):
+    """Hold all three connections of a db for a second and a half."""
+    held = [db.connect() for _ in range(3)]
     release = threading.Timer(1.5, lambda: [connection.close() for connection in held])
     release.start()
     yield
     release.join()
-    engine.dispose()
+    db.dispose()
 
 
 @pytest.fixture
@@ -135,17 +135,17 @@ def test_shards_are_taken_on_after_the_database_was_away_for_a_moment(busy_engin
         assert next(shards).shard.index == 0
 
 
-def test_a_shard_is_given_up_after_the_database_was_away_for_a_moment(engine, busy_engine, planned, source_of):
+def test_a_shard_is_given_up_after_the_database_was_away_for_a_moment(db, busy_engine, planned, source_of):
     plan = planned(1)
-    [lease] = claim(engine, plan.plan_id, Work.BOTH, holder="here", lease_s=600)
+    [lease] = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600)
 
     with away_for_a_moment(busy_engine):
         replace(source_of(plan), database=busy_engine)._give_up(lease)
 
-    assert state_of(engine, plan.plan_id).failed == 1
+    assert state_of(db, plan.plan_id).failed == 1
 
 
-def test_a_shard_is_given_back_after_the_database_was_away_for_a_moment(engine, busy_engine, planned, source_of):
+def test_a_shard_is_given_back_after_the_database_was_away_for_a_moment(db, busy_engine, planned, source_of):
     plan = planned(1)
     with LeaseKeeper(busy_engine, holder="here", lease_s=600) as keeper:
         source = replace(source_of(plan), keeper=keeper)
@@ -153,7 +153,7 @@ def test_a_shard_is_given_back_after_the_database_was_away_for_a_moment(engine, 
         with away_for_a_moment(busy_engine):
             assert source.attempt(held, away) is None
 
-    [lease] = claim(engine, plan.plan_id, Work.BOTH, holder="there", lease_s=600)
+    [lease] = claim(db, plan.plan_id, Work.BOTH, holder="there", lease_s=600)
     assert (lease.attempts, lease.message) == (1, "The store is away.")
 
 
@@ -172,9 +172,7 @@ def test_shards_are_read_on_after_the_store_was_away_for_a_moment(planned, sourc
     gate.close()
 
 
-def test_a_shard_that_its_store_does_not_give_is_given_up(
-    engine, planned, source_of, objects, store_settings, monkeypatch
-):
+def test_a_shard_that_its_store_does_not_give_is_given_up(db, planned, source_of, objects, store_settings, monkeypatch):
     monkeypatch.setattr(retry, "RETRY_DELAYS_S", (0.01,))
     plan = planned(2, objects, store_settings.uri)
     gate = Gate(urlsplit(store_settings.endpoint_url).port)
@@ -185,64 +183,64 @@ def test_a_shard_that_its_store_does_not_give_is_given_up(
     with gate.refusing(f"GET /{bucket}/{prefix}/p", 500, "InternalError"), pytest.raises(StoreUnavailableError):
         next(shards)
 
-    state = state_of(engine, plan.plan_id)
+    state = state_of(db, plan.plan_id)
     assert state.failed == 1
     gate.close()
 
 
-def test_extraction_pauses_while_enough_waits_and_goes_on_after(engine, planned, source_of):
+def test_extraction_pauses_while_enough_waits_and_goes_on_after(db, planned, source_of):
     plan = planned(4)
     shards = iter(source_of(plan, Work.EXTRACT, max_pending=2))
     for _ in range(2):
-        finish_alone(engine, next(shards).lease, state="extracted")
+        finish_alone(db, next(shards).lease, state="extracted")
 
     assert next(shards) is None
-    (lease,) = claim(engine, plan.plan_id, Work.INFER, holder="there", lease_s=600)
-    finish_alone(engine, lease, state="done")
+    (lease,) = claim(db, plan.plan_id, Work.INFER, holder="there", lease_s=600)
+    finish_alone(db, lease, state="done")
 
     assert next(shards).shard.index == 2
 
 
-def test_a_plan_whose_files_are_gone_is_dropped_for_the_next_run_to_plan_anew(engine, make_plan, source_of, tmp_path):
+def test_a_plan_whose_files_are_gone_is_dropped_for_the_next_run_to_plan_anew(db, make_plan, source_of, tmp_path):
     plan = make_plan(plan_uri=f"file://{tmp_path}/nowhere")
 
     with pytest.raises(PlanLostError):
         next(iter(source_of(plan)))
 
-    assert open_plans(engine) == []
+    assert open_plans(db) == []
 
 
 def test_who_serves_all_plans_goes_on_with_the_others_where_the_files_of_one_are_gone(
-    engine, make_plan, planned, source_of, tmp_path
+    db, make_plan, planned, source_of, tmp_path
 ):
     lost, plan = make_plan(plan_uri=f"file://{tmp_path}/nowhere"), planned(1)
     source = replace(source_of(plan), plans=lambda: [lost, plan], skip_lost_plans=True)
 
     assert next(iter(source)).plan == plan
 
-    assert open_plans(engine) == [plan]
+    assert open_plans(db) == [plan]
 
 
-def test_a_shard_is_not_given_up_where_its_plan_was_dropped_meanwhile(engine, planned, source_of):
+def test_a_shard_is_not_given_up_where_its_plan_was_dropped_meanwhile(db, planned, source_of):
     plan = planned(1)
-    [lease] = claim(engine, plan.plan_id, Work.BOTH, holder="here", lease_s=600)
-    close_plan(engine, plan.plan_id, state="dropped")
+    [lease] = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600)
+    close_plan(db, plan.plan_id, state="dropped")
 
     source_of(plan)._give_up(lease)
 
 
-def test_who_serves_all_plans_leaves_those_of_another_version_to_others(engine, make_plan):
-    with engine.begin() as connection:
+def test_who_serves_all_plans_leaves_those_of_another_version_to_others(db, make_plan):
+    with db.begin() as connection:
         body = {"model": {"name": "tiny"}, "option_of_tomorrow": True}
         text = "INSERT INTO reelabel.spec (spec_id, body) VALUES ('newer', CAST(:body AS jsonb))"
         connection.execute(sqlalchemy.text(text), {"body": json.dumps(body)})
     newer, plan = make_plan(spec_id="newer"), make_plan()
 
     with disable_run_logger():
-        assert PlanScope(plan_id=None, idle_timeout_s=0, database=engine).plans() == [plan]
+        assert PlanScope(plan_id=None, idle_timeout_s=0, database=db).plans() == [plan]
 
-    named = PlanScope(plan_id=newer.plan_id, idle_timeout_s=0, database=engine)
+    named = PlanScope(plan_id=newer.plan_id, idle_timeout_s=0, database=db)
     assert named.plans() == [newer]
     with pytest.raises(ConfigurationError, match="Spec newer was asked by another version of Reelabel"):
         named.spec_of(newer)
-    assert PlanScope(plan_id=plan.plan_id, idle_timeout_s=0, database=engine).spec_of(plan) == SPEC
+    assert PlanScope(plan_id=plan.plan_id, idle_timeout_s=0, database=db).spec_of(plan) == SPEC

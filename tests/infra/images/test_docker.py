@@ -65,7 +65,7 @@ def test_the_entry_point_names_a_file_that_is_not_there():
     ended = run(DOCKER / "entrypoint.sh", "true", REELABEL_DATABASE_URL_FILE="/run/secrets/nothing")
 
     assert ended.returncode == 2
-    assert "REELABEL_DATABASE_URL_FILE names /run/secrets/nothing" in ended.stderr
+    assert "REELABEL_DATABASE_URL_FILE: cannot read /run/secrets/nothing" in ended.stderr
 
 
 @pytest.fixture
