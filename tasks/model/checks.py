@@ -87,7 +87,7 @@ def check_engine(settings: Settings) -> Iterator[Check]:
     )
     last_line = (found.stderr.strip().splitlines() or ["no error output"])[-1]
     if found.returncode:
-        advice = "Install reelabel[gpu], or requirements/cpu.txt on a machine without a GPU."
+        advice = "Install reelabel-app[gpu], or requirements/cpu.txt on a machine without a GPU."
         yield Check(name="vllm", ok=False, detail=last_line, advice=advice)
     else:
         yield Check(name="vllm", ok=True, detail=found.stdout)

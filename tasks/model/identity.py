@@ -121,7 +121,7 @@ def _hub_card(name: str, revision: str | None, dtype: str) -> ModelCard:
         from huggingface_hub import hf_hub_download  # noqa: PLC0415 - comes with the engine's extra
     except ImportError:
         raise ModelError(
-            f"Model {name} is on the hub; to download it, install 'reelabel[gpu]' or 'reelabel[cpu]'."
+            f"Model {name} is on the hub; to download it, install 'reelabel-app[gpu]' or 'reelabel-app[cpu]'."
         ) from None
     try:
         _check_hub(name, revision)

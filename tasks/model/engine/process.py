@@ -353,7 +353,7 @@ def engine_environment(config: EngineConfig) -> dict[str, str]:
             environment.setdefault("TORCHDYNAMO_DISABLE", "1")
     elif not _is_installed("vllm"):
         raise ConfigurationError(
-            "vLLM is not installed; install 'reelabel[gpu]', or 'reelabel[cpu]' if there is no GPU."
+            "vLLM is not installed; install 'reelabel-app[gpu]', or 'reelabel-app[cpu]' if there is no GPU."
         )
     return environment
 

@@ -44,7 +44,7 @@ class ServerClient:
         try:
             import openai  # noqa: PLC0415 - an extra, which takes most of a second to import
         except ImportError:
-            raise ConfigurationError("The OpenAI client is not installed; install 'reelabel[server]'.") from None
+            raise ConfigurationError("The OpenAI client is not installed; install 'reelabel-app[server]'.") from None
         self.url = settings.url.rstrip("/")
         self._model = settings.model
         self._max_attempts = settings.max_attempts
