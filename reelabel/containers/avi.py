@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import av
 import numpy as np
 
-from reelabel.containers.container_index import ContainerIndex, KeyframeIndex
+from reelabel.containers.container_index import ContainerIndex, KeyframeIndex, read_up_to
 from reelabel.containers.demux import SILENT_CONCEALERS, check_frame_count, read_packets
 from reelabel.containers.ffmpeg_index import read_first_packet
-from reelabel.containers.mp4_boxes import read_up_to
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
@@ -95,8 +93,10 @@ def _read_index(video: OpenVideo) -> KeyframeIndex:
     pts, pos, size = np.array([(entry.timestamp, entry.pos, entry.size) for entry in keyframes], np.int64).T
 
     def read_packet(number: int) -> Packet[VideoStream]:
-        listed = _Chunk(b"%02d" % stream.index, int(size[number]))
-        return _read_packet(video, listed, pos=int(pos[number]), pts=int(pts[number]))
+        chunk_at, packet_bytes = int(pos[number]), int(size[number])
+        if not _read_header(video.file, chunk_at).is_same(_Chunk(b"%02d" % stream.index, packet_bytes)):
+            raise FastPathUnavailableError("the index does not match the chunks")
+        return video.read_packet(chunk_at + _HEADER_BYTES, packet_bytes, int(pts[number]))
 
     return KeyframeIndex(
         pts=pts,
@@ -157,19 +157,6 @@ def _list_keyframes(stream: VideoStream) -> list[IndexEntry]:
     if len(keyframes) == len(entries) > 1 and not stream.codec_context.codec.intra_only:
         raise FastPathUnavailableError("every packet is flagged as a keyframe")
     return keyframes
-
-
-def _read_packet(video: OpenVideo, listed: _Chunk, *, pos: int, pts: int) -> Packet[VideoStream]:
-    """Read a keyframe's packet, after checking its chunk header against the index."""
-    if not _read_header(video.file, pos).is_same(listed):
-        raise FastPathUnavailableError("the index does not match the chunks")
-    video.file.seek(pos + _HEADER_BYTES)
-    packet: Packet[VideoStream] = av.Packet(read_up_to(video.file, listed.size_bytes))  # type: ignore[assignment]
-    packet.pts = packet.dts = pts
-    packet.stream, packet.is_keyframe = video.stream, True
-    assert video.stream.time_base is not None
-    packet.time_base = video.stream.time_base
-    return packet
 
 
 def _walk_chunks(file: BinaryFile, size_bytes: int, *, known: Mapping[int, _Chunk]) -> Iterator[tuple[int, _Chunk]]:

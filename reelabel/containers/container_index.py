@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import av
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +22,17 @@ if TYPE_CHECKING:
     from reelabel.sources.sparse_file import SparseFile
 
     BinaryFile: TypeAlias = BinaryIO | SparseFile
+
+
+def read_up_to(file: BinaryFile, size: int) -> bytes:
+    """Read `size` bytes from the current position, fewer at the end of the file.
+
+    Unbuffered files may return less than asked for, so reads are repeated.
+    """
+    data = io.BytesIO()
+    while data.tell() < size and (piece := file.read(size - data.tell())):
+        data.write(piece)
+    return data.getvalue()
 
 
 class OpenVideo(NamedTuple):
@@ -37,6 +51,22 @@ class OpenVideo(NamedTuple):
     file: BinaryFile
     size_bytes: int
     limits: Limits
+
+    def read_packet(self, pos: int, size: int, pts: int) -> Packet[VideoStream]:
+        """Return the packet of a keyframe that is stored in one piece.
+
+        Args:
+            pos: Its offset in the file.
+            size: Its length in bytes.
+            pts: Its presentation time, in the stream's time base.
+        """
+        self.file.seek(pos)
+        packet: Packet[VideoStream] = av.Packet(read_up_to(self.file, size))  # type: ignore[assignment]
+        packet.pts = packet.dts = pts
+        packet.stream, packet.is_keyframe = self.stream, True
+        assert self.stream.time_base is not None
+        packet.time_base = self.stream.time_base
+        return packet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
