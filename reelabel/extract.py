@@ -125,7 +125,7 @@ def extract_keyframes_by_ranges(
         The frames, and the index, which locates all keyframes for later calls.
 
     Raises:
-        MisledError: Byte ranges do not suffice; download the whole file and call `extract_keyframes`.
+        FastPathUnavailableError: Byte ranges do not suffice; download the whole file and call `extract_keyframes`.
         VideoError: As `extract_keyframes` does.
         Exception: Whatever `source.read` raises.
     """

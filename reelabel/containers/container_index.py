@@ -104,6 +104,11 @@ class KeyframeIndex:
         if self.pts.ndim != 1 or not self.pts.size or len(set(shapes)) != 1:
             raise ValueError(f"pts, pos and size must be (K>=1,) alike, got {shapes}")
 
+    @property
+    def earliest_pts(self) -> int | None:
+        """PTS of the first presented frame, or of the first packet, which may precede it."""
+        return self.first_packet.pts if self.first_pts is None else self.first_pts
+
 
 def _prepare_nothing(file: BinaryFile, size_bytes: int) -> None:
     """Leave the file to FFmpeg."""

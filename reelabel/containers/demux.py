@@ -66,7 +66,7 @@ def open_video(
         VideoUnreadableError: FFmpeg cannot open the file.
         NoVideoStreamError: The file has no video stream.
         VideoTooLargeError: The file or its frames exceed the limits.
-        MisledError: `strictly` was requested, but the decoder conceals damage silently.
+        FastPathUnavailableError: `strictly` was requested, but the decoder conceals damage silently.
     """
     with _open_container(source, limits, _QUICK_OPTIONS if quickly else {}) as container:
         stream = _video_stream(container)

@@ -64,7 +64,7 @@ class SparseFile:
 
     Missing bytes are fetched in blocks, which grow during sequential reads. Like a raw file, a read may return less
     than asked for: it ends where the cached bytes end, so that filling a buffer fetches nothing extra. Reading most
-    of the file raises MisledError, as one download is then faster.
+    of the file raises FastPathUnavailableError, as one download is then faster.
 
     Attributes:
         size_bytes: Total length in bytes.

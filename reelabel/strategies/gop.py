@@ -61,7 +61,7 @@ def extract_by_gops(request: ExtractionRequest) -> SampledFrames:
     """Decode the GOPs that contain a chosen frame, each once.
 
     Raises:
-        MisledError: The packets are not sufficient, or a GOP does not decode to the frames they announce.
+        FastPathUnavailableError: The packets are not sufficient, or a GOP does not decode to the frames they announce.
         VideoError: As `extract_keyframes` does.
     """
     table = None if isinstance(request.source, SparseFile) else read_frame_times(request.source, request.limits)

@@ -75,11 +75,7 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
         file.prefetch(ByteRange(int(index.pos[number]), int(index.size[number])) for number in numbers)
     frames_before = _frames_before(index, stream.codec_context)
     prime_mpeg4_decoder(stream.codec_context, index.first_packet)
-    with probed.guard():
-        packets = [index.read_packet(number) for number in numbers]
-    pts = [packet.pts for packet in packets if packet.pts is not None]
-    if any(after <= before for before, after in pairwise(pts)):
-        raise FastPathUnavailableError("keyframes are not presented in index order")
+    packets = _read_packets(index, numbers, probed)
     infos = [
         FrameInfo(packet.pts, _position(frames_before[number], packet, stream.codec_context), is_keyframe=True)
         for number, packet in zip(numbers, packets, strict=True)
@@ -92,14 +88,11 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
         chosen=chosen,
         frames=zip(infos, request.tally.each(decoded), strict=True),
         census=IndexSummary(
-            keyframes=len(index.pts),
-            frames=index.frames,
-            keyframe_pts=index.pts,
-            first_pts=index.first_packet.pts if index.first_pts is None else index.first_pts,
+            keyframes=len(index.pts), frames=index.frames, keyframe_pts=index.pts, first_pts=index.earliest_pts
         ),
         method="index",
     )
-    are_times_right = index.pts[numbers].tolist() == pts
+    are_times_right = index.pts[numbers].tolist() == [packet.pts for packet in packets]
     if not request.segment.is_whole and not are_times_right:
         raise IndexMismatchError("keyframe times in the index are wrong")
     if saved and codec and are_times_right and index.is_self_sufficient and (np.diff(index.pts) > 0).all():
@@ -115,6 +108,15 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
             missing_bytes=missing_bytes(file, video.size_bytes),
         )
     return got, saved
+
+
+def _read_packets(index: KeyframeIndex, numbers: Sequence[int], probed: ProbedFile) -> list[Packet[VideoStream]]:
+    with probed.guard():
+        packets = [index.read_packet(number) for number in numbers]
+    pts = [packet.pts for packet in packets if packet.pts is not None]
+    if len(pts) < len(packets) or any(after <= before for before, after in pairwise(pts)):
+        raise FastPathUnavailableError("keyframes are not presented in index order")
+    return packets
 
 
 def _decoders(

@@ -42,8 +42,7 @@ def keyframe_times_by_index(path: Path, limits: Limits) -> KeyframeTimes | None:
     try:
         with probe_file(path) as probed, probed.open(limits) as video:
             index = probed.read_index(video)
-            first_pts = index.first_packet.pts if index.first_pts is None else index.first_pts
-            return _listing(video.container, video.stream, index.pts, first_pts)
+            return _listing(video.container, video.stream, index.pts, index.earliest_pts)
     except (FastPathUnavailableError, VideoUnreadableError):
         return None
 
