@@ -40,10 +40,6 @@ def register(container: ContainerIndex) -> None:
     _CONTAINERS[container.name] = container
 
 
-class ContainerFaultError(FastPathUnavailableError):
-    """The code of a container format failed unexpectedly."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbedFile:
     """A file whose container format is known.
@@ -90,7 +86,7 @@ class ProbedFile:
         """Let unexpected exceptions of the container's code fail this strategy only.
 
         Raises:
-            ContainerFaultError: The block raised an exception that is neither ours nor the store's.
+            FastPathUnavailableError: The block raised an exception that is neither ours nor the store's.
         """
         with _guard(self.container.name, self.file):
             yield
@@ -107,7 +103,7 @@ def probe_file(source: Path | SparseFile) -> Iterator[ProbedFile]:
         yield _probe(source, source, source.size_bytes)
         return
     try:
-        file, size_bytes = source.open("rb", buffering=0), source.stat().st_size
+        size_bytes, file = source.stat().st_size, source.open("rb", buffering=0)
     except OSError:
         raise FastPathUnavailableError("the file cannot be read") from None
     with file:
@@ -123,7 +119,9 @@ def missing_bytes(file: BinaryFile, size_bytes: int) -> int:
         with _guard(container.name, file):
             file.seek(0)
             return container.missing_bytes(file, size_bytes)
-    except ContainerFaultError:
+    except FastPathUnavailableError:
+        if _has_failed(file):
+            raise
         return 0
 
 
@@ -170,6 +168,11 @@ def _guard(name: str, file: BinaryFile) -> Iterator[None]:
     except (ReelabelError, FastPathUnavailableError, MemoryError):
         raise
     except Exception as error:
-        if isinstance(file, SparseFile) and file.failure:
+        if _has_failed(file):
             raise
-        raise ContainerFaultError(f"the container {name} failed ({type(error).__name__}: {error})") from error
+        raise FastPathUnavailableError(f"the container {name} failed ({type(error).__name__}: {error})") from error
+
+
+def _has_failed(file: BinaryFile) -> bool:
+    """Return whether a remote file could not be read, which is no fault of a container's code."""
+    return isinstance(file, SparseFile) and file.failure is not None

@@ -12,6 +12,7 @@ import pytest
 from reelabel.containers import registry
 from reelabel.containers.container_index import ContainerIndex
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.fast_path import FastPathUnavailableError
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
@@ -167,8 +168,13 @@ def test_the_reason_names_the_container_that_failed(clip):
     assert "the container flv failed (RuntimeError: broken)" in extract(clip).reason
 
 
-def test_a_container_that_cannot_tell_what_is_missing_does_not_fail_the_video(clip):
-    registry.register(replace(FLV, missing_bytes=fail))
+def _refuse(*_):
+    raise FastPathUnavailableError("unknown")
+
+
+@pytest.mark.parametrize("missing_bytes", [fail, _refuse])
+def test_a_container_that_cannot_tell_what_is_missing_does_not_fail_the_video(clip, missing_bytes):
+    registry.register(replace(FLV, missing_bytes=missing_bytes))
 
     assert extract(clip).reason == ""
 
