@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.containers.truncation import missing_bytes
+from reelabel.containers.registry import missing_bytes
 from reelabel.coverage import CoverageThresholds, measure_coverage
 from reelabel.decode.assemble import ExtractionRequest
 from reelabel.errors import SamplingRefusedError
@@ -26,7 +26,7 @@ from reelabel.sampling.similar import drop_similar
 from reelabel.segment import WHOLE
 from reelabel.sources.sparse_file import SparseFile
 from reelabel.strategies.gop import extract_by_gops
-from reelabel.strategies.index import extract_by_index
+from reelabel.strategies.index import extract_by_index, extract_with_index
 from reelabel.strategies.keyframe_table import KeyframeTable, extract_by_table
 from reelabel.strategies.keyframe_times import KeyframeTimes, keyframe_times_by_index, keyframe_times_by_packets
 from reelabel.strategies.linear import extract_by_linear_decode
@@ -129,7 +129,7 @@ def extract_keyframes_by_ranges(
         The frames, and the index, which locates all keyframes for later calls.
 
     Raises:
-        MisledError: Byte ranges do not suffice; download the whole file and call `extract_keyframes`.
+        FastPathUnavailableError: Byte ranges do not suffice; download the whole file and call `extract_keyframes`.
         VideoError: As `extract_keyframes` does.
         Exception: Whatever `source.read` raises.
     """
@@ -139,14 +139,14 @@ def extract_keyframes_by_ranges(
     thresholds = CoverageThresholds.of(sampling)
     sampling = with_sampler(sampling, "keyframes") if is_auto else sampling
     started = time.perf_counter()
-    table = known if isinstance(known, KeyframeTable) else None
     file = SparseFile(source, known if isinstance(known, tuple) else ())
     request = ExtractionRequest(source=file, sampling=sampling, limits=limits, threads=threads, segment=segment)
     try:
-        if table:
-            keyframes = _check_truncation(extract_by_table(request, file, table), table.missing_bytes)
+        if isinstance(known, KeyframeTable):
+            index: SavedIndex = known
+            keyframes = _check_truncation(extract_by_table(request, file, known), known.missing_bytes)
         else:
-            keyframes = extract_by_index(request)
+            keyframes, index = extract_with_index(request)
             keyframes = _check_truncation(keyframes, missing_bytes(file, source.size_bytes))
         if is_auto:
             _require_coverage(keyframes, thresholds)
@@ -164,7 +164,7 @@ def extract_keyframes_by_ranges(
         bytes_fetched=file.bytes_fetched,
         parts=file.extents,
     )
-    return keyframes, table or file.index
+    return keyframes, index
 
 
 def _extract_with_fallback(request: ExtractionRequest) -> SampledFrames:

@@ -40,7 +40,7 @@ def as_video_errors() -> Iterator[None]:
     """Convert unexpected exceptions into VideoUnreadableError.
 
     Raises:
-        VideoUnreadableError: The block raised anything but a ReelabelError or a MisledError.
+        VideoUnreadableError: The block raised anything but a ReelabelError or a FastPathUnavailableError.
     """
     try:
         yield

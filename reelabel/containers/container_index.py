@@ -1,162 +1,141 @@
-"""Keyframes from a container's header or index, without reading the media data."""
+"""The record of a container format, and the keyframe index that it reads without the media data."""
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import av.error
-
-from reelabel.containers.mp4_boxes import walk_boxes
-from reelabel.fast_path import FastPathUnavailableError
-from reelabel.sources.sparse_file import SparseFile
+import av
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
     from typing import BinaryIO
 
+    import numpy as np
+    import numpy.typing as npt
     from av.container import InputContainer
-    from av.index import IndexEntries
+    from av.packet import Packet
     from av.video.stream import VideoStream
 
-_MP4_FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"})
-_MATROSKA_MAGIC = b"\x1a\x45\xdf\xa3"
-_MAGIC_BYTES = 16
-_EARLIEST, _LATEST = -(2**62), 2**62
-_MAX_ENTRIES_READ = 2000
+    from reelabel.limits import Limits
+    from reelabel.sources.sparse_file import SparseFile
+
+    BinaryFile: TypeAlias = BinaryIO | SparseFile
 
 
-class IndexEntry(NamedTuple):
-    """A keyframe, as listed in an index.
+def read_up_to(file: BinaryFile, size: int) -> bytes:
+    """Read `size` bytes from the current position, fewer at the end of the file.
+
+    Unbuffered files may return less than asked for, so reads are repeated.
+    """
+    data = io.BytesIO()
+    while data.tell() < size and (piece := file.read(size - data.tell())):
+        data.write(piece)
+    return data.getvalue()
+
+
+class OpenVideo(NamedTuple):
+    """A video that FFmpeg has opened, and its bytes.
 
     Attributes:
-        number: Its position in the index.
-        timestamp: DTS in MP4, PTS in Matroska, in the stream's time base.
-        pos: Offset of its packet in the file; in Matroska, of the cluster that contains it.
-        size: Size of its packet in bytes; 0 in Matroska.
+        container: The open container.
+        stream: Its video stream.
+        file: The bytes. FFmpeg reads a remote file by the same offset, so restore it if you demux afterwards.
+        size_bytes: Length of the file.
+        limits: Limits on the video's size.
     """
 
-    number: int
-    timestamp: int
-    pos: int
-    size: int
+    container: InputContainer
+    stream: VideoStream
+    file: BinaryFile
+    size_bytes: int
+    limits: Limits
+
+    def read_packet(self, pos: int, size: int, pts: int) -> Packet[VideoStream]:
+        """Return the packet of a keyframe that is stored in one piece.
+
+        Args:
+            pos: Its offset in the file.
+            size: Its length in bytes.
+            pts: Its presentation time, in the stream's time base.
+        """
+        self.file.seek(pos)
+        packet: Packet[VideoStream] = av.Packet(read_up_to(self.file, size))  # type: ignore[assignment]
+        packet.pts = packet.dts = pts
+        packet.stream, packet.is_keyframe = self.stream, True
+        assert self.stream.time_base is not None
+        packet.time_base = self.stream.time_base
+        return packet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KeyframeIndex:
+    """The keyframes of an open video, in decode order.
+
+    Attributes:
+        pts: PTS of each keyframe, in the stream's time base; shape (K,), int64, K >= 1.
+        pos: Offset of the bytes from which its packet is read; shape (K,), int64.
+        size: Number of these bytes, which are prefetched from a remote file; shape (K,), int64.
+        read_packet: Returns the packet of a keyframe, by its number in the index, after checking it against the index.
+        first_packet: The first packet of the stream.
+        first_pts: PTS of the first presented frame; None if the index does not determine it.
+        frames: Number of presented frames; None if unknown.
+        frames_before: Number of presented frames before each keyframe in decode order; shape (K,), int64; None if
+            unknown.
+        is_self_sufficient: Whether all PTS are exact, each packet is exactly `size` bytes at `pos`, and the first
+            keyframe is the first frame. Later extractions then need nothing else of the file.
+        counts_packets: Whether PTS are numbers of packets, which are wrong if the decoder reorders frames.
+    """
+
+    pts: npt.NDArray[np.int64]
+    pos: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int64]
+    read_packet: Callable[[int], Packet[VideoStream]]
+    first_packet: Packet[VideoStream]
+    first_pts: int | None
+    frames: int | None = None
+    frames_before: npt.NDArray[np.int64] | None = None
+    is_self_sufficient: bool = False
+    counts_packets: bool = False
+
+    def __post_init__(self) -> None:
+        shapes = self.pts.shape, self.pos.shape, self.size.shape
+        if self.pts.ndim != 1 or not self.pts.size or len(set(shapes)) != 1:
+            raise ValueError(f"pts, pos and size must be (K>=1,) alike, got {shapes}")
+
+    @property
+    def earliest_pts(self) -> int | None:
+        """PTS of the first presented frame, or of the first packet, which may precede it."""
+        return self.first_packet.pts if self.first_pts is None else self.first_pts
+
+
+def _prepare_nothing(file: BinaryFile, size_bytes: int) -> None:
+    """Leave the file to FFmpeg."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyframeIndex:
-    """The presented keyframes of a stream, in decode order.
+class ContainerIndex:
+    """How one container format lists its keyframes.
+
+    The functions may raise FastPathUnavailableError, or anything else, for a file that they cannot serve; a slower
+    strategy then decodes it. All receive a file at offset 0.
 
     Attributes:
-        keyframes: The keyframes, at least one.
-        frames: Number of presented frames in the stream; None if unknown.
-        hidden_before: Number of frames before the first keyframe that an edit list hides; None if unknown.
+        name: Unique name of the format.
+        probe: Returns whether a file, given its length, is of this format.
+        read_index: Reads the keyframe index of an open video.
+        prepare: Called before FFmpeg opens a file, to refuse it, or to prefetch what will be read of it.
+        is_header_sufficient: Whether FFmpeg needs only the header to describe the streams, and no frames.
+        read_frame_times: Reads the PTS of all frames from the header, ascending, and the positions of keyframes among
+            them; None if no header of this format determines them.
+        missing_bytes: Returns how many bytes are missing at the end of a file, 0 if unknown; None if never known.
     """
 
-    keyframes: Sequence[IndexEntry]
-    frames: int | None
-    hidden_before: int | None
-
-
-def is_mp4(file: BinaryIO | SparseFile, size_bytes: int) -> bool:
-    """Return whether a file is MP4 or MOV (true), or Matroska or WebM (false).
-
-    The header of a remote MP4 is fetched in one request on the way.
-
-    Raises:
-        MisledError: The file is neither, or is a fragmented MP4, whose index is spread over the file.
-    """
-    file.seek(0)
-    head = file.read(_MAGIC_BYTES)
-    if head.startswith(_MATROSKA_MAGIC):
-        file.seek(0)
-        return False
-    if head[4:8] not in _MP4_FIRST_BOXES:
-        raise FastPathUnavailableError("the container has no index in its header")
-    for box in walk_boxes(file, size_bytes):
-        if box.kind == b"moof":
-            raise FastPathUnavailableError("a fragmented MP4 has no single index")
-        if box.kind == b"moov" and isinstance(file, SparseFile):
-            file.prefetch([box.span])
-    file.seek(0)
-    return True
-
-
-def read_index(container: InputContainer, stream: VideoStream, size_bytes: int) -> KeyframeIndex:
-    """Read a container's keyframe index.
-
-    Raises:
-        MisledError: The index is missing or inconsistent.
-    """
-    if container.format.name == "matroska,webm":
-        _load_cues(container, stream)
-    entries = stream.index_entries
-    keyframes = _list_keyframes(entries)
-    _require_order(entries, keyframes)
-    _require_complete(container, size_bytes)
-    if container.format.name == "matroska,webm":
-        return KeyframeIndex(keyframes=keyframes, frames=None, hidden_before=None)
-    hidden = _count_hidden(entries, keyframes)
-    if len(entries) != stream.frames:
-        hidden = None  # an edit list repeats or omits parts
-    return KeyframeIndex(
-        keyframes=keyframes,
-        frames=None if hidden is None else len(entries) - sum(hidden),
-        hidden_before=None if hidden is None else hidden[0],
-    )
-
-
-def _load_cues(container: InputContainer, stream: VideoStream) -> None:
-    """Make FFmpeg read Matroska's cues, which it defers until the first seek.
-
-    A seek to the end reads on from the last cue; without cues, it indexes the whole file.
-    """
-    try:
-        container.seek(_LATEST, stream=stream)
-    except av.error.FFmpegError:
-        raise FastPathUnavailableError("a seek failed") from None
-
-
-def _list_keyframes(entries: IndexEntries) -> list[IndexEntry]:
-    """List keyframes by searching from one to the next: an hour has 100,000 entries, each costly to access."""
-    keyframes = []
-    number = entries.search_timestamp(_EARLIEST, backward=False)
-    while number >= 0:
-        entry = entries[number]
-        if entry.is_keyframe and not entry.is_discard:
-            keyframes.append(IndexEntry(number, entry.timestamp, entry.pos, entry.size))
-        number = entries.search_timestamp(entry.timestamp + 1, backward=False)
-    if not keyframes:
-        raise FastPathUnavailableError("the index lists no keyframe")
-    return keyframes
-
-
-def _require_order(entries: IndexEntries, keyframes: Sequence[IndexEntry]) -> None:
-    """Check that packets are stored in decode order, each GOP before the next keyframe."""
-    for entry, following in pairwise(keyframes):
-        last = entries[following.number - 1]
-        if not entry.number < following.number or not entry.pos <= last.pos <= last.pos + last.size <= following.pos:
-            raise FastPathUnavailableError("the index is out of order")
-
-
-def _require_complete(container: InputContainer, size_bytes: int) -> None:
-    """Check that no entry lies beyond the end of the file, where a linear decode would stop."""
-    for stream in container.streams:
-        entries = stream.index_entries
-        if len(entries) and entries[len(entries) - 1].pos + entries[len(entries) - 1].size > size_bytes:
-            raise FastPathUnavailableError("the file ends before its last frame")
-
-
-def _count_hidden(entries: IndexEntries, keyframes: Sequence[IndexEntry]) -> tuple[int, int] | None:
-    """Count the frames that an edit list hides before the first keyframe and after the last; None if unknown."""
-    first, last = keyframes[0].number, keyframes[-1].number
-    second = keyframes[1].number if len(keyframes) > 1 else first + 1
-    if max(second, len(entries) - last) > _MAX_ENTRIES_READ or _count_discarded(entries, first, second):
-        return None
-    if not entries[0].is_keyframe:
-        return None  # frames before the first keyframe may or may not be decoded
-    return _count_discarded(entries, 0, first), _count_discarded(entries, last, len(entries))
-
-
-def _count_discarded(entries: IndexEntries, start: int, stop: int) -> int:
-    return sum(entry.is_discard for entry in entries[start:stop])
+    name: str
+    probe: Callable[[BinaryFile, int], bool]
+    read_index: Callable[[OpenVideo], KeyframeIndex]
+    prepare: Callable[[BinaryFile, int], None] = _prepare_nothing
+    is_header_sufficient: bool = False
+    read_frame_times: Callable[[OpenVideo], tuple[list[int], list[int]]] | None = None
+    missing_bytes: Callable[[BinaryFile, int], int] | None = None

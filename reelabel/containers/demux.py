@@ -37,7 +37,7 @@ _FORMATS = ",".join(sorted(av.formats_available - _REFUSED_FORMATS))
 # FFmpeg reads on instead of seeking if the target is less than this plus 32 KiB ahead. Relevant for remote files only.
 _BUFFER_BYTES = 8 * 1024
 _HEAD_BYTES = 1024
-_SILENT_CONCEALERS = frozenset({"ffv1"})
+SILENT_CONCEALERS = frozenset({"ffv1"})
 _QUICK_OPTIONS = {"skip_frame": "all", "probesize": "32", "max_ts_probe": "0", "fpsprobesize": "0"}
 
 
@@ -66,7 +66,7 @@ def open_video(
         VideoUnreadableError: FFmpeg cannot open the file.
         NoVideoStreamError: The file has no video stream.
         VideoTooLargeError: The file or its frames exceed the limits.
-        MisledError: `strictly` was requested, but the decoder conceals damage silently.
+        FastPathUnavailableError: `strictly` was requested, but the decoder conceals damage silently.
     """
     with _open_container(source, limits, _QUICK_OPTIONS if quickly else {}) as container:
         stream = _video_stream(container)
@@ -75,7 +75,7 @@ def open_video(
         # One thread: videos are decoded by concurrent processes, and threads would delay the first frame after a seek.
         stream.codec_context.thread_type = "NONE"
         stream.codec_context.thread_count = 1
-        if strictly and stream.codec_context.name in _SILENT_CONCEALERS:
+        if strictly and stream.codec_context.name in SILENT_CONCEALERS:
             raise FastPathUnavailableError("the decoder conceals damage silently")
         strictness = {"err_detect": "explode"} if strictly else {}
         stream.codec_context.options = decoder_limit_options(limits) | strictness

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from reelabel.containers.container_index import read_up_to
 from reelabel.sources.sparse_file import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import BinaryIO
 
-    from reelabel.sources.sparse_file import SparseFile
+    from reelabel.containers.container_index import BinaryFile
 
 _HEADER_BYTES, _LARGE_HEADER_BYTES = 8, 16
 _MAX_BOXES = 1000
@@ -25,7 +24,7 @@ class Box(NamedTuple):
     span: ByteRange
 
 
-def walk_boxes(file: BinaryIO | SparseFile, size_bytes: int) -> Iterator[Box]:
+def walk_boxes(file: BinaryFile, size_bytes: int) -> Iterator[Box]:
     """Yield the top-level boxes, up to the end of the file or the first malformed one."""
     start = 0
     for _ in range(_MAX_BOXES):
@@ -44,18 +43,7 @@ def walk_boxes(file: BinaryIO | SparseFile, size_bytes: int) -> Iterator[Box]:
         start += size
 
 
-def read_up_to(file: BinaryIO | SparseFile, size: int) -> bytes:
-    """Read `size` bytes from the current position, fewer at the end of the file.
-
-    Unbuffered files may return less than asked for, so reads are repeated.
-    """
-    data = io.BytesIO()
-    while data.tell() < size and (piece := file.read(size - data.tell())):
-        data.write(piece)
-    return data.getvalue()
-
-
-def read_box(file: BinaryIO | SparseFile, box: Box) -> memoryview:
+def read_box(file: BinaryFile, box: Box) -> memoryview:
     """Read the payload of a box."""
     file.seek(box.span.start)
     data = memoryview(read_up_to(file, box.span.size))

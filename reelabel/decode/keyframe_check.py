@@ -91,8 +91,8 @@ def require_keyframe(frame: VideoFrame) -> None:
     """Check that a frame depends on no packet but its own.
 
     Raises:
-        ContradictedError: The frame is not a keyframe.
-        KeyframeDamagedError: The frame is damaged.
+        IndexMismatchError: The frame is not a keyframe.
+        DamagedKeyframeError: The frame is damaged.
     """
     if not frame.key_frame or frame.pict_type != PictureType.I:
         raise IndexMismatchError("a packet is flagged as a keyframe, but its frame is not")
@@ -116,9 +116,9 @@ def decode_single_packet(codec: VideoCodecContext, packet: Packet[VideoStream]) 
     """Decode a single packet, independently of all others.
 
     Raises:
-        ContradictedError: The result is not exactly one keyframe with the packet's PTS.
-        KeyframeDamagedError: The keyframe is damaged.
-        MisledError: The packet is a JPEG frame that relies on the tables of earlier ones.
+        IndexMismatchError: The result is not exactly one keyframe with the packet's PTS.
+        DamagedKeyframeError: The keyframe is damaged.
+        FastPathUnavailableError: The packet is a JPEG frame that relies on the tables of earlier ones.
     """
     if codec.name == "mjpeg" and not has_own_tables(memoryview(packet)):
         raise FastPathUnavailableError("a JPEG frame lacks its own tables")

@@ -91,7 +91,7 @@ def decode_packets_independently(
     """Decode keyframe packets independently, in order, with one thread per decoder.
 
     Raises:
-        MisledError: As `decode_single_packet` does.
+        FastPathUnavailableError: As `decode_single_packet` does.
     """
     if len(codecs) == 1:
         yield from (decode_single_packet(codecs[0], packet) for packet in packets)

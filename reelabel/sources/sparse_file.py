@@ -14,8 +14,6 @@ from reelabel.fast_path import FastPathUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from reelabel.strategies.keyframe_table import SavedIndex
-
 BLOCK_BYTES = 16 * 1024
 _MAX_BLOCK_BYTES = 1024 * 1024
 _MAX_CONCURRENT_REQUESTS = 8
@@ -66,14 +64,13 @@ class SparseFile:
 
     Missing bytes are fetched in blocks, which grow during sequential reads. Like a raw file, a read may return less
     than asked for: it ends where the cached bytes end, so that filling a buffer fetches nothing extra. Reading most
-    of the file raises MisledError, as one download is then faster.
+    of the file raises FastPathUnavailableError, as one download is then faster.
 
     Attributes:
         size_bytes: Total length in bytes.
         bytes_fetched: Bytes fetched from the source.
         wait_s: Seconds spent waiting for the source.
         failure: The exception raised by the source, which FFmpeg may have treated as the end of the file.
-        index: What locates the keyframes; set by the strategy that finds it.
     """
 
     def __init__(self, source: ByteSource, known: Iterable[CachedRange] = ()) -> None:
@@ -82,7 +79,6 @@ class SparseFile:
         self.bytes_fetched = 0
         self.wait_s = 0.0
         self.failure: Exception | None = None
-        self.index: SavedIndex = ()
         self._source = source
         self._extents = sorted(known)
         self._position = 0

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import av.error
 
 from reelabel.containers.demux import open_video, read_packets
-from reelabel.containers.mp4_sample_table import read_frame_times
+from reelabel.containers.registry import probe_file
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.keyframe_check import require_keyframe
+from reelabel.errors import VideoUnreadableError
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sources.sparse_file import SparseFile
 from reelabel.strategies.seek import list_packets, presentation_order
@@ -21,12 +22,14 @@ from reelabel.strategies.timeline import choose_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from av.container import InputContainer
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
     from reelabel.decode.assemble import DecodeStats, ExtractionRequest
+    from reelabel.limits import Limits
     from reelabel.sampled_frames import SampledFrames
 
 
@@ -58,10 +61,10 @@ def extract_by_gops(request: ExtractionRequest) -> SampledFrames:
     """Decode the GOPs that contain a chosen frame, each once.
 
     Raises:
-        MisledError: The packets are not sufficient, or a GOP does not decode to the frames they announce.
+        FastPathUnavailableError: The packets are not sufficient, or a GOP does not decode to the frames they announce.
         VideoError: As `extract_keyframes` does.
     """
-    table = _header_timetable(request)
+    table = None if isinstance(request.source, SparseFile) else read_frame_times(request.source, request.limits)
     with open_video(request.source, request.limits) as (container, stream):
         times, keyframes = table or presentation_order(list_packets(container, stream, request.limits))
         choice = choose_positions(request, times, stream)
@@ -81,12 +84,23 @@ def extract_by_gops(request: ExtractionRequest) -> SampledFrames:
     return choice.measured(got)
 
 
-def _header_timetable(request: ExtractionRequest) -> tuple[list[int], list[int]] | None:
-    if isinstance(request.source, SparseFile):
-        return None
+def read_frame_times(path: Path, limits: Limits) -> tuple[list[int], list[int]] | None:
+    """Read from the header what `presentation_order` computes from all packets; None if it is not sufficient.
+
+    Returns:
+        The PTS of all frames in the stream's time base, ascending, and the positions of keyframes among them.
+
+    Raises:
+        VideoTooLargeError: There are more frames than `limits.max_frames`.
+    """
     try:
-        return read_frame_times(request.source, request.limits)
-    except FastPathUnavailableError:
+        with probe_file(path) as probed:
+            read = probed.container.read_frame_times
+            if read is None:
+                return None
+            with probed.open(limits) as video, probed.guard():
+                return read(video)
+    except (FastPathUnavailableError, VideoUnreadableError):
         return None
 
 

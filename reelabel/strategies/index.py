@@ -2,134 +2,154 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from av.stream import Discard
 
-from reelabel.containers.container_index import is_mp4
-from reelabel.containers.demux import open_video
-from reelabel.containers.riff import is_avi
+from reelabel.containers.registry import missing_bytes, probe_file
 from reelabel.containers.stream_properties import StreamProperties
-from reelabel.containers.truncation import missing_bytes
-from reelabel.decode.assemble import IndexSummary, assemble_frames
+from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
+from reelabel.decode.keyframe_check import prime_mpeg4_decoder
+from reelabel.decode.nal_order import keeps_decode_position
+from reelabel.decode.packet_decoder import CodecParameters, decode_packets_independently
 from reelabel.errors import VideoUnreadableError
 from reelabel.fast_path import FastPathUnavailableError, IndexMismatchError
 from reelabel.sampled_frames import UNKNOWN_POSITION
-from reelabel.sources.sparse_file import SparseFile
-from reelabel.strategies.avi_index import extract_by_avi_index
-from reelabel.strategies.keyframe_reader import KeyframeReader
+from reelabel.sources.sparse_file import ByteRange, SparseFile
 from reelabel.strategies.keyframe_table import KeyframeTable
-from reelabel.strategies.keyframe_times import first_presented_pts, keyframe_pts, sample_table_pts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from typing import BinaryIO
+    from collections.abc import Iterator, Sequence
 
+    import numpy.typing as npt
+    from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+    from reelabel.containers.container_index import KeyframeIndex, OpenVideo
+    from reelabel.containers.registry import ProbedFile
     from reelabel.decode.assemble import ExtractionRequest
     from reelabel.sampled_frames import SampledFrames
-
-
-def build_keyframe_table(
-    reader: KeyframeReader, got: SampledFrames, *, stream: StreamProperties, file: SparseFile
-) -> KeyframeTable | None:
-    """Build the table of all keyframes, or return None if the header is not sufficient.
-
-    PTS are computed from the sample tables, and checked against those of the demuxed packets.
-
-    Args:
-        reader: The keyframe reader that was used.
-        got: The frames extracted with it.
-        stream: Properties of the stream.
-        file: The file, whose header is cached.
-    """
-    index, codec = reader.index, reader.codec
-    pts = sample_table_pts(reader, file, file.size_bytes)
-    if codec is None or index.frames is None or pts is None or not reader.begins_with_keyframe:
-        return None  # a table implies that the first keyframe is the first frame
-    numbers, _, pos, size = np.array(index.keyframes, np.int64).T
-    if any(pts[number] != known for number, known in reader.demuxed.items()) or (np.diff(pts) <= 0).any():
-        return None
-    hidden = reader.hidden_before
-    return KeyframeTable(
-        codec=codec,
-        stream=stream,
-        orientation=got.orientation,
-        pts=pts,
-        pos=pos,
-        size=size,
-        frames_before=np.full(len(pts), UNKNOWN_POSITION) if hidden is None else numbers - hidden,
-        frames=index.frames,
-        missing_bytes=missing_bytes(file, file.size_bytes),
-    )
+    from reelabel.strategies.keyframe_table import SavedIndex
 
 
 def extract_by_index(request: ExtractionRequest) -> SampledFrames:
-    """Extract the picked keyframes, reading only the header and their packets.
+    """Extract the picked keyframes, reading only the index and their packets.
 
     Raises:
-        MisledError: The container has no index, or the file contradicts it.
+        FastPathUnavailableError: The container has no index, or the file contradicts it.
         VideoError: As `extract_keyframes` does.
+    """
+    return extract_with_index(request)[0]
+
+
+def extract_with_index(request: ExtractionRequest) -> tuple[SampledFrames, SavedIndex]:
+    """Extract as `extract_by_index` does.
+
+    Returns:
+        The frames, and what locates the keyframes of a remote file in later extractions; empty for a local file.
     """
     if request.every:
         raise FastPathUnavailableError("all keyframes were requested")
     try:
-        return _extract(request)
+        with probe_file(request.source) as probed, probed.open(request.limits, strictly=True) as video:
+            return _extract(request, probed, video)
     except VideoUnreadableError:
         raise FastPathUnavailableError("the container cannot be opened from its header alone") from None
 
 
-def _extract(request: ExtractionRequest) -> SampledFrames:
-    with _open_binary(request.source) as (file, size_bytes):
-        if is_avi(file):
-            return extract_by_avi_index(request, file, size_bytes)
-        is_quick = is_mp4(file, size_bytes)
-    with open_video(request.source, request.limits, quickly=is_quick, strictly=True) as opened:
-        container, stream = opened
-        for other in container.streams:
-            if other is not stream:
-                other.discard = Discard.all
-        reader = KeyframeReader(container, stream, size_bytes)
-        with _open_binary(request.source) as (file, _):
-            offset = file.tell()
-            pts = keyframe_pts(reader, file, size_bytes)
-            first_pts = first_presented_pts(reader, pts, file, size_bytes)
-            file.seek(offset)  # FFmpeg tracks its own offset in a remote file and may read on without seeking
-        if first_pts is None and not request.segment.is_whole:
-            raise FastPathUnavailableError("frames precede the first keyframe in the index")
-        chosen = request.choose(pts, stream.time_base, first_pts=first_pts)
-        numbers = list(dict.fromkeys(chosen))
-        remote = request.source if isinstance(request.source, SparseFile) else None
-        if remote:
-            remote.index = remote.extents
-            remote.prefetch(reader.spans(numbers))
-        census = IndexSummary(
-            keyframes=len(reader.index.keyframes),
-            frames=reader.index.frames,
-            keyframe_pts=pts,
-            first_pts=reader.first_pts if first_pts is None else first_pts,
+def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -> tuple[SampledFrames, SavedIndex]:
+    stream, file = video.stream, video.file
+    codec = CodecParameters.of(stream.codec_context)
+    index = probed.read_index(video)
+    if index.first_pts is None and not request.segment.is_whole:
+        raise FastPathUnavailableError("frames precede the first keyframe in the index")
+    chosen = request.choose(index.pts, stream.time_base, first_pts=index.first_pts)
+    numbers = list(dict.fromkeys(chosen))
+    saved: SavedIndex = ()
+    if isinstance(file, SparseFile):
+        saved = file.extents
+        file.prefetch(ByteRange(int(index.pos[number]), int(index.size[number])) for number in numbers)
+    frames_before = _frames_before(index, stream.codec_context)
+    prime_mpeg4_decoder(stream.codec_context, index.first_packet)
+    packets = _read_packets(index, numbers, probed)
+    infos = [
+        FrameInfo(packet.pts, _position(frames_before[number], packet, stream.codec_context), is_keyframe=True)
+        for number, packet in zip(numbers, packets, strict=True)
+    ]
+    decoded = _decode(index, packets, _decoders(request, video, codec, packets))
+    describe = partial(StreamProperties.of, video.container, stream)
+    got = assemble_frames(
+        request,
+        describe,
+        chosen=chosen,
+        frames=zip(infos, request.tally.each(decoded), strict=True),
+        census=IndexSummary(
+            keyframes=len(index.pts), frames=index.frames, keyframe_pts=index.pts, first_pts=index.earliest_pts
+        ),
+        method="index",
+    )
+    are_times_right = index.pts[numbers].tolist() == [packet.pts for packet in packets]
+    if not request.segment.is_whole and not are_times_right:
+        raise IndexMismatchError("keyframe times in the index are wrong")
+    if saved and codec and are_times_right and index.is_self_sufficient and (np.diff(index.pts) > 0).all():
+        saved = KeyframeTable(
+            codec=codec,
+            stream=describe(),
+            orientation=got.orientation,
+            pts=index.pts,
+            pos=index.pos,
+            size=index.size,
+            frames_before=frames_before,
+            frames=index.frames,
+            missing_bytes=missing_bytes(file, video.size_bytes),
         )
-        frames = request.tally.each(reader.read(numbers, limits=request.limits, threads=request.threads))
-        describe = partial(StreamProperties.of, *opened)
-        got = assemble_frames(request, describe, chosen=chosen, frames=frames, census=census, method="index")
-        if not request.segment.is_whole and any(pts[number] != shown for number, shown in reader.demuxed.items()):
-            raise IndexMismatchError("keyframe times in the index are wrong")
-        if remote and is_quick:
-            remote.index = build_keyframe_table(reader, got, stream=describe(), file=remote) or remote.index
-        return got
+    return got, saved
 
 
-@contextmanager
-def _open_binary(source: Path | SparseFile) -> Iterator[tuple[BinaryIO | SparseFile, int]]:
-    """Open a video as a binary file; yield it with its length in bytes."""
-    if isinstance(source, SparseFile):
-        yield source, source.size_bytes
-        return
-    try:
-        with source.open("rb", buffering=0) as file:
-            yield file, source.stat().st_size
-    except OSError:
-        raise FastPathUnavailableError("the file cannot be read") from None
+def _read_packets(index: KeyframeIndex, numbers: Sequence[int], probed: ProbedFile) -> list[Packet[VideoStream]]:
+    with probed.guard():
+        packets = [index.read_packet(number) for number in numbers]
+    pts = [packet.pts for packet in packets if packet.pts is not None]
+    if len(pts) < len(packets) or any(after <= before for before, after in pairwise(pts)):
+        raise FastPathUnavailableError("keyframes are not presented in index order")
+    return packets
+
+
+def _decoders(
+    request: ExtractionRequest,
+    video: OpenVideo,
+    codec: CodecParameters | None,
+    packets: Sequence[Packet[VideoStream]],
+) -> list[VideoCodecContext]:
+    """Return the stream's own decoder, and additional ones if several threads may be used."""
+    # Side data, such as new extradata, would reach only one of the decoders.
+    may_share = codec is not None and not any(any(packet.iter_sidedata()) for packet in packets)
+    others = [codec.open(request.limits) for _ in range(request.threads - 1)] if codec and may_share else []
+    return [video.stream.codec_context, *others]
+
+
+def _decode(
+    index: KeyframeIndex, packets: Sequence[Packet[VideoStream]], codecs: Sequence[VideoCodecContext]
+) -> Iterator[VideoFrame]:
+    for frame in decode_packets_independently(packets, codecs):
+        if index.counts_packets and codecs[0].has_b_frames:
+            raise FastPathUnavailableError("presentation order differs from decode order")
+        yield frame
+
+
+def _frames_before(index: KeyframeIndex, codec: VideoCodecContext) -> npt.NDArray[np.int64]:
+    """Return the presented frames before each keyframe, `UNKNOWN_POSITION` if unknown; shape (K,)."""
+    # Frames before the first IDR picture of a stream may or may not be output.
+    first = index.first_packet
+    if index.frames_before is None or not first.is_keyframe or not keeps_decode_position(first, codec):
+        return np.full(len(index.pts), UNKNOWN_POSITION)
+    return index.frames_before
+
+
+def _position(frames_before: np.int64, packet: Packet[VideoStream], codec: VideoCodecContext) -> int:
+    """Return a keyframe's position in presentation order, if it follows from its position in the index."""
+    return int(frames_before) if keeps_decode_position(packet, codec) else UNKNOWN_POSITION

@@ -66,7 +66,7 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
     """Extract the picked keyframes, reading only their packets.
 
     Raises:
-        MisledError: A packet does not decode to a keyframe.
+        FastPathUnavailableError: A packet does not decode to a keyframe.
         VideoError: As `extract_keyframes` does.
     """
     if request.every or request.native:

@@ -35,7 +35,7 @@ def extract_by_seeking(request: ExtractionRequest) -> SampledFrames:
     """Demux all packets, but decode only at the picks.
 
     Raises:
-        MisledError: The packets are not sufficient, or a seek missed its target.
+        FastPathUnavailableError: The packets are not sufficient, or a seek missed its target.
         VideoError: As `extract_keyframes` does.
     """
     if request.every:
@@ -69,7 +69,8 @@ def list_packets(container: InputContainer, stream: VideoStream, limits: Limits)
     """Demux all packets of a stream without decoding.
 
     Raises:
-        MisledError: Seeks in the container are inexact, the demuxer fails, or a packet is truncated or has no PTS.
+        FastPathUnavailableError: Seeks in the container are inexact, the demuxer fails, or a packet is truncated or has
+            no PTS.
         VideoTooLargeError: There are more than `limits.max_frames`.
     """
     if container.format.name not in _SEEKABLE_FORMATS:
@@ -101,7 +102,7 @@ def presentation_order(listed: list[PacketInfo]) -> tuple[list[int], list[int]]:
         The PTS of all presented frames, ascending, and the positions of keyframes among them.
 
     Raises:
-        MisledError: The packets do not determine the order.
+        FastPathUnavailableError: The packets do not determine the order.
     """
     times = sorted(packet.pts for packet in listed if packet.is_shown)
     position_of = {pts: position for position, pts in enumerate(times)}

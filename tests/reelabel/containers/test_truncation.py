@@ -1,6 +1,6 @@
 import pytest
 
-from reelabel.containers.truncation import missing_bytes
+from reelabel.containers.registry import missing_bytes
 from reelabel.extract import extract_keyframes
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling

@@ -1,0 +1,203 @@
+"""AVI: keyframes by the index (Microsoft RIFF, with the OpenDML extensions).
+
+AVI stores no timestamps: a frame's time is the number of its stream's chunks before it. An index that omits one
+chunk is therefore wrong about every later frame, so it is checked against the chunks themselves. In a remote file,
+only chunk headers that the index does not account for are read; damage to the others goes unnoticed here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from reelabel.containers.container_index import ContainerIndex, KeyframeIndex, read_up_to
+from reelabel.containers.demux import SILENT_CONCEALERS, check_frame_count, read_packets
+from reelabel.containers.ffmpeg_index import read_first_packet
+from reelabel.fast_path import FastPathUnavailableError
+from reelabel.sources.sparse_file import ByteRange, SparseFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from av.index import IndexEntry
+    from av.packet import Packet
+    from av.video.stream import VideoStream
+
+    from reelabel.containers.container_index import BinaryFile, OpenVideo
+
+_HEADER_BYTES = 8
+_LIST_HEAD_BYTES = 12
+_LISTS = frozenset({b"RIFF", b"LIST"})
+_DESCENDED = frozenset({b"AVI ", b"AVIX", b"movi", b"rec "})
+_NON_MEDIA = frozenset({b"JUNK", b"idx1"})
+_MAX_CHUNKS_BEFORE_MOVI = 100
+_MAX_GAPS = 64  # in a remote file, where each costs a request
+_OPEN_SIZE = 0xFFFFFFFF  # written by muxers that cannot seek back
+
+
+class _Chunk(NamedTuple):
+    """A chunk header.
+
+    Attributes:
+        kind: FourCC of the chunk; a stream's chunks begin with the two digits of its number.
+        size_bytes: Length of the payload.
+        form: Type of a list; empty for other chunks.
+    """
+
+    kind: bytes
+    size_bytes: int
+    form: bytes = b""
+
+    @property
+    def stream(self) -> bytes:
+        """The two digits of the stream's number."""
+        return self.kind[:2]
+
+    @property
+    def total_bytes(self) -> int:
+        """Total length: header, payload and padding."""
+        return _HEADER_BYTES + self.size_bytes + self.size_bytes % 2
+
+    @property
+    def is_non_media(self) -> bool:
+        """Whether the chunk contains no media data of its own."""
+        return not self.size_bytes or self.form in _DESCENDED or self.kind in _NON_MEDIA or self.stream == b"ix"
+
+    def is_same(self, listed: _Chunk) -> bool:
+        """Whether the index lists this chunk."""
+        return (self.stream, self.size_bytes) == (listed.stream, listed.size_bytes)
+
+
+def _probe(file: BinaryFile, _size_bytes: int) -> bool:
+    return file.read(4) == b"RIFF"
+
+
+def _prepare(file: BinaryFile, _size_bytes: int) -> None:
+    """Fetch the index after the movi list in one request."""
+    if _read_header(file, 0).form != b"AVI ":
+        raise FastPathUnavailableError("the container has no index in its header")
+    if isinstance(file, SparseFile):
+        position = _first_chunk(file) - _LIST_HEAD_BYTES
+        position += _read_header(file, position).total_bytes
+        file.prefetch([ByteRange(position, _read_header(file, position).total_bytes)])
+
+
+def _read_index(video: OpenVideo) -> KeyframeIndex:
+    stream, entries = video.stream, video.stream.index_entries
+    check_frame_count(len(entries), video.limits)
+    first = read_first_packet(read_packets(video.container, stream))
+    _require_index_times(stream, first)
+    _require_all_listed(video)
+    keyframes = _list_keyframes(stream)
+    pts, pos, size = np.array([(entry.timestamp, entry.pos, entry.size) for entry in keyframes], np.int64).T
+
+    def read_packet(number: int) -> Packet[VideoStream]:
+        chunk_at, packet_bytes = int(pos[number]), int(size[number])
+        if not _read_header(video.file, chunk_at).is_same(_Chunk(b"%02d" % stream.index, packet_bytes)):
+            raise FastPathUnavailableError("the index does not match the chunks")
+        return video.read_packet(chunk_at + _HEADER_BYTES, packet_bytes, int(pts[number]))
+
+    return KeyframeIndex(
+        pts=pts,
+        pos=pos,
+        size=_HEADER_BYTES + size,
+        read_packet=read_packet,
+        first_packet=first,
+        first_pts=int(pts[0]) if pos[0] == entries[0].pos else None,
+        counts_packets=True,
+    )
+
+
+def _require_index_times(stream: VideoStream, first: Packet[VideoStream]) -> None:
+    """Check that each frame's time is the position of its packet in the file."""
+    codec, entries = stream.codec_context, stream.index_entries
+    if codec.name in SILENT_CONCEALERS:
+        raise FastPathUnavailableError("the decoder conceals damage silently")
+    # MPEG-4 signals whether it reorders frames; for other codecs that can, only decoding would show it.
+    if codec.codec.reorder and codec.name != "mpeg4":
+        raise FastPathUnavailableError(f"{codec.name} in AVI may reorder frames")
+    if not entries or first.pos != entries[0].pos + _HEADER_BYTES:
+        raise FastPathUnavailableError("the index does not start at the first packet")
+    if not first.pts == first.dts == entries[0].timestamp:
+        raise FastPathUnavailableError("presentation order differs from decode order")
+
+
+def _require_all_listed(video: OpenVideo) -> None:
+    """Walk the chunks and check the index against them."""
+    stream, is_remote = video.stream, isinstance(video.file, SparseFile)
+    listed = {
+        entry.pos: _Chunk(b"%02d" % other.index, entry.size)
+        for other in video.container.streams
+        for entry in other.index_entries
+    }
+    times = {entry.pos: entry.timestamp for entry in stream.index_entries}
+    stream_digits, frames, gaps, found = b"%02d" % stream.index, 0, 0, 0
+    for position, chunk in _walk_chunks(video.file, video.size_bytes, known=listed if is_remote else {}):
+        is_listed = position in listed
+        if not (chunk.is_same(listed[position]) if is_listed else chunk.is_non_media):
+            raise FastPathUnavailableError("the index does not match the chunks")
+        if chunk.stream == stream_digits:
+            if times.get(position, frames) != frames:
+                raise FastPathUnavailableError("the index miscounts the frames")
+            frames += 1
+        found += is_listed
+        gaps += not is_listed
+        if is_remote and gaps > _MAX_GAPS:
+            raise FastPathUnavailableError("the index has too many gaps")
+    if found < len(listed):
+        raise FastPathUnavailableError("the index lists chunks that do not exist")
+
+
+def _list_keyframes(stream: VideoStream) -> list[IndexEntry]:
+    entries = stream.index_entries
+    keyframes = [entry for entry in entries if entry.is_keyframe]
+    if not keyframes:
+        raise FastPathUnavailableError("the index lists no keyframe")
+    if len(keyframes) == len(entries) > 1 and not stream.codec_context.codec.intra_only:
+        raise FastPathUnavailableError("every packet is flagged as a keyframe")
+    return keyframes
+
+
+def _walk_chunks(file: BinaryFile, size_bytes: int, *, known: Mapping[int, _Chunk]) -> Iterator[tuple[int, _Chunk]]:
+    """Walk the chunks from the first one in the movi list to the end of the file, descending into lists.
+
+    Args:
+        file: The AVI.
+        size_bytes: Length of the file.
+        known: Chunks by offset, whose headers need not be read.
+
+    Yields:
+        Offset and chunk.
+    """
+    position = _first_chunk(file)
+    while position + _HEADER_BYTES <= size_bytes:
+        chunk = known.get(position) or _read_header(file, position)
+        yield position, chunk
+        position += _LIST_HEAD_BYTES if chunk.form in _DESCENDED else chunk.total_bytes
+
+
+def _first_chunk(file: BinaryFile) -> int:
+    position = _LIST_HEAD_BYTES
+    for _ in range(_MAX_CHUNKS_BEFORE_MOVI):
+        chunk = _read_header(file, position)
+        if chunk.form == b"movi":
+            return position + _LIST_HEAD_BYTES
+        position += chunk.total_bytes
+    raise FastPathUnavailableError("the AVI has no movi list")
+
+
+def _read_header(file: BinaryFile, position: int) -> _Chunk:
+    """Read a chunk header; past the end of the file, it is empty."""
+    file.seek(position)
+    head = read_up_to(file, _LIST_HEAD_BYTES)
+    kind, size_bytes = head[:4], int.from_bytes(head[4:8], "little")
+    return _Chunk(kind, size_bytes, head[8:] if kind in _LISTS else b"")
+
+
+def _missing_bytes(file: BinaryFile, size_bytes: int) -> int:
+    declared = _read_header(file, 0).size_bytes
+    return 0 if declared == _OPEN_SIZE else max(0, _HEADER_BYTES + declared - size_bytes)
+
+
+AVI = ContainerIndex(name="avi", probe=_probe, read_index=_read_index, prepare=_prepare, missing_bytes=_missing_bytes)

@@ -1,0 +1,192 @@
+"""MP4 and MOV: keyframes and frame times by the sample tables in the header."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reelabel.containers.container_index import ContainerIndex, KeyframeIndex
+from reelabel.containers.demux import check_frame_count
+from reelabel.containers.ffmpeg_index import demux_only, list_keyframes, read_first_packet, require_sought, seek_packet
+from reelabel.containers.mp4_boxes import read_box, walk_boxes
+from reelabel.containers.mp4_sample_table import read_track
+from reelabel.fast_path import FastPathUnavailableError
+from reelabel.sources.sparse_file import SparseFile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+    from av.index import IndexEntries
+    from av.packet import Packet
+    from av.video.stream import VideoStream
+
+    from reelabel.containers.container_index import BinaryFile, OpenVideo
+    from reelabel.containers.ffmpeg_index import IndexEntry
+    from reelabel.containers.mp4_sample_table import Mp4Track
+
+_FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"})
+_MAX_ENTRIES_READ = 2000
+# In these codecs, every sample is exactly one presented frame.
+_FRAME_CODECS = frozenset({"h264", "hevc"})
+# A single edit hides frames only at the ends of the track, so those are checked.
+_CHECKED_ENTRIES = 64
+
+
+def _probe(file: BinaryFile, _size_bytes: int) -> bool:
+    return file.read(8)[4:] in _FIRST_BOXES
+
+
+def _prepare(file: BinaryFile, size_bytes: int) -> None:
+    """Fetch the header in one request; refuse a fragmented file."""
+    for box in walk_boxes(file, size_bytes):
+        if box.kind == b"moof":
+            raise FastPathUnavailableError("a fragmented MP4 has no single index")
+        if box.kind == b"moov" and isinstance(file, SparseFile):
+            file.prefetch([box.span])
+
+
+def _read_index(video: OpenVideo) -> KeyframeIndex:
+    demux_only(video)
+    first = read_first_packet(video.container.demux(video.stream))
+    entries = video.stream.index_entries
+    keyframes = list_keyframes(video)
+    hidden = _count_hidden(entries, keyframes) if len(entries) == video.stream.frames else None
+    if first.pts is None or first.pos != entries[0].pos:
+        raise FastPathUnavailableError("the index does not start at the first packet")
+    shift = first.pts - entries[0].timestamp
+    numbers, dts, pos, size = np.array(keyframes, np.int64).T
+    times = _sample_pts(video, first.pts)
+    # The index holds DTS. If the sample tables are unusable, the first packet's difference is assumed for all.
+    pts = dts + shift if times is None else times[numbers]
+    frames = None if hidden is None else len(entries) - sum(hidden)
+    return KeyframeIndex(
+        pts=pts,
+        pos=pos,
+        size=size,
+        read_packet=_PacketReader(video, keyframes, shift).read,
+        first_packet=first,
+        first_pts=_first_presented_pts(entries, keyframes, pts, times),
+        frames=frames,
+        frames_before=None if hidden is None else numbers - hidden[0],
+        is_self_sufficient=times is not None and frames is not None and keyframes[0].number == 0,
+    )
+
+
+@dataclass(slots=True)
+class _PacketReader:
+    """Demuxes keyframes by seeking.
+
+    Attributes:
+        shift: Difference between PTS and DTS, known only for the first packet.
+    """
+
+    video: OpenVideo
+    keyframes: Sequence[IndexEntry]
+    shift: int
+
+    def read(self, number: int) -> Packet[VideoStream]:
+        entry = self.keyframes[number]
+        packet = seek_packet(self.video, self._target(number))
+        if packet.pos != entry.pos and packet.dts is not None:
+            # FFmpeg shifts timestamps differently if an edit list trims; one correction holds for all packets.
+            self.shift += entry.timestamp - packet.dts
+            packet = seek_packet(self.video, self._target(number))
+        return require_sought(packet, is_expected=packet.pos == entry.pos)
+
+    def _target(self, number: int) -> int:
+        """Return a PTS halfway to the next keyframe, from which a backward seek lands on this one."""
+        dts = [entry.timestamp for entry in self.keyframes[number : number + 2]]
+        return dts[0] + self.shift + (dts[-1] - dts[0]) // 2
+
+
+def _count_hidden(entries: IndexEntries, keyframes: Sequence[IndexEntry]) -> tuple[int, int] | None:
+    """Count the frames that an edit list hides before the first keyframe and after the last; None if unknown."""
+    first, last = keyframes[0].number, keyframes[-1].number
+    second = keyframes[1].number if len(keyframes) > 1 else first + 1
+    if max(second, len(entries) - last) > _MAX_ENTRIES_READ or _count_discarded(entries, first, second):
+        return None
+    if not entries[0].is_keyframe:
+        return None  # frames before the first keyframe may or may not be decoded
+    return _count_discarded(entries, 0, first), _count_discarded(entries, last, len(entries))
+
+
+def _count_discarded(entries: IndexEntries, start: int, stop: int) -> int:
+    return sum(entry.is_discard for entry in entries[start:stop])
+
+
+def _first_presented_pts(
+    entries: IndexEntries,
+    keyframes: Sequence[IndexEntry],
+    pts: npt.NDArray[np.int64],
+    times: npt.NDArray[np.int64] | None,
+) -> int | None:
+    """Return the PTS of the first presented frame; None if unknown.
+
+    Usually that is a keyframe, but an edit list may start, or the file may have been cut, between two keyframes.
+    """
+    if keyframes[0].number == 0:
+        return int(pts[0])
+    if times is None:
+        return None
+    second = keyframes[1].number if len(keyframes) > 1 else len(entries)
+    return int(times[[number for number in range(second) if not entries[number].is_discard]].min())
+
+
+def _sample_pts(video: OpenVideo, first_pts: int) -> npt.NDArray[np.int64] | None:
+    """Compute the PTS of all samples, in decode order; None if the sample tables are unusable."""
+    track = _read_track(video)
+    return None if track is None else track.times - track.times[0] + first_pts
+
+
+def _read_track(video: OpenVideo) -> Mp4Track | None:
+    file, offset = video.file, video.file.tell()
+    moov = next((read_box(file, box) for box in walk_boxes(file, video.size_bytes) if box.kind == b"moov"), None)
+    file.seek(offset)
+    samples = len(video.stream.index_entries)
+    return None if moov is None else read_track(moov, track_id=video.stream.id, samples=samples)
+
+
+def _read_frame_times(video: OpenVideo) -> tuple[list[int], list[int]]:
+    entries = video.stream.index_entries
+    check_frame_count(len(entries), video.limits)
+    first = next(video.container.demux(video.stream), None)
+    track = _read_track(video)
+    if video.stream.codec_context.name not in _FRAME_CODECS or track is None or not track.is_whole:
+        raise FastPathUnavailableError("the header does not give every frame's PTS")
+    _require_none_hidden(entries, video.size_bytes)
+    if first is None or first.pts is None or first.pos != entries[0].pos:
+        raise FastPathUnavailableError("the index does not start at the first packet")
+    pts = track.times - track.times[0] + first.pts
+    times = np.sort(pts)
+    if not track.keyframes.size or track.keyframes[0] != 0 or times[0] < pts[0] or (np.diff(times) == 0).any():
+        raise FastPathUnavailableError("the header does not determine presentation order")
+    return times.tolist(), np.sort(np.searchsorted(times, pts[track.keyframes])).tolist()
+
+
+def _require_none_hidden(entries: IndexEntries, size_bytes: int) -> None:
+    ends = (*entries[:_CHECKED_ENTRIES], *entries[-_CHECKED_ENTRIES:])
+    if any(entry.is_discard for entry in ends):
+        raise FastPathUnavailableError("an edit list hides frames")
+    if any(entry.pos + entry.size > size_bytes for entry in ends):
+        raise FastPathUnavailableError("the file ends before its last frame")
+
+
+def _missing_bytes(file: BinaryFile, size_bytes: int) -> int:
+    if file.read(8)[4:] != b"ftyp":
+        return 0
+    end = max((box.span.end for box in walk_boxes(file, size_bytes)), default=0)
+    return max(0, end - size_bytes)
+
+
+MP4 = ContainerIndex(
+    name="mp4",
+    probe=_probe,
+    read_index=_read_index,
+    prepare=_prepare,
+    is_header_sufficient=True,
+    read_frame_times=_read_frame_times,
+    missing_bytes=_missing_bytes,
+)

@@ -1,0 +1,178 @@
+"""The registry of container formats with a keyframe index."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from typing import TYPE_CHECKING
+
+from reelabel.containers.avi import AVI
+from reelabel.containers.container_index import OpenVideo
+from reelabel.containers.demux import open_video
+from reelabel.containers.matroska import MATROSKA
+from reelabel.containers.mp4 import MP4
+from reelabel.errors import ReelabelError
+from reelabel.fast_path import FastPathUnavailableError
+from reelabel.sources.sparse_file import SparseFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from reelabel.containers.container_index import BinaryFile, ContainerIndex, KeyframeIndex
+    from reelabel.limits import Limits
+
+ENTRY_POINT_GROUP = "reelabel.containers"
+
+_CONTAINERS: dict[str, ContainerIndex] = {each.name: each for each in (MATROSKA, AVI, MP4)}
+
+
+def register(container: ContainerIndex) -> None:
+    """Register a container format in this process; to reach decoding processes, use the entry point group.
+
+    Raises:
+        ValueError: The name is taken.
+    """
+    if container.name in _CONTAINERS:
+        raise ValueError(f"A container named {container.name!r} is already registered; choose another name.")
+    _CONTAINERS[container.name] = container
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbedFile:
+    """A file whose container format is known.
+
+    Attributes:
+        source: The file, as opened by FFmpeg.
+        file: Its bytes.
+        size_bytes: Its length.
+        container: Its format.
+    """
+
+    source: Path | SparseFile
+    file: BinaryFile
+    size_bytes: int
+    container: ContainerIndex
+
+    @contextmanager
+    def open(self, limits: Limits, *, strictly: bool = False) -> Iterator[OpenVideo]:
+        """Open the video, as `open_video` does, reading no more than its index requires.
+
+        Raises:
+            FastPathUnavailableError: The file has no index.
+            VideoError: As `open_video` does.
+        """
+        with self.guard():
+            self.file.seek(0)
+            self.container.prepare(self.file, self.size_bytes)
+        self.file.seek(0)
+        quickly = self.container.is_header_sufficient
+        with open_video(self.source, limits, quickly=quickly, strictly=strictly) as (container, stream):
+            yield OpenVideo(container, stream, self.file, self.size_bytes, limits)
+
+    def read_index(self, video: OpenVideo) -> KeyframeIndex:
+        """Read the keyframe index.
+
+        Raises:
+            FastPathUnavailableError: The index is missing or inconsistent.
+        """
+        with self.guard():
+            return self.container.read_index(video)
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Let unexpected exceptions of the container's code fail this strategy only.
+
+        Raises:
+            FastPathUnavailableError: The block raised an exception that is neither ours nor the store's.
+        """
+        with _guard(self.container.name, self.file):
+            yield
+
+
+@contextmanager
+def probe_file(source: Path | SparseFile) -> Iterator[ProbedFile]:
+    """Open a file and determine its container format.
+
+    Raises:
+        FastPathUnavailableError: The file cannot be read, or its format has no index.
+    """
+    if isinstance(source, SparseFile):
+        yield _probe(source, source, source.size_bytes)
+        return
+    try:
+        size_bytes, file = source.stat().st_size, source.open("rb", buffering=0)
+    except OSError:
+        raise FastPathUnavailableError("the file cannot be read") from None
+    with file:
+        yield _probe(source, file, size_bytes)
+
+
+def missing_bytes(file: BinaryFile, size_bytes: int) -> int:
+    """Return how many bytes a file lacks, by its top-level structure; 0 if it is complete or unknown."""
+    try:
+        container = _find_container(file, size_bytes)
+        if container is None or container.missing_bytes is None:
+            return 0
+        with _guard(container.name, file):
+            file.seek(0)
+            return container.missing_bytes(file, size_bytes)
+    except FastPathUnavailableError:
+        if _has_failed(file):
+            raise
+        return 0
+
+
+def _probe(source: Path | SparseFile, file: BinaryFile, size_bytes: int) -> ProbedFile:
+    container = _find_container(file, size_bytes)
+    if container is None:
+        raise FastPathUnavailableError("the container has no index in its header")
+    return ProbedFile(source=source, file=file, size_bytes=size_bytes, container=container)
+
+
+def _find_container(file: BinaryFile, size_bytes: int) -> ContainerIndex | None:
+    for container in _containers(file):
+        with _guard(container.name, file):
+            file.seek(0)
+            if container.probe(file, size_bytes):
+                return container
+    return None
+
+
+def _containers(file: BinaryFile) -> Iterator[ContainerIndex]:
+    """Yield all formats, those of installed packages last, because finding these takes milliseconds."""
+    known = dict(_CONTAINERS)
+    yield from known.values()
+    for found in _installed():
+        with _guard(found.name, file):
+            _register_installed(found)
+    yield from (container for name, container in _CONTAINERS.items() if name not in known)
+
+
+@cache
+def _installed() -> EntryPoints:
+    return entry_points(group=ENTRY_POINT_GROUP)
+
+
+@cache
+def _register_installed(found: EntryPoint) -> None:
+    register(found.load())
+
+
+@contextmanager
+def _guard(name: str, file: BinaryFile) -> Iterator[None]:
+    try:
+        yield
+    except (ReelabelError, FastPathUnavailableError, MemoryError):
+        raise
+    except Exception as error:
+        if _has_failed(file):
+            raise
+        raise FastPathUnavailableError(f"the container {name} failed ({type(error).__name__}: {error})") from error
+
+
+def _has_failed(file: BinaryFile) -> bool:
+    """Return whether a remote file could not be read, which is no fault of a container's code."""
+    return isinstance(file, SparseFile) and file.failure is not None
