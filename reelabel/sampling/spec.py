@@ -51,7 +51,7 @@ class SamplerSpec:
         processors: Hugging Face classes of the video processors of models trained with the sampler.
         model_types: `model_type` of such models whose configuration names no video processor.
         model_names: Parts of such models' names, for when nothing but the name is known.
-        source: What it reproduces; empty if it is original.
+        source: What it reproduces, such as "vLLM's loader qwen2_vl"; empty if it is original.
     """
 
     name: str

@@ -33,7 +33,7 @@ from reelabel.sampling.registry import (
 from reelabel.sampling.spec import DenseOption, RoutingOption
 from tests.clips import make_clip
 from tests.command_line import reelabel
-from tests.reelabel.sampling.every_nth import EVERY_NTH, sample_every_nth
+from tests.reelabel.sampling.every_nth import EVERY_NTH
 
 __all__ = ["make_clip"]
 
@@ -155,11 +155,21 @@ def test_an_installed_sampler_is_found_by_its_entry_point(distribution, make_cli
         ({"value": "reelabel_every_nth:np"}, "(reelabel_every_nth:np) is not a SamplerSpec; name its record."),
     ],
 )
-def test_an_installed_sampler_that_cannot_be_used_is_named(distribution, make_clip, entry_point, message):
-    ended = frames_in_a_process(distribution(**entry_point), str(make_clip()), "--sampler", "every_n")
+def test_an_installed_sampler_that_cannot_be_used_is_named(distribution, entry_point, message):
+    use = "from reelabel.sampling.options import Sampling; Sampling(sampler='every_n')"
+
+    ended = subprocess.run(
+        [sys.executable, "-c", use], env=distribution(**entry_point), capture_output=True, text=True, check=False
+    )
+
+    assert message in ended.stderr.splitlines()[-1]
+
+
+def test_the_command_line_says_which_installed_sampler_cannot_be_used(distribution, make_clip):
+    ended = frames_in_a_process(distribution(name="uniform"), str(make_clip()), "--sampler", "every_n")
 
     assert ended.returncode == 2
-    assert message in " ".join(ended.stderr.split())
+    assert "Two samplers are named uniform; rename or uninstall one of them." in " ".join(ended.stderr.split())
     assert "Traceback" not in ended.stderr
 
 
@@ -244,7 +254,3 @@ def test_no_two_samplers_claim_one_model():
 )
 def test_a_models_own_sampler_is_known_by_its_processor_or_at_least_its_name(model, sampler):
     assert native_sampler(**model) == sampler
-
-
-def test_the_function_of_the_example_is_the_one_that_runs():
-    assert sample_every_nth(OUTSIDE, FACTS).tolist() == [0, 12, 24, 36]
