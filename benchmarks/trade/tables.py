@@ -26,7 +26,7 @@ def still_table(fitted: Fitted) -> Table:
         table.add_column(name, justify="right")
     for need in fitted.still.needs:
         verdict = "surely" if need.is_still else "not surely"
-        table.add_row(need.name, f"{need.first:.3f}", f"{need.lossless:.3f}", _signed(need.difference), verdict)
+        table.add_row(need.name, f"{need.first:.3f}", f"{need.dense:.3f}", _signed(need.difference), verdict)
     return table
 
 
@@ -56,8 +56,8 @@ def margin_table(fitted: Fitted) -> Table:
             f"{route.below:.4f}",
             " ".join(f"{below:.4f}" for below in route.half_below),
             f"{route.held_out.accuracy:.3f}",
-            f"{route.lossless.accuracy:.3f}",
-            f"{route.held_out.frames_decoded / route.lossless.frames_decoded:.0%}",
+            f"{route.dense.accuracy:.3f}",
+            f"{route.held_out.frames_decoded / route.dense.frames_decoded:.0%}",
         )
     return table
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from difflib import get_close_matches
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
@@ -11,8 +10,10 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from infra.settings import PromptOptions
-from infra.settings.sampling import SamplerName, SamplingOptions
+from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
+from reelabel.sampling.options import describe_samplers
+from reelabel.sampling.registry import find_sampler
 from tasks.results.selection import Selection
 
 if TYPE_CHECKING:
@@ -103,15 +104,21 @@ def with_prompts(command: Callable[..., None]) -> Callable[..., None]:
 
 
 _LISTS = ("motion_tasks", "still_tasks")
-_SAMPLERS: tuple[str, ...] = get_args(SamplerName)
 
 NumFrames = Annotated[int | None, typer.Option(min=1, max=512, help="Frames per video.", rich_help_panel="Sampling")]
 
 
 def with_sampling(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each field of `SamplingOptions` to a command, which receives them as `sampling`."""
-    hints = {"sampler": f"One of {', '.join(_SAMPLERS)}."} | dict.fromkeys(_LISTS, "Comma-separated.")
+    hints = {"sampler": _sampler_hint()} | dict.fromkeys(_LISTS, "Comma-separated.")
     return with_option_group(command, "sampling", SamplingOptions, panel="Sampling", check=choose_sampling, hints=hints)
+
+
+def _sampler_hint() -> str:
+    try:
+        return describe_samplers()
+    except ConfigurationError as error:  # of another package: fails what needs the samplers, not every command
+        return error.message
 
 
 def choose_sampling(values: dict[str, Any]) -> SamplingOptions:
@@ -121,10 +128,12 @@ def choose_sampling(values: dict[str, Any]) -> SamplingOptions:
         ConfigurationError: The sampler is unknown, or a number out of bounds.
     """
     sampler = values.get("sampler")
-    if sampler is not None and sampler not in _SAMPLERS:
-        near = get_close_matches(sampler, _SAMPLERS, n=2, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(_SAMPLERS)}."
-        raise ConfigurationError(f"Unknown sampler {sampler}; {hint}")
+    try:
+        if sampler is not None:
+            find_sampler(sampler)
+    except ValueError as error:
+        message = str(error)
+        raise ConfigurationError(message if message.endswith("?") else f"{message}.") from None
     lists = {name: _names(given) for name in _LISTS if isinstance(given := values.get(name), str)}
     return choose(SamplingOptions, values | lists)
 

@@ -76,7 +76,7 @@ def fit_margin(
         engine = connect(settings.database)
         try:
             jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
-            sample = asked_twice(engine, dataset=dataset, first=first, lossless=dense, jobs=jobs)
+            sample = asked_twice(engine, dataset=dataset, first=first, dense=dense, jobs=jobs)
             fit = fit_route(sample, target)
             save_route(engine, fit, specs=(escalating, first, dense), dataset=dataset, manifest_uri=uri)
         finally:
@@ -116,7 +116,7 @@ def _print_still(still: StillFit) -> None:
             Text(need.name),
             f"{lost.jobs:,}",
             f"{need.first:.4f}",
-            f"{need.lossless:.4f}",
+            f"{need.dense:.4f}",
             f"{lost.value:+.4f} ({lost.low:+.4f} to {lost.high:+.4f})",
             "yes" if need.is_still else "not proven",
         )
@@ -137,7 +137,7 @@ def _print(fit: RouteFit, *, title: str) -> None:
     columns = ("", "escalated", "accuracy", "frames decoded", "seconds")
     table = Table(*columns, title=Text(title))
     for name, each in (
-        ("dense sampler only", fit.lossless),
+        ("dense sampler only", fit.dense),
         ("first answers only", fit.first),
         (f"escalated below {fit.below:.4g} (held out)", fit.held_out),
     ):
@@ -146,7 +146,7 @@ def _print(fit: RouteFit, *, title: str) -> None:
     for each in fit.curve:
         table.add_row(f"below {each.below:.4g}", *_cells(each))
     OUT.print(table)
-    spared = 1 - fit.held_out.frames_decoded / max(1, fit.lossless.frames_decoded)
+    spared = 1 - fit.held_out.frames_decoded / max(1, fit.dense.frames_decoded)
     first, second = fit.half_below
     print_line(f"Margin {fit.below:.4g}; fitted on each half of the videos: {first:.4g} and {second:.4g}.")
     print_line(f"Decodes {spared:.0%} fewer frames than the dense sampler alone. To use it: --escalate-below fitted")

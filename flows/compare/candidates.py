@@ -11,7 +11,7 @@ from flows.run.backends import read_card
 from flows.run.spec import make_spec
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
-from reelabel.sampling.options import SAMPLER_OPTIONS
+from reelabel.sampling.registry import NATIVE, SAMPLER_OPTIONS, find_sampler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from tasks.domain import RunSpec
     from tasks.model.identity import ModelCard
 
-NATIVE = "native"
 REFERENCES = (NATIVE, "uniform:16")
-_WITHOUT_FRAME_COUNT = frozenset({"dynamic", "fps", "glm46v", "qwen2_vl", "qwen3_vl"})
 _FORM = "SAMPLER[:FRAMES][,OPTION=VALUE...], such as keyframes, uniform:16 or qwen3_vl,fps=4"
 
 
@@ -92,7 +90,7 @@ def resolve_candidates(
 def _spec_of(text: str, card: ModelCard, settings: Settings) -> tuple[SamplingOptions, int | None, RunSpec]:
     choice, frames = parse_sampler(text)
     if choice.sampler is None:
-        choice = choice.model_copy(update={"sampler": card.faithful_sampler})
+        choice = choice.model_copy(update={"sampler": card.native_sampler})
         frames = card.native_frames if frames is None else frames
     return choice, frames, make_spec(card, settings, num_frames=frames, choice=choice)
 
@@ -114,13 +112,13 @@ def parse_sampler(text: str) -> tuple[SamplingOptions, int | None]:
         return SamplingOptions.model_validate(values), int(frames) if frames else None
     except ValidationError as error:
         fault = error.errors()[0]
-        reason = f"{fault['loc'][0]} {fault['input']}: {fault['msg']}"
+        reason = f"{fault['loc'][0]} {fault['input']}: {fault['msg'].removeprefix('Value error, ')}"
         raise ConfigurationError(f"{text!r} cannot be used ({reason}); write {_FORM}.") from None
 
 
 def format_sampling(sampling: Sampling) -> str:
     """Format sampling as `parse_sampler` parses it."""
-    frames = "" if sampling.sampler in _WITHOUT_FRAME_COUNT else f":{sampling.num_frames}"
+    frames = f":{sampling.num_frames}" if find_sampler(sampling.sampler).takes_num_frames else ""
     named = sampling.model_dump(include={*SAMPLER_OPTIONS, "drop_similar", "jpeg_quality"})
     return ",".join([f"{sampling.sampler}{frames}", *(f"{name}={value}" for name, value in named.items())])
 

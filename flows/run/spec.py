@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from flows.run.parameters import DEFAULT_PROMPTS, DEFAULT_SAMPLING
 from reelabel.errors import ConfigurationError
-from reelabel.sampling.options import ROUTING_OPTIONS, SAMPLER_OPTIONS, Sampling
+from reelabel.sampling.options import Sampling
+from reelabel.sampling.registry import ROUTING_OPTIONS, SAMPLER_OPTIONS
 from tasks.domain import RunSpec
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _merged_options(usual: Sampling | SamplingSettings, choice: SamplingOptions)
         options |= dict.fromkeys(SAMPLER_OPTIONS - ROUTING_OPTIONS)
     escalate_below = usual.escalate_below if choice.escalate_below is None else choice.escalate_below
     options |= dict.fromkeys(_unused_options(sampler, escalate_below or None)) | choice.model_dump(exclude_none=True)
-    return options | {"escalate_below": options["escalate_below"] or None}
+    return options | {"escalate_below": options.get("escalate_below") or None}
 
 
 def _unused_options(sampler: str, escalate_below: float | str | None) -> frozenset[str]:

@@ -129,7 +129,7 @@ def escalate(context: InferenceContext, shard_outcome: ShardOutcome, *, below: f
     unsure = [result.job for result in shard_outcome.results if needs_escalation(result, below=below)]
     views: dict[View, list[Job]] = {}
     for job in unsure:
-        views.setdefault(View.of(job, context.spec.sampling)._replace(shown="lossless"), []).append(job)
+        views.setdefault(View.of(job, context.spec.sampling)._replace(shown="dense"), []).append(job)
     again = ShardOutcome(index=shard_outcome.index)
     if unsure:
         shard, stream = Shard(index=shard_outcome.index, jobs=tuple(unsure)), ViewStream()
@@ -234,7 +234,7 @@ def _routed_by(view: View, video: ExtractedVideo, spec: RunSpec) -> str:
     """Name what made `auto` choose the dense sampler; empty if nothing did."""
     if spec.sampling.sampler != "auto" or video.sampler == "keyframes":
         return ""
-    return "task" if view.shown == "lossless" else "verdict"
+    return "task" if view.shown == "dense" else "verdict"
 
 
 def _result(job: Job, video: ExtractedVideo, answer: Answer, *, cache_read_ms: float, shard_index: int) -> JobResult:

@@ -396,7 +396,8 @@ def load_settings() -> Settings:
         settings = Settings()
     except ValidationError as error:
         faults = "; ".join(_explain(fault) for fault in error.errors())
-        raise ConfigurationError(f"Invalid settings: {faults}. Fix REELABEL_* or {config_file()}.") from None
+        end = "" if faults.endswith("?") else "."
+        raise ConfigurationError(f"Invalid settings: {faults}{end} Fix REELABEL_* or {config_file()}.") from None
     except ValueError as error:
         raise ConfigurationError(f"{config_file()} is not valid TOML: {error}.") from None
     return resolve_blocks(settings, api_url=settings.prefect.api_url, auth_string=settings.prefect.auth_string)

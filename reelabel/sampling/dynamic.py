@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from reelabel.sampling.spec import SamplerSpec
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -40,3 +42,16 @@ def _round_up(positions: npt.NDArray[np.floating[Any]], facts: VideoProperties) 
     """Round fractional positions up to existing frames."""
     # Clipped before the conversion: a bogus duration may exceed 64 bits.
     return np.unique(np.minimum(np.ceil(positions), facts.total_frames - 1).astype(np.int64))
+
+
+DYNAMIC = SamplerSpec(
+    name="dynamic",
+    summary="a fixed rate up to a duration, a fixed number of frames beyond it",
+    choose=sample_dynamically,
+    options=frozenset({"fps", "max_duration_s"}),
+    takes_num_frames=False,
+    processors=("Glm4vVideoProcessor",),
+    model_types=("glm4v",),
+    model_names=("glm-4",),
+    source="vLLM's loader opencv_dynamic",
+)

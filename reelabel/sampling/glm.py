@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.sampling.spec import SamplerSpec
+
 if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.sampling.properties import Indices, VideoProperties
@@ -54,3 +56,14 @@ def _walk(facts: VideoProperties, *, step_s: float) -> Indices:
     taken = np.maximum.accumulate(np.searchsorted(times_s, due_s) - step) + step
     indices: Indices = taken[taken < facts.total_frames]
     return indices
+
+
+GLM46V = SamplerSpec(
+    name="glm46v",
+    summary="as GLM-4.6V was trained",
+    choose=sample_glm46v,
+    takes_num_frames=False,
+    processors=("Glm46VVideoProcessor",),
+    model_names=("glm-4.6v",),
+    source="vLLM's loader glm46v",
+)

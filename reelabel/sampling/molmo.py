@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel.errors import SamplingRefusedError
+from reelabel.sampling.spec import SamplerSpec
 
 if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
@@ -79,3 +80,14 @@ def _sample_by_divisor(sampling: Sampling, facts: VideoProperties) -> Indices:
     if step == 0:
         return np.linspace(0, facts.total_frames, sampling.num_frames, endpoint=False, dtype=np.int64)
     return np.arange(0, facts.total_frames, step)[: sampling.num_frames]
+
+
+MOLMO2 = SamplerSpec(
+    name="molmo2",
+    summary="as Molmo 2 was trained",
+    choose=sample_molmo2,
+    options=frozenset({"fps", "frame_sample_mode"}),
+    processors=("Molmo2VideoProcessor",),
+    model_names=("molmo",),
+    source="vLLM's loader molmo2",
+)

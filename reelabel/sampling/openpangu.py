@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.sampling.spec import SamplerSpec
+
 if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.sampling.properties import Indices, VideoProperties
@@ -31,3 +33,14 @@ def sample_openpangu(sampling: Sampling, facts: VideoProperties) -> Indices:
     positions = np.rint(np.linspace(0, last_s, count) * facts.fps)
     indices: Indices = np.minimum(positions, last).astype(np.int64)
     return indices
+
+
+OPENPANGU = SamplerSpec(
+    name="openpangu",
+    summary="as openPangu was trained",
+    choose=sample_openpangu,
+    options=frozenset({"fps"}),
+    model_types=("openpangu_vl",),
+    model_names=("pangu",),
+    source="vLLM's loader openpangu",
+)

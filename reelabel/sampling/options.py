@@ -2,49 +2,82 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import core_schema
 
-DenseSamplerName = Literal[
-    "uniform",
-    "dynamic",
-    "qwen2_vl",
-    "qwen3_vl",
-    "glm46v",
-    "molmo2",
-    "openpangu",
-    "fps",
-    "num_frames",
-]
-SamplerName = Literal["keyframes", "auto", DenseSamplerName]
-DEFAULT_DENSE_SAMPLER: DenseSamplerName = "uniform"
+from reelabel.sampling.registry import (
+    BUILT_IN,
+    DEFAULT_DENSE_SAMPLER,
+    SAMPLER_OPTIONS,
+    dense_samplers,
+    find_dense_sampler,
+    find_sampler,
+    register,
+    samplers,
+)
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic.config import JsonDict
+    from pydantic.json_schema import JsonSchemaValue
+
 FITTED: Literal["fitted"] = "fitted"
+_IGNORE_NUM_FRAMES = [name for name, spec in BUILT_IN.items() if not spec.takes_num_frames]
 
-_COVERAGE_OPTIONS = frozenset({"min_keyframes", "max_gap_s", "coverage_radius_s", "min_coverage"})
-OPTIONS_OF: dict[SamplerName, frozenset[str]] = {
-    "keyframes": frozenset({"escalate_below"}),
-    "auto": frozenset({"escalate_below", "dense_sampler", "motion_tasks", "still_tasks"}) | _COVERAGE_OPTIONS,
-    "uniform": frozenset({"fps"}),
-    "dynamic": frozenset({"fps", "max_duration_s"}),
-    "qwen2_vl": frozenset({"fps", "min_frames", "max_frames"}),
-    "qwen3_vl": frozenset({"fps", "min_frames", "max_frames"}),
-    "glm46v": frozenset(),
-    "molmo2": frozenset({"fps", "frame_sample_mode"}),
-    "openpangu": frozenset({"fps"}),
-    "fps": frozenset({"fps", "max_frames"}),
-    "num_frames": frozenset(),
-}
-SAMPLER_OPTIONS = frozenset.union(*OPTIONS_OF.values())
-ROUTING_OPTIONS = OPTIONS_OF["auto"]
+
+class _Registered:
+    """Annotation of a sampler's name: validated against the registry, and an enum in the JSON schema."""
+
+    def __init__(self, *, dense: bool) -> None:
+        self._is_dense = dense
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:  # noqa: ANN401
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return handler(schema) | {"enum": [*(dense_samplers() if self._is_dense else samplers())]}
+
+    def _check(self, name: str) -> str:
+        return (find_dense_sampler(name) if self._is_dense else find_sampler(name)).name
+
+
+SamplerName = Annotated[str, _Registered(dense=False)]
+DenseSamplerName = Annotated[str, _Registered(dense=True)]
+
+
+def _list_samplers(schema: JsonDict) -> None:
+    schema["description"] = f"{schema['description']} {describe_samplers()}"
+
+
+def describe_samplers() -> str:
+    """Return the samplers with their summaries, as a sentence for help and forms."""
+    return f"One of {', '.join(f'{name} ({spec.summary})' for name, spec in samplers().items())}."
+
+
+# Shared by the models that have these fields, with different defaults.
+HOW_CHOSEN = Field(description="How frames are chosen.", json_schema_extra=_list_samplers)
+NumFrames = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=512,
+        description="Frames per video; the maximum for uniform, molmo2 and openpangu; "
+        f"ignored by {', '.join(_IGNORE_NUM_FRAMES[:-1])} and {_IGNORE_NUM_FRAMES[-1]}.",
+    ),
+]
+MaxPixels = Annotated[int, Field(ge=784, le=16_777_216)]
 
 
 def _is_unset(value: object) -> bool:
     return value is None
 
 
-class Sampling(BaseModel):
-    """Which frames of a video the model sees, and at what size.
+class SamplingOptions(BaseModel):
+    """Options of sampling, all of them optional.
 
     An option that is None uses the sampler's default, and is omitted from the serialised form, so that adding an
     option does not change the id of specs that do not use it.
@@ -52,24 +85,7 @@ class Sampling(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    sampler: Annotated[SamplerName, Field(description="How frames are chosen.")] = "keyframes"
-    num_frames: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=512,
-            description="Frames per video; the maximum for uniform, molmo2 and openpangu; "
-            "ignored by dynamic, fps, glm46v and Qwen's samplers.",
-        ),
-    ] = 16
-    max_pixels: Annotated[
-        int,
-        Field(ge=784, le=16_777_216, description="Maximum pixels per frame; larger frames are scaled down."),
-    ] = 602_112
-    size_multiple_px: Annotated[
-        int,
-        Field(ge=1, le=128, description="Width and height of frames are multiples of this (the model's merged patch)."),
-    ] = 28
+    sampler: Annotated[SamplerName | None, HOW_CHOSEN] = None
     fps: Annotated[
         float | None,
         Field(
@@ -184,12 +200,26 @@ class Sampling(BaseModel):
         ),
     ] = None
 
+
+class Sampling(SamplingOptions):
+    """Which frames of a video the model sees, and at what size."""
+
+    sampler: Annotated[SamplerName, HOW_CHOSEN] = "keyframes"
+    num_frames: NumFrames = 16
+    max_pixels: Annotated[MaxPixels, Field(description="Maximum pixels per frame; larger frames are scaled down.")] = (
+        602_112
+    )
+    size_multiple_px: Annotated[
+        int,
+        Field(ge=1, le=128, description="Width and height of frames are multiples of this (the model's merged patch)."),
+    ] = 28
+
     @model_validator(mode="after")
     def _reject_options_without_effect(self) -> Self:
         """Reject options without effect, so that equivalent specs have equal ids."""
         unsupported = sorted((SAMPLER_OPTIONS - self._options) & self.model_dump().keys())
         if unsupported:
-            supporting = [name for name, options in OPTIONS_OF.items() if options.issuperset(unsupported)]
+            supporting = [name for name, spec in samplers().items() if spec.options.issuperset(unsupported)]
             hint = f", or choose the sampler {' or '.join(supporting)}" if supporting else ""
             raise ValueError(f"the sampler {self.sampler} takes no {' and no '.join(unsupported)}; leave it out{hint}")
         if self.min_frames and self.max_frames and self.min_frames > self.max_frames:
@@ -204,7 +234,18 @@ class Sampling(BaseModel):
 
     @property
     def _options(self) -> frozenset[str]:
-        options = OPTIONS_OF[self.sampler]
+        options: frozenset[str] = find_sampler(self.sampler).options
         if self.sampler == "auto" or (self.escalate_below is not None and "escalate_below" in options):
-            return options | {"dense_sampler"} | OPTIONS_OF[self.dense_sampler or DEFAULT_DENSE_SAMPLER]
+            dense = find_dense_sampler(self.dense_sampler or DEFAULT_DENSE_SAMPLER)
+            return options | {"dense_sampler"} | dense.options
         return options
+
+    # A process that receives a sampling may not have imported the package that registered its samplers.
+    def __getstate__(self) -> dict[Any, Any]:
+        names = {self.sampler, self.dense_sampler or self.sampler} - BUILT_IN.keys()
+        return super().__getstate__() | {"samplers": [find_sampler(name) for name in sorted(names)]}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        for spec in state.pop("samplers"):
+            register(spec)
+        super().__setstate__(state)

@@ -6,15 +6,13 @@ The resolved samplings equal those of a run that uses the sampler alone, so that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
-from reelabel.sampling.options import DEFAULT_DENSE_SAMPLER, OPTIONS_OF, SAMPLER_OPTIONS, Sampling
-
-if TYPE_CHECKING:
-    from reelabel.sampling.options import SamplerName
+from reelabel.sampling.options import Sampling
+from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, SAMPLER_OPTIONS, find_sampler
 
 # What a job is shown: what the video's coverage decides, its keyframes in any case, or the dense sampler's frames.
-FramePass = Literal["first", "keyframes", "lossless"]
+FramePass = Literal["first", "keyframes", "dense"]
 
 
 class Tagged(Protocol):
@@ -33,7 +31,7 @@ def choose_pass(sampling: Sampling, job: Tagged) -> FramePass:
     """Decide by a job's tags what it is shown first; tags that need motion take precedence."""
     tags = {job.task, job.subtask}
     if not tags.isdisjoint(sampling.motion_tasks or ()):
-        return "lossless"
+        return "dense"
     return "first" if tags.isdisjoint(sampling.still_tasks or ()) else "keyframes"
 
 
@@ -41,7 +39,7 @@ def sampling_of_pass(sampling: Sampling, name: FramePass) -> Sampling:
     """Return the sampling of one pass."""
     if name == "keyframes":
         return with_sampler(sampling, "keyframes")
-    return dense_pass(sampling) if name == "lossless" else first_pass(sampling)
+    return dense_pass(sampling) if name == "dense" else first_pass(sampling)
 
 
 def require_no_job_options(sampling: Sampling) -> Sampling:
@@ -76,7 +74,7 @@ def resolve_auto(sampling: Sampling, *, is_good: bool) -> Sampling:
     return with_sampler(sampling, "keyframes") if is_good else dense_pass(sampling)
 
 
-def with_sampler(sampling: Sampling, sampler: SamplerName) -> Sampling:
+def with_sampler(sampling: Sampling, sampler: str) -> Sampling:
     """Return a sampling with one sampler only, and only the options that it takes."""
-    excluded = SAMPLER_OPTIONS - OPTIONS_OF[sampler] | {"escalate_below"}
+    excluded = SAMPLER_OPTIONS - find_sampler(sampler).options | {"escalate_below"}
     return Sampling(**sampling.model_dump(exclude=set(excluded)) | {"sampler": sampler})

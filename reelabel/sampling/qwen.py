@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel.errors import SamplingRefusedError
+from reelabel.sampling.spec import SamplerSpec
 
 if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
@@ -85,3 +86,26 @@ def _arange_as_torch(total: int, count: int) -> Indices:
     is_vector = positions < len(positions) // _UNROLLED * _UNROLLED
     exact = np.where(is_vector, starts + lane * step, step * positions)
     return exact.astype(np.float32).astype(np.int64)
+
+
+QWEN2_VL = SamplerSpec(
+    name="qwen2_vl",
+    summary="as Qwen2-VL and Qwen2.5-VL were trained",
+    choose=sample_qwen2_vl,
+    options=frozenset({"fps", "min_frames", "max_frames"}),
+    takes_num_frames=False,
+    processors=("Qwen2VLVideoProcessor",),
+    model_types=("qwen2_vl", "qwen2_5_vl"),
+    model_names=("qwen",),
+    source="vLLM's loader qwen2_vl",
+)
+QWEN3_VL = SamplerSpec(
+    name="qwen3_vl",
+    summary="as Qwen3-VL was trained",
+    choose=sample_qwen3_vl,
+    options=frozenset({"fps", "min_frames", "max_frames"}),
+    takes_num_frames=False,
+    processors=("Qwen3VLVideoProcessor", "Cosmos3EdgeVideoProcessor"),
+    model_names=("qwen3",),
+    source="vLLM's loader qwen3_vl",
+)

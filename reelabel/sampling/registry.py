@@ -1,35 +1,154 @@
-"""The registry of dense samplers."""
+"""The registry of samplers: the built-in ones, and those of other packages.
+
+Another package adds a sampler by an entry point of the group `reelabel.samplers` that names its `SamplerSpec`; a
+script adds one by `register`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, get_args
 
-from reelabel.errors import SamplingRefusedError
-from reelabel.sampling.dynamic import sample_dynamically
-from reelabel.sampling.glm import sample_glm46v
-from reelabel.sampling.molmo import sample_molmo2
-from reelabel.sampling.openpangu import sample_openpangu
-from reelabel.sampling.qwen import sample_qwen2_vl, sample_qwen3_vl
-from reelabel.sampling.timeline import sample_on_timeline
-from reelabel.sampling.uniform import sample_uniformly
+import numpy as np
+
+from reelabel.errors import ConfigurationError, SamplingRefusedError
+from reelabel.sampling.dynamic import DYNAMIC
+from reelabel.sampling.glm import GLM46V
+from reelabel.sampling.molmo import MOLMO2
+from reelabel.sampling.openpangu import OPENPANGU
+from reelabel.sampling.qwen import QWEN2_VL, QWEN3_VL
+from reelabel.sampling.spec import DenseOption, RoutingOption, SamplerSpec
+from reelabel.sampling.timeline import FPS, NUM_FRAMES, nearest_frames, presentation_times_s
+from reelabel.sampling.uniform import UNIFORM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterable, Mapping
+
+    import numpy.typing as npt
 
     from reelabel.sampling.options import Sampling
     from reelabel.sampling.properties import Indices, VideoProperties
 
-SAMPLERS: Mapping[str, Callable[[Sampling, VideoProperties], Indices]] = {
-    "uniform": sample_uniformly,
-    "dynamic": sample_dynamically,
-    "qwen2_vl": sample_qwen2_vl,
-    "qwen3_vl": sample_qwen3_vl,
-    "glm46v": sample_glm46v,
-    "molmo2": sample_molmo2,
-    "openpangu": sample_openpangu,
-    "fps": sample_on_timeline,
-    "num_frames": sample_on_timeline,
+ENTRY_POINT_GROUP = "reelabel.samplers"
+NATIVE = "native"  # stands for the sampler that a model was trained with
+DEFAULT_DENSE_SAMPLER = UNIFORM.name
+DENSE_OPTIONS: frozenset[str] = frozenset(get_args(DenseOption))
+ROUTING_OPTIONS: frozenset[str] = frozenset(get_args(RoutingOption))
+SAMPLER_OPTIONS = DENSE_OPTIONS | ROUTING_OPTIONS
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+KEYFRAMES = SamplerSpec(
+    name="keyframes",
+    summary="keyframes alone, the only frames that decode by themselves",
+    options=frozenset({"escalate_below"}),
+)
+AUTO = SamplerSpec(
+    name="auto",
+    summary="keyframes where they cover the video, else the dense sampler",
+    options=frozenset(get_args(RoutingOption)),
+)
+BUILT_IN: Mapping[str, SamplerSpec] = {
+    spec.name: spec
+    for spec in (
+        KEYFRAMES,
+        AUTO,
+        UNIFORM,
+        DYNAMIC,
+        QWEN2_VL,
+        QWEN3_VL,
+        GLM46V,
+        MOLMO2,
+        OPENPANGU,
+        FPS,
+        NUM_FRAMES,
+    )
 }
+_registered = dict(BUILT_IN)
+
+
+def register(spec: SamplerSpec) -> None:
+    """Add a sampler; adding an equal record again has no effect.
+
+    Raises:
+        ConfigurationError: Another sampler has its name, or the record is invalid.
+    """
+    if _registered.get(spec.name, spec) != spec:
+        raise ConfigurationError(f"Two samplers are named {spec.name}; rename or uninstall one of them.")
+    if not _NAME.fullmatch(spec.name) or spec.name == NATIVE:
+        raise ConfigurationError(
+            f"{spec.name!r} cannot name a sampler; use lowercase letters, digits and underscores, and not {NATIVE}."
+        )
+    if spec.name not in BUILT_IN and spec.choose is None:
+        raise ConfigurationError(f"The sampler {spec.name} has no function `choose`; add one to its record.")
+    if spec.name not in BUILT_IN and (unknown := sorted(spec.options - DENSE_OPTIONS)):
+        raise ConfigurationError(
+            f"The sampler {spec.name} takes unknown options, {', '.join(unknown)}; a sampler can take "
+            f"{', '.join(sorted(DENSE_OPTIONS))}."
+        )
+    _registered[spec.name] = spec
+
+
+def samplers() -> Mapping[str, SamplerSpec]:
+    """Return all samplers by name, with those of other packages.
+
+    Raises:
+        ConfigurationError: A sampler of another package cannot be loaded or registered.
+    """
+    _register_entry_points()
+    return dict(_registered)
+
+
+def dense_samplers() -> Mapping[str, SamplerSpec]:
+    """Return the samplers that choose from all frames of a video."""
+    return {name: spec for name, spec in samplers().items() if spec.choose}
+
+
+def find_sampler(name: str) -> SamplerSpec:
+    """Look up a sampler.
+
+    Raises:
+        ValueError: No sampler has this name; the message suggests the nearest one.
+        ConfigurationError: A sampler of another package cannot be loaded or registered.
+    """
+    # Entry points are read only for unknown names: reading them takes longer than decoding a small video.
+    spec = _registered.get(name) or samplers().get(name)
+    if spec:
+        return spec
+    near = get_close_matches(name, _registered, n=2, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(_registered)}"
+    raise ValueError(f"Unknown sampler {name}; {hint}")
+
+
+def find_dense_sampler(name: str) -> SamplerSpec:
+    """Look up a sampler that chooses from all frames of a video.
+
+    Raises:
+        ValueError: No such sampler has this name.
+        ConfigurationError: A sampler of another package cannot be loaded or registered.
+    """
+    spec = find_sampler(name)
+    if spec.choose is None:
+        raise ValueError(f"{name} is not a dense sampler; choose one of {', '.join(dense_samplers())}")
+    return spec
+
+
+@cache
+def _register_entry_points() -> None:
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        origin = f"{point.name} of {point.dist.name}" if point.dist else point.name
+        try:
+            spec = point.load()
+        except Exception as error:
+            raise ConfigurationError(
+                f"The sampler {origin} ({point.value}) cannot be loaded ({type(error).__name__}: {error}); "
+                "fix or uninstall its package."
+            ) from error
+        if not isinstance(spec, SamplerSpec):
+            raise ConfigurationError(f"The sampler {origin} ({point.value}) is not a SamplerSpec; name its record.")
+        register(spec)
 
 
 def choose_indices(sampling: Sampling, facts: VideoProperties) -> Indices:
@@ -39,15 +158,61 @@ def choose_indices(sampling: Sampling, facts: VideoProperties) -> Indices:
         Positions in the full linear decode, with repeats; shape (M,), M >= 1, int64.
 
     Raises:
-        SamplingRefusedError: The sampler does not support the video, or selects no frames.
+        SamplingRefusedError: The sampler does not support the video, or selects no frames or frames that it lacks.
         ValueError: `sampling.sampler` is not a dense sampler.
     """
-    if sampling.sampler not in SAMPLERS:
-        raise ValueError(f"{sampling.sampler} is not a dense sampler; choose one of {', '.join(SAMPLERS)}")
-    indices = SAMPLERS[sampling.sampler](sampling, facts)
+    choose = find_dense_sampler(sampling.sampler).choose
+    assert choose is not None
+    indices: Indices = np.asarray(choose(sampling, facts))
     if indices.size == 0:
         raise SamplingRefusedError(
             f"The sampler {sampling.sampler} selects no frames of a video with {facts.total_frames:,} frames at "
             f"{facts.fps:g} fps and a duration of {facts.duration_s:g} s; raise fps, or use the sampler num_frames.",
         )
-    return indices
+    is_valid = indices.ndim == 1 and np.issubdtype(indices.dtype, np.integer)
+    if not is_valid or indices.min() < 0 or indices.max() >= facts.total_frames:
+        raise SamplingRefusedError(
+            f"The sampler {sampling.sampler} returned no positions among the video's {facts.total_frames:,} frames; "
+            "it has a fault: use another sampler, and report the fault to its author."
+        )
+    return indices.astype(np.int64, copy=False)
+
+
+def deviations_s(sampling: Sampling, facts: VideoProperties) -> npt.NDArray[np.float64] | None:
+    """Return the deviation of each sampled frame from the instant that it was chosen for.
+
+    Returns:
+        Seconds, negative if the frame is earlier; shape (M,), float64. None for samplers that target no instants, and
+        if times are unknown.
+    """
+    instants_s = find_sampler(sampling.sampler).instants_s
+    times_s = presentation_times_s(facts)
+    if instants_s is None or times_s is None:
+        return None
+    targets_s = instants_s(sampling, times_s)
+    deviations: npt.NDArray[np.float64] = times_s[nearest_frames(times_s, targets_s)] - targets_s
+    return deviations
+
+
+def native_sampler(*, processors: Iterable[str] = (), model_type: str | None = None, model_name: str = "") -> str:
+    """Return the name of the sampler that a model was trained with.
+
+    vLLM chooses a loader by the model's video processor, and samples uniformly if none is registered for it.
+
+    Args:
+        processors: Hugging Face classes of its video processors; the first with a sampler decides.
+        model_type: `model_type` of its configuration, for configurations that name no registered processor.
+        model_name: Its name on the hub or of its folder, used only if nothing else is known. The longest part known
+            to a sampler decides.
+    """
+    known = samplers().values()
+    classes = tuple(processors)
+    for cls in classes:
+        for spec in known:
+            if cls in spec.processors:
+                return spec.name
+    if classes or model_type:
+        return next((spec.name for spec in known if model_type in spec.model_types), UNIFORM.name)
+    name = model_name.lower()
+    found = [(len(part), -name.index(part), spec.name) for spec in known for part in spec.model_names if part in name]
+    return max(found)[-1] if found else UNIFORM.name

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.sampling.spec import SamplerSpec
 from reelabel.sampling.uniform import sample_uniformly
 
 if TYPE_CHECKING:
@@ -14,59 +15,62 @@ if TYPE_CHECKING:
 
     from reelabel.sampling.options import Sampling
     from reelabel.sampling.properties import Indices, VideoProperties
+    from reelabel.sampling.spec import TargetInstants
 
 _FPS = 2.0
 _MAX_FRAMES = 768
 _TOLERANCE = 1e-6  # of a step, for rounding: the last instant may fall just past the last frame
 
 
-def sample_on_timeline(sampling: Sampling, facts: VideoProperties) -> Indices:
-    """Take the frame nearest to each instant of the samplers `fps` and `num_frames`.
+def sample_at_rate(sampling: Sampling, facts: VideoProperties) -> Indices:
+    """Take the frame nearest to each instant of a fixed rate.
 
-    With `fps`, instants start at the first frame; if there are more than `max_frames`, that many are spread over the
-    video. With `num_frames`, they are spread from the first frame to the last. If the video has neither timestamps
-    nor a frame rate, frames are sampled uniformly.
+    Instants start at the first frame; if there are more than `max_frames`, that many are spread over the video. If the
+    video has neither timestamps nor a frame rate, frames are sampled uniformly.
 
     Returns:
         Frame indices; shape (M,), M >= 1, in presentation order; a frame repeats if it is nearest to several instants.
     """
-    times_s = _times_s(facts)
-    if times_s is None:
-        return sample_uniformly(sampling.model_copy(update={"fps": None}), facts)
-    return _nearest(times_s, _targets_s(sampling, times_s))
+    return _sample_at(_instants_of_rate_s, sampling, facts)
 
 
-def deviations_s(sampling: Sampling, facts: VideoProperties) -> npt.NDArray[np.float64] | None:
-    """Return the deviation of each sampled frame from its instant, for the samplers `fps` and `num_frames`.
+def sample_count(sampling: Sampling, facts: VideoProperties) -> Indices:
+    """Take the frame nearest to each of `num_frames` instants, spread from the first frame to the last.
+
+    If the video has neither timestamps nor a frame rate, frames are sampled uniformly.
 
     Returns:
-        Seconds, negative if the frame is earlier; shape (M,), float64. None for other samplers, which target no
-        instants, and if times are unknown.
+        Frame indices; shape (M,), M >= 1, in presentation order; a frame repeats if it is nearest to several instants.
     """
-    times_s = _times_s(facts)
-    if sampling.sampler not in {"fps", "num_frames"} or times_s is None:
-        return None
-    targets_s = _targets_s(sampling, times_s)
-    deviations: npt.NDArray[np.float64] = times_s[_nearest(times_s, targets_s)] - targets_s
-    return deviations
+    return _sample_at(_spread_instants_s, sampling, facts)
 
 
-def _times_s(facts: VideoProperties) -> npt.NDArray[np.float64] | None:
-    if facts.times_s is not None:
-        return facts.times_s
-    return np.arange(facts.total_frames) / facts.fps if facts.fps else None
+def _sample_at(instants_s: TargetInstants, sampling: Sampling, facts: VideoProperties) -> Indices:
+    times_s = presentation_times_s(facts)
+    if times_s is None:
+        return sample_uniformly(sampling.model_copy(update={"fps": None}), facts)
+    return nearest_frames(times_s, instants_s(sampling, times_s))
 
 
-def _targets_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _instants_of_rate_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     first_s, last_s = float(times_s.min()), float(times_s.max())
-    if sampling.sampler == "num_frames":
-        return np.linspace(first_s, last_s, sampling.num_frames)
     fps, most = sampling.fps or _FPS, sampling.max_frames or _MAX_FRAMES
     count = math.floor((last_s - first_s) * fps + _TOLERANCE) + 1
     return first_s + np.arange(count) / fps if count <= most else np.linspace(first_s, last_s, most)
 
 
-def _nearest(times_s: npt.NDArray[np.float64], targets_s: npt.NDArray[np.float64]) -> Indices:
+def _spread_instants_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.linspace(float(times_s.min()), float(times_s.max()), sampling.num_frames)
+
+
+def presentation_times_s(facts: VideoProperties) -> npt.NDArray[np.float64] | None:
+    """Return the presentation time of each frame, by the frame rate if there are no timestamps; None without either."""
+    if facts.times_s is not None:
+        return facts.times_s
+    return np.arange(facts.total_frames) / facts.fps if facts.fps else None
+
+
+def nearest_frames(times_s: npt.NDArray[np.float64], targets_s: npt.NDArray[np.float64]) -> Indices:
     """Find the frame nearest to each instant; ties go to the earlier frame."""
     order = np.argsort(times_s, kind="stable")  # frames of damaged files may be out of order
     ordered_s = times_s[order]
@@ -75,3 +79,19 @@ def _nearest(times_s: npt.NDArray[np.float64], targets_s: npt.NDArray[np.float64
     is_before = targets_s - ordered_s[before] <= ordered_s[after] - targets_s
     nearest: Indices = order[np.where(is_before, before, after)]
     return nearest
+
+
+FPS = SamplerSpec(
+    name="fps",
+    summary="the frames nearest to instants at a fixed rate, also of a variable frame rate",
+    choose=sample_at_rate,
+    options=frozenset({"fps", "max_frames"}),
+    takes_num_frames=False,
+    instants_s=_instants_of_rate_s,
+)
+NUM_FRAMES = SamplerSpec(
+    name="num_frames",
+    summary="the frames nearest to evenly spread instants, also of a variable frame rate",
+    choose=sample_count,
+    instants_s=_spread_instants_s,
+)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.sampling.spec import SamplerSpec
+
 if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.sampling.properties import Indices, VideoProperties
@@ -50,3 +52,13 @@ def sample_uniformly(sampling: Sampling, facts: VideoProperties) -> Indices:
     if sampling.fps is not None:
         count = min(count, math.floor(facts.duration_s * sampling.fps))
     return np.linspace(0, facts.total_frames - 1, max(1, count), dtype=np.int64)
+
+
+UNIFORM = SamplerSpec(
+    name="uniform",
+    summary="frames spread evenly over the video",
+    choose=sample_uniformly,
+    options=frozenset({"fps"}),
+    model_names=("reelabel-tiny", "llava", "internvl"),
+    source="vLLM's loader opencv",
+)

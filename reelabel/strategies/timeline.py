@@ -20,8 +20,7 @@ from reelabel.decode.assemble import IndexSummary, assemble_frames
 from reelabel.errors import NoFramesError, SamplingRefusedError
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sampling.properties import VideoProperties
-from reelabel.sampling.registry import choose_indices
-from reelabel.sampling.timeline import deviations_s
+from reelabel.sampling.registry import choose_indices, deviations_s
 from reelabel.segment import select_segment
 from reelabel.strategies.linear import decode_at, scan_frames
 from reelabel.strategies.seek import list_packets, presentation_order

@@ -70,7 +70,7 @@ class RouteFit:
         target: Accuracy to reach.
         held_out: Each half of the jobs evaluated at the margin of the other.
         first: No job asked again.
-        lossless: Every job asked only with the dense sampler.
+        dense: Every job asked only with the dense sampler.
         curve: From no job to all jobs asked again.
     """
 
@@ -80,7 +80,7 @@ class RouteFit:
     target: float
     held_out: RoutingPoint
     first: RoutingPoint
-    lossless: RoutingPoint
+    dense: RoutingPoint
     curve: tuple[RoutingPoint, ...] = field(repr=False)
 
 
@@ -103,7 +103,7 @@ def fit_route(sample: PairedAnswers, target: Target) -> RouteFit:
         target=target.of(sample),
         held_out=evaluate_margin(sample, crossed, below=None),
         first=evaluate_margin(sample, np.array(0.0), below=0.0),
-        lossless=RoutingPoint(
+        dense=RoutingPoint(
             below=None,
             asked_again=0.0,
             accuracy=float(sample.second_right.mean()),

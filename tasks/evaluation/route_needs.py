@@ -31,14 +31,14 @@ class TaskMotionNeed:
     Attributes:
         name: The task or subtask.
         first: Accuracy on keyframes, 0 to 1.
-        lossless: Accuracy with the dense sampler, 0 to 1.
+        dense: Accuracy with the dense sampler, 0 to 1.
         difference: The former minus the latter.
         is_still: Whether keyframes are enough, however few.
     """
 
     name: str
     first: float
-    lossless: float
+    dense: float
     difference: Difference
     is_still: bool
 
@@ -96,7 +96,7 @@ def _need(jobs: PairedAnswers, *, name: str, among: str) -> TaskMotionNeed:
     return TaskMotionNeed(
         name=name,
         first=float(jobs.first_right.mean()),
-        lossless=float(jobs.second_right.mean()),
+        dense=float(jobs.second_right.mean()),
         difference=difference,
         is_still=difference.low > -NON_INFERIORITY_BOUND and not loses,
     )

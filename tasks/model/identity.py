@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import ModelError
+from reelabel.sampling.registry import native_sampler
 from tasks.domain import ModelIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from reelabel.sampling.options import SamplerName
 
 TINY_MODEL = Path(__file__).parents[1] / "demo" / "reelabel-tiny"
 
@@ -31,19 +30,6 @@ _READERS = 16
 _PATCH_PX = 14  # of Qwen2-VL, whose first configurations left it out
 # Their pixel limit applies to the whole video: frames x height x width.
 _WHOLE_VIDEO_LIMIT = frozenset({"Qwen3VLVideoProcessor", "Glm4vVideoProcessor", "Glm46VVideoProcessor"})
-# vLLM chooses a loader by the model's video processor; models that are not listed are sampled uniformly. Keyed by
-# model type where older configurations name no video processor.
-_NATIVE_SAMPLERS: dict[str, SamplerName] = {
-    "Qwen2VLVideoProcessor": "qwen2_vl",
-    "Qwen3VLVideoProcessor": "qwen3_vl",
-    "Cosmos3EdgeVideoProcessor": "qwen3_vl",
-    "Glm4vVideoProcessor": "dynamic",
-    "Glm46VVideoProcessor": "glm46v",
-    "Molmo2VideoProcessor": "molmo2",
-    "qwen2_vl": "qwen2_vl",
-    "qwen2_5_vl": "qwen2_vl",
-    "glm4v": "dynamic",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +44,7 @@ class ModelCard:
             processor; 1 if the processor scales all frames to one fixed size.
         max_pixels: The model's limit per frame; None without one.
         max_video_pixels: The model's limit for all frames of a video together; None without one.
-        faithful_sampler: The native sampler: the one that the model was trained with.
+        native_sampler: The sampler that the model was trained with.
         native_frames: Number of frames it was trained with; None if the sampler or the settings decide.
     """
 
@@ -68,7 +54,7 @@ class ModelCard:
     max_pixels: int | None
     max_video_pixels: int | None = None
     revision: str | None = None
-    faithful_sampler: SamplerName = "uniform"
+    native_sampler: str = "uniform"
     native_frames: int | None = None
 
     def pixels_per_frame(self, num_frames: int) -> int | None:
@@ -224,6 +210,6 @@ def _native(config: dict[str, Any], processors: list[dict[str, Any]]) -> dict[st
     videos = [processor.get("video_processor") or processor for processor in processors]
     frames = next((int(video["num_frames"]) for video in videos if video.get("num_frames")), None)
     if frames:
-        return {"faithful_sampler": "uniform", "native_frames": frames}
-    names = [*(video.get("video_processor_type") for video in videos), config.get("model_type")]
-    return {"faithful_sampler": next((_NATIVE_SAMPLERS[name] for name in names if name in _NATIVE_SAMPLERS), "uniform")}
+        return {"native_sampler": "uniform", "native_frames": frames}
+    classes = [name for video in videos if (name := video.get("video_processor_type"))]
+    return {"native_sampler": native_sampler(processors=classes, model_type=config.get("model_type"))}

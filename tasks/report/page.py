@@ -18,7 +18,6 @@ from markupsafe import Markup
 from reelabel.coverage import DOCS_PAGE
 from reelabel.wording import pluralize
 from tasks.report.jobs import drop_strips
-from tasks.report.native_sampler import NATIVE_SAMPLERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -128,7 +127,6 @@ def _render(report: Report) -> str:
             shown_note=_shown_note(report),
             job_link=_job_link({job.job_id for job in report.shown.jobs}),
             read_more=DOCS_PAGE,
-            faithful_samplers=NATIVE_SAMPLERS,
             version=version("reelabel"),
         )
     )
@@ -160,7 +158,7 @@ def _data(report: Report) -> dict[str, Any]:
         "texts": texts,
         "strips": report.shown.strips,
         "num_frames": report.sampling.get("num_frames", 16),
-        "faithful": report.faithful,
+        "native_sampler": report.native_sampler,
         "trade": _trade(report.trade) if report.trade else None,
     }
 

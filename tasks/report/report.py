@@ -11,6 +11,7 @@ from sqlalchemy import func, select
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
 from reelabel.frames.cache import FrameCache
+from reelabel.sampling.registry import native_sampler
 from reelabel.sources.uri import redact_uri
 from reelabel.wording import pluralize
 from tasks.database.tables import FAILURE, RESULT
@@ -20,7 +21,6 @@ from tasks.report.earlier import earlier_runs, find_changes
 from tasks.report.findings import find_doubts, find_slowest, group_failures
 from tasks.report.glance import look
 from tasks.report.jobs import Sources, read_shown
-from tasks.report.native_sampler import native_sampler
 from tasks.report.run_key import Key
 from tasks.report.timeline import read_timeline
 from tasks.report.trade import trade_of
@@ -53,7 +53,7 @@ class Report:
         labels: Labels that stand, of this run and of others by the same spec.
         failures: Failures that stand.
         sampling: Which frames were asked for, by the option's name.
-        faithful: The sampler that the model was trained with, as far as its name tells.
+        native_sampler: The sampler that the model was trained with, by its name.
         runs: The manifest's latest runs, this one first.
         changes: Beside another way of asking; None where there was none.
         trade: The dataset's latest evaluation; None where there was none.
@@ -63,7 +63,7 @@ class Report:
     labels: int
     failures: int
     sampling: dict[str, object]
-    faithful: str
+    native_sampler: str
     label_counts: tuple[LabelCount, ...]
     margins: tuple[MarginBin, ...]
     reliability: tuple[Reliability, ...]
@@ -134,7 +134,7 @@ def gather(
             labels=_count(connection, select(func.count()).select_from(RESULT).where(key.of(RESULT))),
             failures=_count(connection, select(func.count()).select_from(FAILURE).where(key.of(FAILURE))),
             sampling=spec.sampling.model_dump(exclude_none=True) if spec else {},
-            faithful=native_sampler(spec.model.name if spec else ""),
+            native_sampler=native_sampler(model_name=spec.model.name if spec else ""),
             label_counts=count_labels(connection, key),
             margins=count_margins(connection, key),
             reliability=measure_reliability(connection, key),

@@ -51,9 +51,7 @@ def ask_again_below(engine: Engine, spec: RunSpec) -> float | None:
     return below
 
 
-def asked_twice(
-    engine: Engine, *, dataset: str, first: RunSpec, lossless: RunSpec, jobs: Sequence[Job]
-) -> PairedAnswers:
+def asked_twice(engine: Engine, *, dataset: str, first: RunSpec, dense: RunSpec, jobs: Sequence[Job]) -> PairedAnswers:
     """Read how those of a manifest's jobs whose answer it knows were answered both ways.
 
     Raises:
@@ -64,13 +62,13 @@ def asked_twice(
     query = (
         select(*(RESULT.c[name] for name in _READ))
         .join(ASKED, same_job)
-        .where(RESULT.c.dataset == dataset, RESULT.c.spec_id.in_([first.spec_id, lossless.spec_id]))
+        .where(RESULT.c.dataset == dataset, RESULT.c.spec_id.in_([first.spec_id, dense.spec_id]))
     )
-    rows: dict[str, dict[str, Row[Any]]] = {first.spec_id: {}, lossless.spec_id: {}}
+    rows: dict[str, dict[str, Row[Any]]] = {first.spec_id: {}, dense.spec_id: {}}
     with staged_jobs(engine, list(known.values())) as connection:
         for row in connection.execute(query):
             rows[row.spec_id][row.job_id] = row
-    firsts, seconds = rows[first.spec_id], rows[lossless.spec_id]
+    firsts, seconds = rows[first.spec_id], rows[dense.spec_id]
     both = sorted(firsts.keys() & seconds.keys())
     return _columns([(known[job_id], firsts[job_id], seconds[job_id]) for job_id in both])
 
@@ -90,22 +88,22 @@ def save_route(
     Raises:
         DatabaseUnavailableError: Nothing was changed.
     """
-    cascade, first, lossless = specs
+    cascade, first, dense = specs
     row = {
         "ask_again_below": fit.below,
         "dataset": dataset,
         "manifest_uri": manifest_uri,
         "first_spec_id": first.spec_id,
-        "dense_spec_id": lossless.spec_id,
+        "dense_spec_id": dense.spec_id,
         "jobs": fit.jobs,
         "target": fit.target,
         "accuracy": fit.held_out.accuracy,
         "first_accuracy": fit.first.accuracy,
-        "dense_accuracy": fit.lossless.accuracy,
+        "dense_accuracy": fit.dense.accuracy,
         "asked_again": fit.held_out.asked_again,
         "frames_decoded": fit.held_out.frames_decoded,
         "first_frames": fit.first.frames_decoded,
-        "dense_frames": fit.lossless.frames_decoded,
+        "dense_frames": fit.dense.frames_decoded,
         "created_at": func.now(),
     }
     with database_errors(), engine.begin() as connection:

@@ -1,11 +1,8 @@
-from typing import get_args
-
 import pytest
 from pydantic import ValidationError
 
 from infra.settings.sampling import SamplingSettings
-from reelabel.sampling.options import DenseSamplerName, SamplerName, Sampling
-from reelabel.sampling.registry import SAMPLERS
+from reelabel.sampling.options import Sampling
 from tasks.domain import ModelIdentity, RunSpec
 
 
@@ -65,7 +62,7 @@ def test_only_a_spec_with_several_orders_of_choices_says_so():
         ),
         ({"sampler": "fps", "max_duration_s": 9, "min_frames": 2}, "takes no max_duration_s and no min_frames"),
         ({"sampler": "qwen3_vl", "min_frames": 8, "max_frames": 4}, "exceeds max_frames"),
-        ({"sampler": "qwen4_vl"}, "Input should be"),
+        ({"sampler": "qwen4_vl"}, "Unknown sampler qwen4_vl; did you mean qwen"),
     ],
 )
 def test_numbers_without_an_effect_are_refused(options, message):
@@ -73,23 +70,42 @@ def test_numbers_without_an_effect_are_refused(options, message):
         Sampling(**options)
 
 
-def test_every_sampler_but_keyframes_has_its_function_and_auto_chooses_between_them():
-    assert {"keyframes", "auto", *SAMPLERS} == set(get_args(SamplerName))
-
-
-def test_every_lossless_sampler_may_follow_keyframes():
-    assert set(SAMPLERS) == set(get_args(DenseSamplerName))
-
-
-def test_settings_offer_every_option_of_sampling_in_its_words():
+def test_settings_have_every_option_of_sampling_with_its_default():
     options = set(Sampling.model_fields) - {"size_multiple_px"}  # the model's, not the user's
 
     assert set(SamplingSettings.model_fields) == options
     for name in options - {"max_pixels"}:
-        ours, theirs = Sampling.model_fields[name], SamplingSettings.model_fields[name]
-        assert (theirs.annotation, theirs.description, theirs.default) == (
-            ours.annotation,
-            ours.description,
-            ours.default,
-        )
-        assert theirs.metadata == ours.metadata
+        assert SamplingSettings.model_fields[name].default == Sampling.model_fields[name].default
+
+
+@pytest.mark.parametrize(
+    ("options", "spec_id"),
+    [
+        ({"num_frames": 4, "max_pixels": 784, "size_multiple_px": 14}, "a1a8b2e6d154141a"),
+        ({"escalate_below": 0.5}, "de0db866a868839a"),
+        ({"escalate_below": "fitted", "dense_sampler": "fps", "fps": 2, "max_frames": 32}, "b6de550197b55ac3"),
+        ({"sampler": "auto"}, "a022fe5997b4c1ba"),
+        (
+            {"sampler": "auto", "dense_sampler": "qwen2_vl", "min_frames": 2}
+            | {"still_tasks": ("scene", "colour"), "motion_tasks": ("order",)},
+            "2ed83298faca31f2",
+        ),
+        (
+            {"sampler": "auto", "min_keyframes": 2, "max_gap_s": 4, "coverage_radius_s": 1}
+            | {"min_coverage": 0.25, "escalate_below": 0.25},
+            "c15cb6313ae2b5b3",
+        ),
+        ({"sampler": "uniform", "fps": 1.5, "drop_similar": 0.95}, "c1b7ad12e6b44998"),
+        ({"sampler": "dynamic", "fps": 1, "max_duration_s": 60, "jpeg_quality": 90}, "a6d99df425e740be"),
+        ({"sampler": "qwen2_vl", "fps": 4, "min_frames": 8, "max_frames": 64}, "b6718ace2a65fdb5"),
+        ({"sampler": "qwen3_vl"}, "5036d9a6d2029f7c"),
+        ({"sampler": "glm46v"}, "999232aa646b2a72"),
+        ({"sampler": "molmo2", "frame_sample_mode": "fps", "fps": 2}, "7d0899866e34d05a"),
+        ({"sampler": "openpangu", "fps": 3}, "16cdec7e61b5c9c0"),
+        ({"sampler": "fps", "fps": 3}, "274237990139126f"),
+        ({"sampler": "num_frames", "num_frames": 8}, "c6cc948fb73b0b27"),
+    ],
+)
+def test_the_ids_of_specs_stay_the_same(options, spec_id):
+    """Results are stored under these ids: a changed id would ask every question again."""
+    assert RunSpec(model=ModelIdentity(name="m"), sampling=Sampling(**options)).spec_id == spec_id

@@ -62,10 +62,10 @@ def test_jobs_that_were_shown_everything_are_never_asked_again():
 def test_a_fit_says_what_is_saved_and_what_is_spent():
     fit = fit_route(asked(), Target(within=0.02))
 
-    assert fit.held_out.accuracy == pytest.approx(fit.lossless.accuracy, abs=0.04)
-    assert fit.first.accuracy < fit.target < fit.lossless.accuracy
-    assert (fit.first.frames_decoded, fit.lossless.frames_decoded) == (200 * 4, 200 * 60)
-    assert fit.first.frames_decoded < fit.held_out.frames_decoded < fit.lossless.frames_decoded
+    assert fit.held_out.accuracy == pytest.approx(fit.dense.accuracy, abs=0.04)
+    assert fit.first.accuracy < fit.target < fit.dense.accuracy
+    assert (fit.first.frames_decoded, fit.dense.frames_decoded) == (200 * 4, 200 * 60)
+    assert fit.first.frames_decoded < fit.held_out.frames_decoded < fit.dense.frames_decoded
     assert fit.first.seconds == pytest.approx(40)
     assert fit.curve[0] == fit.first
     assert fit.curve[-1].asked_again == 1
@@ -113,4 +113,4 @@ def test_each_view_of_a_video_counts_with_the_frames_that_were_decoded_for_it():
 
     assert sample.count_first_frames() == 100 * 4 + 100 * 7
     assert sample.count_second_frames(again) == 3 * 60
-    assert sample.count_second_frames(~again | again) == fit_route(sample, Target()).lossless.frames_decoded == 400 * 60
+    assert sample.count_second_frames(~again | again) == fit_route(sample, Target()).dense.frames_decoded == 400 * 60

@@ -47,7 +47,7 @@ def needs():
 def test_tasks_that_lose_nothing_stay_on_keyframes(needs):
     assert needs["scene"].is_still
     assert needs["colour"].is_still
-    assert (needs["late"].first, needs["late"].lossless) == (pytest.approx(2 / 3), 1.0)
+    assert (needs["late"].first, needs["late"].dense) == (pytest.approx(2 / 3), 1.0)
     assert not needs["motion"].is_still
     assert not needs["late"].is_still
 

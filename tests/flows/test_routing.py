@@ -95,9 +95,9 @@ def test_a_margin_is_fitted_on_answers_that_are_asked_for_where_they_are_missing
     assert (facts["jobs"], facts["below"]) == (route["jobs"], route["ask_again_below"])
     assert route["jobs"] == 3 * (CLIPS + LONE)
     assert {need["name"] for need in facts["still"]["needs"]} >= set(QUESTIONS)
-    lossless = read(RESULT, spec_id=route["dense_spec_id"])
-    assert {row["sampler"] for row in lossless} == {"uniform"}
-    by_video = {row["source_fingerprint"]: row["frames_decoded"] for row in lossless}
+    dense = read(RESULT, spec_id=route["dense_spec_id"])
+    assert {row["sampler"] for row in dense} == {"uniform"}
+    by_video = {row["source_fingerprint"]: row["frames_decoded"] for row in dense}
     assert route["dense_frames"] == sum(by_video.values()) > route["first_frames"]
 
 

@@ -132,4 +132,4 @@ def test_a_card_names_the_sampler_that_the_model_was_trained_with(folder, proces
 
     card = read_model_card(str(folder))
 
-    assert (card.faithful_sampler, card.native_frames) == (sampler, frames)
+    assert (card.native_sampler, card.native_frames) == (sampler, frames)

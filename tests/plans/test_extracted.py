@@ -19,7 +19,7 @@ def test_inference_elsewhere_learns_of_each_video_what_extraction_knew(tmp_path)
     crashed.fingerprint = "e2"
     extracted = ExtractedShard(
         shard=shard,
-        prepared={View("a.mp4"): prepared, View("a.mp4", shown="lossless", segment=Segment(None, 2.5)): prepared},
+        prepared={View("a.mp4"): prepared, View("a.mp4", shown="dense", segment=Segment(None, 2.5)): prepared},
         faults={View("b.mp4"): crashed, View("c.mp4"): missing},
         spent_ms={RunPhase.FETCH: 1.5, RunPhase.DECODE: 2.0},
         between_s=(1000.5, 1004.0),

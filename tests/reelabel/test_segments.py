@@ -11,7 +11,7 @@ from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.properties import VideoProperties
-from reelabel.sampling.registry import SAMPLERS, choose_indices
+from reelabel.sampling.registry import choose_indices, dense_samplers
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.segment import WHOLE, Segment, select_segment
 from tests.clips import cut_start, write_clip
@@ -40,7 +40,7 @@ SEGMENTS = [
     pytest.param(Segment(2.2, None), id="to the end"),
     pytest.param(Segment(1.1, 1.11), id="no frame"),
 ]
-PLAIN = (Sampling(num_frames=3), *(Sampling(sampler=name, num_frames=3) for name in SAMPLERS))
+PLAIN = (Sampling(num_frames=3), *(Sampling(sampler=name, num_frames=3) for name in dense_samplers()))
 
 
 @pytest.fixture(scope="module")

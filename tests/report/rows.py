@@ -106,7 +106,7 @@ def report(jobs=None, strips=None, **changed):
         labels=2,
         failures=1,
         sampling={"sampler": "keyframes", "num_frames": 16},
-        faithful="qwen2_vl",
+        native_sampler="qwen2_vl",
         label_counts=(LabelCount(label="red", jobs=1), LabelCount(label="blue", jobs=1)),
         margins=tuple(
             MarginBin(low=at / 20, high=(at + 1) / 20, right=int(at == 16), wrong=int(at == 3), unknown=0)

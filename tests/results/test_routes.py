@@ -45,13 +45,13 @@ def test_a_margin_is_fitted_on_what_both_ways_answered_and_kept_for_its_spec(db,
     ShardWriter(db, run).write(results=rows, failures=[])
     known = [replace(each, answer="yes" if number < 30 else "no") for number, each in enumerate(JOBS)]
 
-    sample = asked_twice(db, dataset="d", first=SPEC, lossless=LOSSLESS, jobs=[*known[:110], job("new")])
+    sample = asked_twice(db, dataset="d", first=SPEC, dense=LOSSLESS, jobs=[*known[:110], job("new")])
     fit = fit_route(sample, Target(within=0))
     save_route(db, fit, specs=(CASCADE, SPEC, LOSSLESS), dataset="d", manifest_uri="m.parquet")
     save_route(db, replace(fit, below=0.25), specs=(CASCADE, SPEC, LOSSLESS), dataset="d", manifest_uri="m")
 
     assert sample.videos.dtype.itemsize == 8  # whatever the length of a data: URI among them
-    assert (fit.jobs, fit.lossless.frames_decoded, fit.first.frames_decoded) == (110, 55 * 40, 55 * 4)
+    assert (fit.jobs, fit.dense.frames_decoded, fit.first.frames_decoded) == (110, 55 * 40, 55 * 4)
     assert sample.margins[:3] == pytest.approx([0, 0.008, 0.016])
     assert fit.below == 0.0  # both ways answer alike
     assert ask_again_below(db, CASCADE) == 0.25
@@ -67,7 +67,7 @@ def test_frames_of_one_video_count_once_for_each_segment_and_sampler(db, run, lo
     rows = [replace(result(each), sampler="uniform", frames_decoded=frames) for each, frames in second]
     lossless_writer.write(results=rows, failures=[])
 
-    sample = asked_twice(db, dataset="d", first=SPEC, lossless=LOSSLESS, jobs=jobs)
+    sample = asked_twice(db, dataset="d", first=SPEC, dense=LOSSLESS, jobs=jobs)
 
     assert sample.count_first_frames() == 4 + 7 + 300
     assert sample.count_second_frames(np.array([True] * 4)) == 16 + 300

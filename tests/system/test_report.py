@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from reelabel.errors import SamplingRefusedError
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.properties import VideoProperties
-from reelabel.sampling.registry import choose_indices
+from reelabel.sampling.registry import choose_indices, dense_samplers
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.strategies.gop import spans_to_decode
 from tasks.report.page import render
@@ -21,7 +21,7 @@ from tests.report.test_trade import evaluation
 CLIPS = 1_500
 # Line ends for JavaScript, though not for JSON.
 SEPARATED = "Which\u2028colour\u2029now?"
-FAITHFUL = ("qwen2_vl", "qwen3_vl", "glm46v", "dynamic", "molmo2", "openpangu", "fps")
+SAMPLERS = tuple(dense_samplers())
 
 
 @pytest.fixture(scope="module")
@@ -92,13 +92,13 @@ def clips():
         }
 
 
-def in_python(clip):
+def in_python(clip, samplers=SAMPLERS):
     """What the code that runs picks of a clip, and what it decodes for that."""
     total = clip["totalFrames"]
     keyframes = list(range(0, total, clip["gop"]))
     facts = VideoProperties(total_frames=total, fps=clip["fps"], duration_s=total / clip["fps"])
     picks = {"keyframes": [keyframes[at] for at in pick_evenly(len(keyframes), clip["numFrames"])]}
-    for name in ("uniform", *FAITHFUL):
+    for name in samplers:
         sampling = Sampling(sampler=name, num_frames=clip["numFrames"])
         try:
             picks[name] = choose_indices(sampling, facts).tolist()
@@ -110,11 +110,11 @@ def in_python(clip):
 
 
 IN_JAVASCRIPT = """(clips) => clips.map((clip) => {
-    const { FAITHFUL, sampleKeyframes, sampleUniformly } = window.reelabelPicks;
+    const { SAMPLERS, sampleKeyframes } = window.reelabelPicks;
     const { placeKeyframes, spansToDecode, countFrames } = window.reelabelPicks;
     clip.keyframes = placeKeyframes(clip.totalFrames, clip.gop);
-    const picks = { keyframes: sampleKeyframes(clip), uniform: sampleUniformly(clip) };
-    for (const [name, sample] of Object.entries(FAITHFUL)) picks[name] = sample(clip);
+    const picks = { keyframes: sampleKeyframes(clip) };
+    for (const [name, sample] of Object.entries(SAMPLERS)) picks[name] = sample(clip);
     const decoded = Object.fromEntries(Object.entries(picks).map(
         ([name, positions]) => [name, countFrames(spansToDecode(positions, clip.keyframes))]));
     return [picks, decoded];
@@ -126,9 +126,9 @@ def test_picks_in_the_browser_are_those_of_the_code_that_runs(page):
 
     got = page.evaluate(IN_JAVASCRIPT, every)
 
-    assert page.evaluate("Object.keys(window.reelabelPicks.FAITHFUL)") == list(FAITHFUL)
+    replayed = page.evaluate("Object.keys(window.reelabelPicks.SAMPLERS)")
     for clip, in_javascript in zip(every, got, strict=True):
-        assert in_javascript == in_python(clip), clip
+        assert in_javascript == in_python(clip, replayed), clip
 
 
 def test_sliders_move_and_the_numbers_agree(page):
@@ -139,10 +139,10 @@ def test_sliders_move_and_the_numbers_agree(page):
     picks, decoded = in_python(clip)
     assert counts(page, "keyframes") == {"shown": 8, "distinct": 4, "decoded": 4}
     assert counts(page, "uniform") == {"shown": 8, "distinct": 8, "decoded": decoded["uniform"]}
-    assert counts(page, "faithful")["decoded"] == decoded["qwen2_vl"]
+    assert counts(page, "sampler")["decoded"] == decoded["qwen2_vl"]
     expect(page.locator("#keyframes-out")).to_have_text("4")
-    page.locator("#faithful").select_option("fps")
-    assert counts(page, "faithful") == {"shown": 40, "distinct": len(set(picks["fps"])), "decoded": decoded["fps"]}
+    page.locator("#sampler").select_option("fps")
+    assert counts(page, "sampler") == {"shown": 40, "distinct": len(set(picks["fps"])), "decoded": decoded["fps"]}
     set_slider(page, "keyframes", 1)
     expect(page.locator("#gop-out")).to_have_text("480")
     assert counts(page, "keyframes") == {"shown": 8, "distinct": 1, "decoded": 1}
@@ -191,10 +191,10 @@ def test_a_clip_beyond_the_sliders_is_replayed_as_it_is(browser, tmp_path, keyfr
     page.keyboard.press("Enter")
 
     page.get_by_role("button", name="Replay its picks").click()
-    page.locator("#faithful").select_option("fps")
+    page.locator("#sampler").select_option("fps")
 
     picks, decoded = in_python(clip)
-    for row, name in (("keyframes", "keyframes"), ("uniform", "uniform"), ("faithful", "fps")):
+    for row, name in (("keyframes", "keyframes"), ("uniform", "uniform"), ("sampler", "fps")):
         assert counts(page, row) == {
             "shown": len(picks[name]),
             "distinct": len(set(picks[name])),

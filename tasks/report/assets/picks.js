@@ -77,15 +77,23 @@ function sampleOpenPangu(clip) {
   return linspace(0, lastS, count).map((s) => Math.min(roundHalfToEven(s * clip.fps), last));
 }
 
-// The frame nearest to each instant; of two as near, the earlier.
-function sampleByTime(clip) {
-  const times = Array.from({ length: clip.totalFrames }, (_, at) => at / clip.fps);
-  const lastS = times.at(-1);
+function sampleAtRate(clip) {
+  const lastS = (clip.totalFrames - 1) / clip.fps;
   const paced = Math.floor(lastS * TIMES_A_SECOND + 1e-6) + 1;
   const instants =
     paced <= MOST_FRAMES
       ? Array.from({ length: paced }, (_, at) => at / TIMES_A_SECOND)
       : linspace(0, lastS, MOST_FRAMES);
+  return nearestFrames(clip, instants);
+}
+
+function sampleCount(clip) {
+  return nearestFrames(clip, linspace(0, (clip.totalFrames - 1) / clip.fps, clip.numFrames));
+}
+
+// The frame nearest to each instant; of two as near, the earlier.
+function nearestFrames(clip, instants) {
+  const times = Array.from({ length: clip.totalFrames }, (_, at) => at / clip.fps);
   return instants.map((instant) => {
     const after = Math.min(d3.bisectLeft(times, instant), clip.totalFrames - 1);
     const before = Math.max(after - 1, 0);
@@ -148,14 +156,17 @@ function sampleMolmo2(clip) {
   return spaced.length <= clip.numFrames ? spaced.map(roundHalfToEven) : [];
 }
 
-const FAITHFUL = {
+// By the names of the dense samplers in reelabel/sampling; those missing here cannot be replayed.
+const SAMPLERS = {
+  uniform: sampleUniformly,
   qwen2_vl: sampleQwen2,
   qwen3_vl: sampleQwen3,
   glm46v: sampleGlm46,
   dynamic: sampleDynamically,
   molmo2: sampleMolmo2,
   openpangu: sampleOpenPangu,
-  fps: sampleByTime,
+  fps: sampleAtRate,
+  num_frames: sampleCount,
 };
 
 // First and last frame of each run that is decoded whole; of reelabel/strategies/gop.py.
@@ -189,7 +200,7 @@ function placeKeyframes(totalFrames, gop) {
 }
 
 window.reelabelPicks = {
-  FAITHFUL,
+  SAMPLERS,
   countFrames,
   countRepeats,
   pickEvenly,

@@ -1,7 +1,7 @@
 // What each sampler would show of a clip, by the arithmetic of picks.js.
 
 const sliders = Object.fromEntries(
-  ["length", "fps", "gop", "keyframes", "frames", "faithful"].map((id) => [id, document.getElementById(id)]),
+  ["length", "fps", "gop", "keyframes", "frames", "sampler"].map((id) => [id, document.getElementById(id)]),
 );
 const replayRows = document.getElementById("replay-rows");
 const MOST_TICKS = 400;
@@ -26,11 +26,11 @@ function replay() {
     keyframes: whole(clip.keyframes.length),
     frames: whole(clip.numFrames),
   })) document.getElementById(`${id}-out`).textContent = text;
-  const faithful = sliders.faithful.value;
+  const name = sliders.sampler.value;
   replayRows.replaceChildren(
     replayedRow("Keyframes", "keyframes", clip, sampleKeyframes(clip)),
     replayedRow("Uniform", "uniform", clip, sampleUniformly(clip)),
-    replayedRow(`Native: ${faithful}`, "faithful", clip, FAITHFUL[faithful](clip)),
+    replayedRow(name === data.native_sampler ? `${name}, native to the model` : name, "sampler", clip, SAMPLERS[name](clip)),
   );
 }
 
@@ -102,7 +102,7 @@ function replayJob(job, strip) {
 }
 
 function moveSlider(event) {
-  if (event.target === sliders.faithful) return replay();
+  if (event.target === sliders.sampler) return replay();
   given = null;
   document.getElementById("replay-of").textContent = "Which frames would each sampler show of a clip like this?";
   const totalFrames = Math.max(1, Math.round(Number(sliders.length.value) * Number(sliders.fps.value)));
@@ -116,6 +116,7 @@ sliders.length.value = 30;
 sliders.fps.value = 30;
 sliders.gop.value = 250;
 sliders.frames.value = data.num_frames;
-sliders.faithful.value = data.faithful;
+sliders.sampler.append(...Object.keys(SAMPLERS).map((name) => element("option", {}, name)));
+sliders.sampler.value = data.native_sampler in SAMPLERS ? data.native_sampler : "fps";
 replay();
 addEventListener("resize", replay);

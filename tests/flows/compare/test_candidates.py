@@ -40,7 +40,7 @@ def test_a_way_is_written_as_it_is_read(way):
         ("", "is not a sampler"),
         ("uniform:many", "is not a sampler"),
         ("uniform,4", "is not a sampler"),
-        ("keyframe", "sampler keyframe: Input should be 'keyframes'"),
+        ("keyframe", r"sampler keyframe: Unknown sampler keyframe; did you mean keyframes or"),
         ("uniform,fps=fast", "fps fast"),
         ("keyframes,fps=4", "takes no fps"),
         ("keyframes:0", "should be greater than or equal to 1"),

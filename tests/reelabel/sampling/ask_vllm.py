@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 from vllm.multimodal.video import VIDEO_LOADER_REGISTRY, VideoSourceMetadata, VideoTargetMetadata
 
-LOADER_OF = {"uniform": "opencv", "dynamic": "opencv_dynamic"}
 REFUSED = -1
 
 
-def choose(sampler, options, source):
-    loader = VIDEO_LOADER_REGISTRY.load(LOADER_OF.get(sampler, sampler))
+def choose(sampler, loader, options, source):
+    loader = VIDEO_LOADER_REGISTRY.load(loader)
     # What a case leaves open is left to the loader, so that our defaults are compared as well.
     defaults = {
         name: parameter.default for name, parameter in inspect.signature(loader.load_bytes).parameters.items()
@@ -44,7 +43,13 @@ def main(cases_path, answers_path):
         else:
             counts.append(len(chosen))
             indices.extend(chosen)
-    np.savez(answers_path, counts=np.array(counts, np.int64), indices=np.array(indices, np.int64))
+    processors = [f"{name} {loader}" for name, loader in VIDEO_LOADER_REGISTRY.processor2backend.items()]
+    np.savez(
+        answers_path,
+        counts=np.array(counts, np.int64),
+        indices=np.array(indices, np.int64),
+        processors=np.array(processors),
+    )
 
 
 if __name__ == "__main__":

@@ -12,14 +12,18 @@ import pytest
 from reelabel.errors import SamplingRefusedError
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.properties import VideoProperties
-from reelabel.sampling.registry import choose_indices
+from reelabel.sampling.registry import BUILT_IN, choose_indices
 from tasks.model.engine.process import engine_environment
 from tasks.model.identity import TINY_MODEL
 from tasks.model.protocol import EngineConfig
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("samplers-of-vllm")]
 
-SAMPLERS = ("uniform", "dynamic", "qwen2_vl", "qwen3_vl", "glm46v", "molmo2", "openpangu")
+LOADER = "vLLM's loader "
+LOADER_OF = {
+    name: spec.source.removeprefix(LOADER) for name, spec in BUILT_IN.items() if spec.source.startswith(LOADER)
+}
+SAMPLERS = tuple(LOADER_OF)
 SOURCES_EACH = 3500
 COMMON_FPS = (1.0, 10.0, 12.5, 15.0, 24000 / 1001, 24.0, 25.0, 30000 / 1001, 30.0, 50.0, 60000 / 1001, 60.0, 120.0)
 EXTREMES = tuple(
@@ -51,26 +55,20 @@ def make_options(sampler, rng):
         "max_frames": int(rng.integers(20, 769)) if rng.random() < 0.9 else 20,
         "frame_sample_mode": str(rng.choice(["fps", "uniform_last_frame"])),
     }
-    takes = {
-        "uniform": ("fps",),
-        "dynamic": ("fps", "max_duration_s"),
-        "qwen2_vl": ("fps", "min_frames", "max_frames"),
-        "qwen3_vl": ("fps", "min_frames", "max_frames"),
-        "molmo2": ("fps", "frame_sample_mode"),
-        "openpangu": ("fps",),
-    }
-    return options | {name: drawn[name] for name in takes.get(sampler, ()) if rng.random() < 0.6}
+    taken = [name for name in drawn if name in BUILT_IN[sampler].options]
+    return options | {name: drawn[name] for name in taken if rng.random() < 0.6}
 
 
 def make_cases(sampler):
     rng = np.random.default_rng(SAMPLERS.index(sampler))
     sources = [*EXTREMES, *(make_source(rng) for _ in range(SOURCES_EACH))]
-    return [{"sampler": sampler, "options": make_options(sampler, rng), "source": source} for source in sources]
+    names = {"sampler": sampler, "loader": LOADER_OF[sampler]}
+    return [names | {"options": make_options(sampler, rng), "source": source} for source in sources]
 
 
 @pytest.fixture(scope="module")
-def answers_of_vllm(tmp_path_factory):
-    """By sampler, pairs of a case and vLLM's indices; None where it refuses, or is left without a frame."""
+def vllm(tmp_path_factory):
+    """vLLM's answers to all cases, and which loader it uses for which processor."""
     folder = tmp_path_factory.mktemp("vllm")
     cases = [case for sampler in SAMPLERS for case in make_cases(sampler)]
     (folder / "cases.json").write_text(json.dumps(cases))
@@ -78,7 +76,13 @@ def answers_of_vllm(tmp_path_factory):
     environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
     command = [sys.executable, str(script), str(folder / "cases.json"), str(folder / "answers.npz")]
     subprocess.run(command, check=True, env=environment, cwd=folder)
-    answers = np.load(folder / "answers.npz")
+    return cases, np.load(folder / "answers.npz")
+
+
+@pytest.fixture(scope="module")
+def answers_of_vllm(vllm):
+    """By sampler, pairs of a case and vLLM's indices; None where it refuses, or is left without a frame."""
+    cases, answers = vllm
     chosen = np.split(answers["indices"], np.cumsum(answers["counts"].clip(min=0))[:-1])
     by_sampler = {sampler: [] for sampler in SAMPLERS}
     for case, count, indices in zip(cases, answers["counts"], chosen, strict=True):
@@ -105,3 +109,9 @@ def test_indices_and_refusals_are_those_of_vllm(sampler, answers_of_vllm):
 
     assert different[:3] == []
     assert sum(expected is not None for _, expected in answers) >= 2000
+
+
+def test_samplers_claim_the_processors_for_which_vllm_uses_their_loader(vllm):
+    ours = {f"{processor} {loader}" for name, loader in LOADER_OF.items() for processor in BUILT_IN[name].processors}
+
+    assert ours == {each for each in vllm[1]["processors"].tolist() if each.split()[1] in LOADER_OF.values()}

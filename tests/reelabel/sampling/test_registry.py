@@ -1,0 +1,256 @@
+"""A sampler of another package is used like a built-in one, without a change to this repository."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from flows.compare.candidates import format_sampling, parse_sampler
+from infra.settings.sampling import SamplingSettings
+from reelabel.errors import ConfigurationError, SamplingRefusedError
+from reelabel.extract import extract_keyframes
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling import registry
+from reelabel.sampling.options import Sampling, SamplingOptions
+from reelabel.sampling.properties import VideoProperties
+from reelabel.sampling.registry import (
+    BUILT_IN,
+    SAMPLER_OPTIONS,
+    choose_indices,
+    find_sampler,
+    native_sampler,
+    register,
+    samplers,
+)
+from reelabel.sampling.spec import DenseOption, RoutingOption
+from tests.clips import make_clip
+from tests.command_line import reelabel
+from tests.reelabel.sampling.every_nth import EVERY_NTH
+
+__all__ = ["make_clip"]
+
+ROOT = Path(__file__).parents[3]
+OUTSIDE = Sampling(sampler="uniform", num_frames=4).model_copy(update={"sampler": "every_nth"})
+FACTS = VideoProperties(total_frames=48, fps=12.0, duration_s=4.0)
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    """Let a test register samplers of its own."""
+    monkeypatch.setattr(registry, "_registered", dict(BUILT_IN))
+
+
+@pytest.fixture
+def every_nth():
+    register(EVERY_NTH)
+    return EVERY_NTH
+
+
+@pytest.fixture
+def distribution(tmp_path):
+    """Make an installed distribution that has only this sampler; return the environment of a process that sees it."""
+
+    def make(value="reelabel_every_nth:EVERY_NTH", name="every_nth"):
+        folder = tmp_path / "site"
+        info = folder / "reelabel_every_nth-1.0.dist-info"
+        info.mkdir(parents=True)
+        source = (Path(__file__).parent / "every_nth.py").read_text()
+        (folder / "reelabel_every_nth.py").write_text(source.replace('name="every_nth"', f'name="{name}"'))
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: reelabel-every-nth\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[reelabel.samplers]\n{name} = {value}\n")
+        path = os.pathsep.join([str(ROOT), str(folder)])
+        return os.environ | {"PYTHONPATH": path, "REELABEL_HOME": str(tmp_path / "home"), "COLUMNS": "120"}
+
+    return make
+
+
+def frames_in_a_process(environment, *arguments):
+    command = [sys.executable, "-m", "flows.cli.main", "frames", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.usefixtures("every_nth")
+def test_a_registered_sampler_chooses_the_frames_of_a_video(make_clip):
+    clip = make_clip(frames=48, gop=12, b_frames=2)
+
+    got = extract_keyframes(clip, sampling=Sampling(sampler="every_nth", num_frames=4), limits=Limits())
+
+    assert got.sampler == "every_nth"
+    assert got.frame_index[got.picks].tolist() == [0, 12, 24, 36]
+    assert got.deviation_s is None
+
+
+@pytest.mark.usefixtures("every_nth")
+def test_decoding_processes_use_the_sampler_registered_here(make_clip):
+    clip = make_clip(frames=48, gop=12)
+
+    with DecodePool(processes=1, timeout_s=60, memory_mib=4096) as pool:
+        got = pool.extract(clip, sampling=Sampling(sampler="every_nth", num_frames=3), limits=Limits())
+
+    assert got.frame_index[got.picks].tolist() == [0, 16, 32]
+
+
+@pytest.mark.usefixtures("every_nth")
+def test_the_command_line_takes_a_registered_sampler(make_clip, tmp_path):
+    clip = make_clip(frames=48, gop=12)
+    environment = {"REELABEL_HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+
+    ended = reelabel(environment, "frames", "--json", str(clip), "--sampler", "every_nth", "--num-frames", "4")
+
+    assert ended.returncode == 0, ended.stderr
+    shown = json.loads(ended.stdout)
+    assert (shown["sampler"], [pick["frame_index"] for pick in shown["picks"]]) == ("every_nth", [0, 12, 24, 36])
+
+
+@pytest.mark.usefixtures("every_nth")
+def test_settings_forms_candidates_and_models_know_a_registered_sampler():
+    form = SamplingSettings.model_json_schema()["properties"]
+
+    assert SamplingSettings(sampler="auto", dense_sampler="every_nth").dense_sampler == "every_nth"
+    assert form["sampler"]["enum"] == ["keyframes", "auto", *form["dense_sampler"]["anyOf"][0]["enum"]]
+    assert form["sampler"]["enum"][-1] == "every_nth"
+    assert "every_nth (every n-th frame, from the first on)" in form["sampler"]["description"]
+    assert parse_sampler("every_nth:8")[0].sampler == "every_nth"
+    assert format_sampling(Sampling(sampler="every_nth", num_frames=8)) == "every_nth:8"
+    assert native_sampler(processors=["EveryNthVideoProcessor"], model_type="any") == "every_nth"
+    assert native_sampler(model_name="Someone/Every-Nth-2B") == "every_nth"
+
+
+@pytest.mark.usefixtures("every_nth")
+def test_options_that_the_sampler_does_not_take_are_refused():
+    with pytest.raises(
+        ValidationError, match="the sampler every_nth takes no fps; leave it out, or choose the sampler"
+    ):
+        Sampling(sampler="every_nth", fps=2)
+
+
+def test_an_installed_sampler_is_found_by_its_entry_point(distribution, make_clip):
+    clip, environment = make_clip(frames=48, gop=12), distribution()
+
+    ended = frames_in_a_process(environment, "--json", str(clip), "--sampler", "every_nth", "--num-frames", "4")
+    help_text = frames_in_a_process(environment, "--help").stdout
+
+    assert ended.returncode == 0, ended.stderr
+    shown = json.loads(ended.stdout)
+    assert (shown["sampler"], [pick["frame_index"] for pick in shown["picks"]]) == ("every_nth", [0, 12, 24, 36])
+    assert "every_nth (every n-th frame, from the first on)" in " ".join(help_text.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "message"),
+    [
+        ({"name": "uniform"}, "Two samplers are named uniform; rename or uninstall one of them."),
+        (
+            {"value": "reelabel_every_nth:NOTHING"},
+            "every_nth of reelabel-every-nth (reelabel_every_nth:NOTHING) cannot",
+        ),
+        ({"value": "reelabel_every_nth:np"}, "(reelabel_every_nth:np) is not a SamplerSpec; name its record."),
+    ],
+)
+def test_an_installed_sampler_that_cannot_be_used_is_named(distribution, entry_point, message):
+    use = "from reelabel.sampling.options import Sampling; Sampling(sampler='every_n')"
+
+    ended = subprocess.run(
+        [sys.executable, "-c", use], env=distribution(**entry_point), capture_output=True, text=True, check=False
+    )
+
+    assert message in ended.stderr.splitlines()[-1]
+
+
+def test_the_command_line_says_which_installed_sampler_cannot_be_used(distribution, make_clip):
+    ended = frames_in_a_process(distribution(name="uniform"), str(make_clip()), "--sampler", "every_n")
+
+    assert ended.returncode == 2
+    assert "Two samplers are named uniform; rename or uninstall one of them." in " ".join(ended.stderr.split())
+    assert "Traceback" not in ended.stderr
+
+
+def test_two_samplers_of_one_name_are_refused():
+    register(EVERY_NTH)
+    register(replace(EVERY_NTH))  # an equal record is the same sampler
+
+    with pytest.raises(ConfigurationError, match="Two samplers are named every_nth"):
+        register(replace(EVERY_NTH, summary="another"))
+    with pytest.raises(ConfigurationError, match="Two samplers are named uniform"):
+        register(replace(EVERY_NTH, name="uniform"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "Every Nth"}, "'Every Nth' cannot name a sampler; use lowercase letters"),
+        ({"name": "native"}, "'native' cannot name a sampler"),
+        ({"choose": None}, "The sampler every_nth has no function `choose`"),
+        ({"options": frozenset({"step", "fps"})}, "every_nth takes unknown options, step; a sampler can take fps,"),
+        ({"options": frozenset({"max_gap_s"})}, "every_nth takes unknown options, max_gap_s"),
+    ],
+)
+def test_an_invalid_record_is_refused(change, message):
+    with pytest.raises(ConfigurationError, match=message):
+        register(replace(EVERY_NTH, **change))
+
+
+@pytest.mark.parametrize("positions", [np.array([0, 48]), np.array([-1, 3]), np.array([0.0, 1.0]), np.array([[0, 1]])])
+def test_positions_that_the_video_lacks_are_refused(positions):
+    register(replace(EVERY_NTH, choose=lambda *_: positions))
+
+    with pytest.raises(SamplingRefusedError, match="returned no positions among the video's 48 frames"):
+        choose_indices(OUTSIDE, FACTS)
+
+
+def test_positions_may_come_as_a_list():
+    register(replace(EVERY_NTH, choose=lambda *_: [3, 5]))
+
+    indices = choose_indices(OUTSIDE, FACTS)
+
+    assert (indices.tolist(), indices.dtype) == ([3, 5], np.int64)
+
+
+def test_a_misspelled_sampler_is_told_its_nearest_name():
+    with pytest.raises(ValueError, match=r"Unknown sampler unifrom; did you mean uniform\?"):
+        find_sampler("unifrom")
+    with pytest.raises(ValueError, match="Unknown sampler zzz; use one of keyframes, auto, uniform, "):
+        find_sampler("zzz")
+
+
+def test_samplers_take_exactly_the_options_that_exist():
+    common = {"sampler", "drop_similar", "jpeg_quality"}
+
+    assert set(SamplingOptions.model_fields) - common == SAMPLER_OPTIONS
+    assert not set(get_args(DenseOption)) & set(get_args(RoutingOption))
+    assert frozenset.union(*(spec.options for spec in BUILT_IN.values())) == SAMPLER_OPTIONS
+
+
+def test_no_two_samplers_claim_one_model():
+    for field in ("processors", "model_types", "model_names"):
+        claimed = [each for spec in samplers().values() for each in getattr(spec, field)]
+        assert len(claimed) == len(set(claimed)), field
+
+
+@pytest.mark.parametrize(
+    ("model", "sampler"),
+    [
+        ({"processors": ["Qwen3VLVideoProcessor"], "model_type": "qwen2_vl"}, "qwen3_vl"),
+        ({"processors": ["LlavaOnevisionVideoProcessor"], "model_name": "llava-qwen"}, "uniform"),
+        ({"model_type": "glm4v"}, "dynamic"),
+        ({"model_type": "another", "model_name": "my-qwen"}, "uniform"),
+        ({"model_name": "Qwen/Qwen2.5-VL-7B-Instruct"}, "qwen2_vl"),
+        ({"model_name": "Qwen/Qwen3-VL-8B-Instruct"}, "qwen3_vl"),
+        ({"model_name": "zai-org/GLM-4.6V"}, "glm46v"),
+        ({"model_name": "zai-org/GLM-4.1V-9B-Thinking"}, "dynamic"),
+        ({"model_name": "llava-onevision-qwen2-7b"}, "uniform"),
+        ({"model_name": "reelabel-tiny"}, "uniform"),
+        ({"model_name": "allenai/Molmo2-8B"}, "molmo2"),
+        ({}, "uniform"),
+    ],
+)
+def test_a_models_own_sampler_is_known_by_its_processor_or_at_least_its_name(model, sampler):
+    assert native_sampler(**model) == sampler
