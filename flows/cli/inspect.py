@@ -12,7 +12,6 @@ from PIL.Image import registered_extensions
 
 from flows.cli.console import ERRORS, OUT, print_error, print_line, require_parent_folder
 from flows.cli.context import open_database, running_services
-from flows.run.backends import engine_config, read_card
 from flows.run.spec import make_spec
 from infra.embedded import ServiceName
 from reelabel.coverage import CoverageThresholds
@@ -31,7 +30,9 @@ from tasks.frame_cache.pool import decode_pool, video_limits
 from tasks.frame_cache.preview import frames_as_json, save_contact_sheet, save_npz
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs
+from tasks.model.backend import backend_of
 from tasks.model.engine.prompt_preview import PreviewRequest, preview_prompt
+from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.prompts.prompt import build_question
 from tasks.results.runs import find_run
 
@@ -124,7 +125,7 @@ def show_frames(
         )
     view.require_targets()
     with running_services(*([ServiceName.S3] if video.startswith("s3://") else [])) as settings:
-        card = read_card(None, settings)
+        card = backend_of(settings).card(None, settings)
         asked = make_spec(card, settings, num_frames=num_frames, choice=sampling).sampling
         fetched, size_bytes = fetch_frames(
             video, settings, asked, native=view.as_stored, every=view.every, segment=segment
@@ -237,7 +238,7 @@ def _find(job_id: str, manifest: str, settings: Settings) -> Job:
 
 
 def _render(job: Job, asking: SpecOverrides, settings: Settings) -> PromptPreview:
-    card = read_card(asking.model, settings)
+    card = backend_of(settings).card(asking.model, settings)
     if card.identity.served_at:
         raise ConfigurationError("The server's model has no local files to render prompts with; set model.name.")
     spec = make_spec(

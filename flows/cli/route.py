@@ -12,7 +12,6 @@ from rich.text import Text
 from flows.cli.console import OUT, print_line
 from flows.cli.context import prefect_ready, running_services, startup_errors
 from flows.cli.run import run_flow_locally
-from flows.run.backends import read_card
 from flows.run.spec import make_spec
 from infra.database.connect import connect
 from infra.embedded import ServiceName
@@ -25,6 +24,7 @@ from tasks.database.schema import prepare_database
 from tasks.evaluation.route_fit import fit_route
 from tasks.evaluation.route_needs import NON_INFERIORITY_BOUND, fit_still_tasks
 from tasks.manifest.table import dataset_name, read_jobs
+from tasks.model.backend import backend_of
 from tasks.results.routes import asked_twice, save_route
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _choices(settings: Settings, sampling: SamplingOptions, asking: dict[str, An
 
 
 def _spec(settings: Settings, choice: SamplingOptions, asking: dict[str, Any]) -> RunSpec:
-    card = read_card(asking["model"], settings)
+    card = backend_of(settings).card(asking["model"], settings)
     return make_spec(card, settings, num_frames=asking["num_frames"], choice=choice)
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from flows.run.backends import read_card
 from flows.run.spec import make_spec
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import SAMPLER_OPTIONS
+from tasks.model.backend import backend_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,8 +74,9 @@ def resolve_candidates(
     first = baseline or (NATIVE if references or not samplers else samplers[0])
     texts = dict.fromkeys([*samplers, first, *(REFERENCES if references else ())])
     asked: Sequence[str | None] = models or [None]
+    backend = backend_of(settings)
     resolved = [
-        (text, model, *_spec_of(text, read_card(model, settings), settings)) for model in asked for text in texts
+        (text, model, *_spec_of(text, backend.card(model, settings), settings)) for model in asked for text in texts
     ]
     by_spec = {spec.spec_id: (model, choice, frames, spec) for _, model, choice, frames, spec in reversed(resolved)}
     names = dict(zip(by_spec, _names([spec for *_, spec in by_spec.values()]), strict=True))

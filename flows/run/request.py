@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flows.run.backends import read_card
 from flows.run.parameters import DEFAULT_PROMPTS, DEFAULT_SAMPLING
 from flows.run.spec import make_spec, require_unchanged
 from tasks.domain import RunSpec
+from tasks.model.backend import backend_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -77,8 +77,9 @@ def resolve_spec(request: RunRequest, settings: Settings) -> tuple[ModelCard, Ru
     """
     base = request.base
     # The spec does not hold a folder's path: a folder other than that in the settings must be named.
-    on_hub = base is not None and base.model.revision is not None and settings.model.backend == "vllm"
-    card = read_card(request.model or (base.model.name if base and on_hub else None), settings)
+    backend = backend_of(settings)
+    on_hub = base is not None and base.model.revision is not None and backend.takes_hub_models
+    card = backend.card(request.model or (base.model.name if base and on_hub else None), settings)
     spec = make_spec(
         card,
         settings,

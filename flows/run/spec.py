@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -10,6 +10,8 @@ from flows.run.parameters import DEFAULT_PROMPTS, DEFAULT_SAMPLING
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import ROUTING_OPTIONS, SAMPLER_OPTIONS, Sampling
 from tasks.domain import RunSpec
+from tasks.model.backend import backend_of
+from tasks.model.identity import max_frame_pixels
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from infra.settings.sampling import SamplingOptions, SamplingSettings
     from tasks.model.identity import ModelCard
 
-# Default limit of one frame: the target of Qwen's video processing, 768 x 28 x 28.
-_MOST_PIXELS = 602_112
 _WORDING = ("template", "system_prompt", "examples", "choice_scoring")
 
 
@@ -63,13 +63,11 @@ def make_spec(
         raise ConfigurationError(f"Conflicting sampling options: {fault}.") from None
     defaults = base or settings.model
     wording = {name: value for name in _WORDING if (value := getattr(defaults, name)) is not None}
-    are_images = settings.model.backend == "openai" and settings.server.frames == "images"
-    frames_as: Literal["video", "images"] = "images" if are_images else "video"
     return RunSpec(
         model=identity,
         sampling=sampling,
         permutations=permutations or defaults.permutations,
-        frames_as=frames_as,
+        frames_as=backend_of(settings).frames_as(settings),
         **wording | prompts.model_dump(exclude_none=True),
     )
 
@@ -96,11 +94,6 @@ def require_unchanged(spec: RunSpec, base: RunSpec, kept: Collection[str]) -> No
 def _differ(spec: RunSpec, base: RunSpec, name: str) -> bool:
     found: bool = getattr(spec, name) != getattr(base, name)
     return found
-
-
-def max_frame_pixels(card: ModelCard, settings: Settings, *, num_frames: int) -> int:
-    """Return the limit of pixels per frame: the setting, or the model's limit, capped by the default."""
-    return settings.sampling.max_pixels or min(card.pixels_per_frame(num_frames) or _MOST_PIXELS, _MOST_PIXELS)
 
 
 def _merged_options(usual: Sampling | SamplingSettings, choice: SamplingOptions) -> dict[str, Any]:

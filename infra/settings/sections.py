@@ -31,6 +31,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from infra.settings.backends import add_backend_names, check_backend_name
 from infra.settings.base import SettingsSection
 from infra.settings.observability import LogSettings, MetricsSettings, ReportSettings
 from infra.settings.retention import NotifySettings, RetentionSettings
@@ -272,9 +273,11 @@ class ModelSettings(PromptOptions):
     """The vision-language model, and the backend that runs it."""
 
     backend: Annotated[
-        Literal["vllm", "openai"],
+        str,
+        AfterValidator(check_backend_name),
         Field(
-            description="vllm loads the model on this machine; openai uses the OpenAI-compatible server in [server]."
+            description="vllm loads the model on this machine; openai uses the OpenAI-compatible server in [server].",
+            json_schema_extra=add_backend_names,
         ),
     ] = "vllm"
     name: Annotated[

@@ -69,7 +69,7 @@ def prompt_tokens(engine, manifest):
         [job] = [one for one in read_jobs(manifest, ObjectStore(Settings().store)) if one.job_id == job_id]
         frames = extract_keyframes(Path(job.video_uri), sampling=spec.sampling, limits=Limits())
         file = encode_frame_file(frames, source_uri="v", fingerprint="e", sampling=spec.sampling).data
-        [answer] = engine.ask(Batch(frame_files={job.video_uri: file}, questions=(build_question(job, spec),)))
+        [answer] = engine.answer(Batch(frame_files={job.video_uri: file}, questions=(build_question(job, spec),)))
         return answer.prompt_tokens
 
     return ask
