@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from flows.run.parameters import DEFAULT_PROMPTS, DEFAULT_SAMPLING
+from flows.run.parameters import NO_OVERRIDES, SpecOverrides
+from infra.settings import PromptOptions
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import ROUTING_OPTIONS, SAMPLER_OPTIONS, Sampling
 from tasks.domain import RunSpec
@@ -16,21 +17,16 @@ from tasks.model.identity import max_frame_pixels
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from infra.settings import PromptOptions, Settings
+    from infra.settings import Settings
     from infra.settings.sampling import SamplingOptions, SamplingSettings
     from tasks.model.identity import ModelCard
-
-_WORDING = ("template", "system_prompt", "examples", "choice_scoring")
 
 
 def make_spec(
     card: ModelCard,
     settings: Settings,
+    overrides: SpecOverrides = NO_OVERRIDES,
     *,
-    num_frames: int | None = None,
-    choice: SamplingOptions = DEFAULT_SAMPLING,
-    prompts: PromptOptions = DEFAULT_PROMPTS,
-    permutations: int | None = None,
     base: RunSpec | None = None,
 ) -> RunSpec:
     """Return everything on the run's side that can change an answer.
@@ -38,10 +34,7 @@ def make_spec(
     Args:
         card: The model.
         settings: Defaults.
-        num_frames: Override of the number of frames; None keeps the default.
-        choice: Overrides of the other sampling options.
-        prompts: Overrides of the prompt text besides each job's question.
-        permutations: Override of the number of choice orders; None keeps the default.
+        overrides: What the run changes of them; its model is that of the card.
         base: Spec of an earlier run, whose values are the defaults instead of the settings.
 
     Raises:
@@ -49,26 +42,22 @@ def make_spec(
     """
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     usual = base.sampling if base else settings.sampling
-    shown = usual.num_frames if num_frames is None else num_frames
+    options = _merged_options(usual, overrides.sampling) | {"size_multiple_px": card.size_multiple_px}
+    shown = options["num_frames"]
     is_as_before = base is not None and base.model == identity and base.sampling.num_frames == shown
-    numbers = _merged_options(usual, choice) | {
-        "num_frames": shown,
-        "size_multiple_px": card.size_multiple_px,
-        "max_pixels": usual.max_pixels if is_as_before else max_frame_pixels(card, settings, num_frames=shown),
-    }
+    options["max_pixels"] = usual.max_pixels if is_as_before else max_frame_pixels(card, settings, num_frames=shown)
     try:
-        sampling = Sampling(**numbers)
+        sampling = Sampling(**options)
     except ValidationError as error:
         fault = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise ConfigurationError(f"Conflicting sampling options: {fault}.") from None
     defaults = base or settings.model
-    wording = {name: value for name in _WORDING if (value := getattr(defaults, name)) is not None}
+    wording = {name: value for name in PromptOptions.model_fields if (value := getattr(defaults, name)) is not None}
     return RunSpec(
         model=identity,
         sampling=sampling,
-        permutations=permutations or defaults.permutations,
         frames_as=backend_of(settings).frames_as(settings),
-        **wording | prompts.model_dump(exclude_none=True),
+        **wording | overrides.prompts.model_dump(exclude_none=True),
     )
 
 

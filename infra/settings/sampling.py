@@ -26,6 +26,15 @@ class SamplingOptions(SettingsSection):
     """Sampling options; those left empty are taken from the settings, or from the sampler's defaults."""
 
     sampler: Annotated[SamplerName | None, Field(description="How frames are chosen.")] = None
+    num_frames: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=512,
+            description="Frames per video; the maximum for uniform, molmo2 and openpangu; "
+            "ignored by dynamic, fps, glm46v and Qwen's samplers.",
+        ),
+    ] = None
     fps: Annotated[
         float | None,
         Field(gt=0, le=240, description="Frames per second; defaults to 2, and for uniform to no limit."),

@@ -267,6 +267,19 @@ class PromptOptions(SettingsSection):
         str | None,
         Field(description="Solved examples as text, put before the question of rows without their own."),
     ] = None
+    choice_scoring: Annotated[
+        Literal["letter", "text"] | None,
+        Field(description="Score each choice by its letter, or by the first token of its text; defaults to letter."),
+    ] = None
+    permutations: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=26,
+            description="Orders in which each question's choices are shown, and over which probabilities are averaged; "
+            "defaults to 1.",
+        ),
+    ] = None
 
 
 class ModelSettings(PromptOptions):
@@ -336,14 +349,6 @@ class ModelSettings(PromptOptions):
             description="Shards per engine that read frames, wait for answers or write labels at the same time.",
         ),
     ] = 3
-    choice_scoring: Annotated[
-        Literal["letter", "text"],
-        Field(description="Score each choice by its letter, or by the first token of its text."),
-    ] = "letter"
-    permutations: Annotated[
-        int,
-        Field(ge=1, le=26, description="Orders in which the choices are shown; probabilities are averaged over them."),
-    ] = 1
 
     @field_validator("name")
     @classmethod

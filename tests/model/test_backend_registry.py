@@ -7,6 +7,8 @@ import pytest
 from pydantic import ValidationError
 from sqlalchemy import select
 
+from flows.run.parameters import SpecOverrides
+from flows.run.spec import make_spec
 from infra.database.connect import connect
 from infra.embedded import export
 from infra.settings import Settings, backends
@@ -198,10 +200,8 @@ def test_a_run_may_not_ask_a_server_for_another_model_than_it_has():
 
 
 def test_an_engine_makes_room_for_the_frames_that_the_run_asks_for(tmp_path):
-    from flows.run.spec import make_spec  # noqa: PLC0415
-
     card, settings = read_model_card(None), Settings(home=tmp_path)
-    spec = make_spec(card, settings, num_frames=64)
+    spec = make_spec(card, settings, SpecOverrides(sampling={"num_frames": 64}))
 
     config = engine_config(card, settings, sampling=spec.sampling)
 
