@@ -262,10 +262,6 @@ def main() -> None:
         pickle.dump(chosen, answer)
 
 
-if __name__ == "__main__":
-    main()
-
-
 def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
     """Build the arguments of `vllm.LLM`.
 

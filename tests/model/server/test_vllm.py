@@ -96,7 +96,7 @@ def test_a_server_that_shows_its_likeliest_tokens_alone_is_asked_too(vllm_server
         sure, _, unsure, *_ = make_asker(url).answer(BATCH)
 
     assert sure.probabilities == pytest.approx(expected[0].probabilities, abs=1e-3)
-    assert (unsure.code, "likeliest tokens alone" in unsure.message) == ("inference_failed", True)
+    assert (unsure.code, "only its top logprobs" in unsure.message) == ("inference_failed", True)
 
 
 def test_frames_may_travel_as_images(vllm_server, make_asker):
@@ -116,9 +116,9 @@ def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_
             return 400, "Per-request media_io_kwargs are disabled"
         return without_plugin(path, body)
 
-    assert "frames as frame_file, shows any token" in make_asker(vllm_server).wait_ready().tuning
+    assert "frames as frame_file, logprobs of any token" in make_asker(vllm_server).wait_ready().tuning
     with gate(vllm_server, without_plugin) as url:
-        assert "frames as png, shows any token" in make_asker(url).wait_ready().tuning
+        assert "frames as png, logprobs of any token" in make_asker(url).wait_ready().tuning
     with (
         gate(vllm_server, without_trust) as url,
         pytest.raises(ConfigurationError, match=r"kwargs are disabled.*--trust-request-mm-kwargs"),
