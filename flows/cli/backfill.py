@@ -162,47 +162,47 @@ class BackfillOptions:
     wait: bool
 
 
-def run_backfill(wish: BackfillOptions, *, dry_run: bool) -> int:
+def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
     """Answer selected jobs again, or report what would be answered; return the exit code.
 
     Raises:
         ConfigurationError: No job is selected, or the file of ids cannot be read.
     """
-    named = _read_ids(wish)
+    named = _read_ids(options)
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-        manifest, selection = _resolve_run(wish, engine)
-        earlier = find_base_run(settings, manifest=manifest, dataset=wish.dataset, run=selection.run)
+        manifest, selection = _resolve_run(options, engine)
+        earlier = find_base_run(settings, manifest=manifest, dataset=options.dataset, run=selection.run)
         choosing = JobSelector(selection=selection, named=named, earlier=earlier, settings=settings)
         if dry_run:
-            from flows.cli.backfill import print_forecast  # noqa: PLC0415 - imports Prefect
-
-            print_forecast(choosing, manifest=manifest, overrides=wish.overrides, force=wish.force, submit=wish.submit)
+            print_forecast(
+                choosing, manifest=manifest, overrides=options.overrides, force=options.force, submit=options.submit
+            )
             return 0
         parameters = {
             "manifest": manifest,
-            "dataset": earlier.dataset if earlier.spec else wish.dataset,
+            "dataset": earlier.dataset if earlier.spec else options.dataset,
             "jobs": selection.model_dump(mode="json", exclude_defaults=True),
-            "force": wish.force,
-            **_id_parameters(named, settings, submit=wish.submit),
-            "overrides": wish.overrides.as_parameter(),
+            "force": options.force,
+            **_id_parameters(named, settings, submit=options.submit),
+            "overrides": options.overrides.as_parameter(),
         }
-        if wish.submit:
-            return _submit(parameters, settings, wait=wish.wait)
+        if options.submit:
+            return _submit(parameters, settings, wait=options.wait)
         return run_locally("backfill", parameters)
 
 
-def _read_ids(wish: BackfillOptions) -> list[str]:
+def _read_ids(options: BackfillOptions) -> list[str]:
     lines: list[str] = []
     try:
-        if wish.ids_file == "-":
+        if options.ids_file == "-":
             lines = sys.stdin.read().splitlines()
-        elif wish.ids_file:
-            lines = Path(wish.ids_file).read_text(encoding="utf-8-sig").splitlines()
+        elif options.ids_file:
+            lines = Path(options.ids_file).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"Cannot read {wish.ids_file}: {error}.") from None
-    found = (text.strip() for text in (*wish.ids.split(","), *lines))
+        raise ConfigurationError(f"Cannot read {options.ids_file}: {error}.") from None
+    found = (text.strip() for text in (*options.ids.split(","), *lines))
     named = list(dict.fromkeys(text for text in found if text))
-    if not named and wish.selection.is_empty:
+    if not named and options.selection.is_empty:
         raise ConfigurationError(
             "No jobs selected; use --ids, --ids-file, --failed, --code, --missing, --label, --margin-below, --run, "
             "--task, --since, --until or --where."
@@ -210,9 +210,9 @@ def _read_ids(wish: BackfillOptions) -> list[str]:
     return named
 
 
-def _resolve_run(wish: BackfillOptions, engine: Engine) -> tuple[str, Selection]:
+def _resolve_run(options: BackfillOptions, engine: Engine) -> tuple[str, Selection]:
     """Return the manifest, and the selection with the run's full id: `last` may be another run by the start."""
-    selection, manifest = wish.selection, wish.manifest
+    selection, manifest = options.selection, options.manifest
     if selection.run is not None:
         row = find_run(engine, selection.run)
         selection = selection.model_copy(update={"run": str(row["run_id"])})

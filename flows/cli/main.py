@@ -165,7 +165,7 @@ def backfill(  # noqa: PLR0913 - a command's options
     """
     from flows.cli.backfill import BackfillOptions, run_backfill  # noqa: PLC0415
 
-    wish = BackfillOptions(
+    options = BackfillOptions(
         selection=selection,
         ids=ids,
         ids_file=ids_file,
@@ -176,7 +176,7 @@ def backfill(  # noqa: PLR0913 - a command's options
         submit=submit,
         wait=wait,
     )
-    raise typer.Exit(run_backfill(wish, dry_run=dry_run))
+    raise typer.Exit(run_backfill(options, dry_run=dry_run))
 
 
 @app.command("catch-up", rich_help_panel=_RUN)
