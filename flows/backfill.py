@@ -9,21 +9,11 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.execute import execute_run
 from flows.run.local_executor import MAX_TASKS
-from flows.run.parameters import (
-    DEFAULT_PROMPTS,
-    DEFAULT_SAMPLING,
-    EMPTY_SELECTION,
-    Dataset,
-    Manifest,
-    Model,
-    NumFrames,
-    Permutations,
-)
+from flows.run.parameters import EMPTY_SELECTION, NO_OVERRIDES, Dataset, Manifest, SpecOverrides
 from flows.run.request import RunRequest
 from flows.run.result import completed_state
 from flows.run.selection import JobSelector, find_base_run, read_ids
-from infra.settings import PromptOptions, load_settings
-from infra.settings.sampling import SamplingOptions
+from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import prepare_database
 from tasks.results.selection import Selection
@@ -38,24 +28,20 @@ if TYPE_CHECKING:
     flow_run_name="backfill-{manifest}",
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
 )
-def backfill(  # noqa: PLR0913 - a form's fields
+def backfill(
     manifest: Manifest,
     job_ids: list[str] = [],  # noqa: B006 - a form's default; never changed
     ids_file: str | None = None,
     jobs: Selection = EMPTY_SELECTION,
     dataset: Dataset = None,
+    overrides: SpecOverrides = NO_OVERRIDES,
     *,
-    num_frames: NumFrames = None,
-    sampling: SamplingOptions = DEFAULT_SAMPLING,
-    model: Model = None,
-    prompts: PromptOptions = DEFAULT_PROMPTS,
-    permutations: Permutations = None,
     force: bool = False,
 ) -> State[str]:
     """Answer selected jobs again; return the audit's sentence.
 
-    The spec is that of the manifest's last run, or of the named run. Overriding frames, sampling, model, prompts or
-    permutations makes a new spec, whose answers are stored next to the earlier ones.
+    The spec is that of the manifest's last run, or of the named run. Overrides make a new spec, whose answers are
+    stored next to the earlier ones.
 
     Args:
         manifest: Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet.
@@ -63,11 +49,7 @@ def backfill(  # noqa: PLR0913 - a form's fields
         ids_file: Text file with more ids, one per line: a path, or s3://bucket/ids.txt.
         jobs: Jobs to answer, selected by outcome.
         dataset: Name within which job ids are unique; if empty, that of the earlier run, or the manifest's file name.
-        num_frames: Frames per video, 1 to 512; if empty, as in the earlier run.
-        sampling: How frames are chosen; empty fields are as in the earlier run.
-        model: Model folder or hub name; if empty, as in the earlier run.
-        prompts: Prompt text besides each job's question; empty fields are as in the earlier run.
-        permutations: Orders in which each question's choices are shown; if empty, as in the earlier run.
+        overrides: Model, sampling and prompts of this run; empty fields are as in the earlier run.
         force: Also answer jobs that have a valid label.
     """
     settings = load_settings()
@@ -76,11 +58,7 @@ def backfill(  # noqa: PLR0913 - a form's fields
         kind="backfill",
         manifest=manifest,
         dataset=choosing.earlier.dataset if choosing.earlier.spec else dataset,
-        num_frames=num_frames,
-        sampling=sampling,
-        model=model,
-        prompts=prompts,
-        permutations=permutations,
+        overrides=overrides,
         base=choosing.earlier.spec,
         choosing=choosing,
         force=force,

@@ -14,12 +14,11 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.execute import execute_run
 from flows.run.local_executor import MAX_TASKS
-from flows.run.parameters import DEFAULT_PROMPTS, DEFAULT_SAMPLING, Dataset, Manifest, Model, NumFrames, Permutations
+from flows.run.parameters import NO_OVERRIDES, Dataset, Manifest, SpecOverrides
 from flows.run.request import RunRequest
 from flows.run.result import completed_state
 from infra.errors import ManifestMissingError
-from infra.settings import PromptOptions, load_settings
-from infra.settings.sampling import SamplingOptions
+from infra.settings import load_settings
 from infra.settings.schedule import Timezone
 from tasks.manifest.location import fill_date_placeholders, has_date_placeholders
 
@@ -57,14 +56,10 @@ def _first_scheduled(flow_run_id: str | None) -> datetime:
     flow_run_name=scheduled_run_name,
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
 )
-def classify(  # noqa: PLR0913 - a form's fields
+def classify(
     manifest: Manifest,
     dataset: Dataset = None,
-    num_frames: NumFrames = None,
-    sampling: SamplingOptions = DEFAULT_SAMPLING,
-    model: Model = None,
-    prompts: PromptOptions = DEFAULT_PROMPTS,
-    permutations: Permutations = None,
+    overrides: SpecOverrides = NO_OVERRIDES,
     timezone: Timezone = "UTC",
     *,
     force: bool = False,
@@ -76,11 +71,7 @@ def classify(  # noqa: PLR0913 - a form's fields
         manifest: Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet. Here and in the dataset,
             {scheduled_date} or {scheduled_date:%Y/%m} is replaced by the day for which the run was scheduled.
         dataset: Name within which job ids are unique; if empty, the manifest's file name.
-        num_frames: Frames per video, 1 to 512; if empty, the setting (16).
-        sampling: How frames are chosen; empty fields take the settings.
-        model: Model folder or hub name; if empty, the setting, or the tiny demo model.
-        prompts: Prompt text besides each job's question; empty fields take the settings.
-        permutations: Orders in which each question's choices are shown; if empty, the setting (1).
+        overrides: Model, sampling and prompts of this run; empty fields take the settings.
         timezone: Time zone of {scheduled_date}, such as Europe/Berlin.
         force: Also answer jobs that have a valid label.
         may_be_empty: Complete instead of failing if no manifest is found.
@@ -89,11 +80,7 @@ def classify(  # noqa: PLR0913 - a form's fields
         kind="classify",
         manifest=render_scheduled(manifest, timezone),
         dataset=render_scheduled(dataset, timezone) if dataset else None,
-        num_frames=num_frames,
-        sampling=sampling,
-        model=model,
-        prompts=prompts,
-        permutations=permutations,
+        overrides=overrides,
         shared=not force,
         force=force,
     )

@@ -64,13 +64,7 @@ def evaluate(
     candidates, against = resolve_candidates(samplers, models, settings, baseline=baseline, references=references)
     for number, candidate in enumerate(candidates, 1):
         get_run_logger().info("Candidate %s of %s: %s.", number, len(candidates), candidate.name)
-        classify(
-            manifest=manifest,
-            dataset=dataset,
-            num_frames=candidate.num_frames,
-            sampling=candidate.sampling,
-            model=candidate.model,
-        )
+        classify(manifest=manifest, dataset=dataset, overrides=candidate.overrides)
     evaluation = score_candidates(
         candidates, jobs, settings, baseline=against, manifest=manifest, dataset=dataset or dataset_name(manifest)
     )

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.run.backends import check_backend, make_backend, read_card
 from flows.run.local_executor import MAX_TASKS, ShardInExtraction, infer_shards, make_inference_context, open_extractor
 from flows.run.parameters import IdleTimeout, Model, PlanId
 from flows.shard.plan_scope import CACHED_PLANS, PlanScope
@@ -29,6 +28,7 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.domain import RunPhase, WallClockProfile
 from tasks.frame_cache.pool import decode_pool
+from tasks.model.backend import backend_of
 from tasks.plans.extracted import ExtractedShard, read_extracted
 from tasks.plans.lease import Work, finish_alone
 from tasks.results.write import RunKey
@@ -72,8 +72,9 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
     Raises:
         ConfigurationError: The named plan needs another model.
     """
-    card = read_card(model, settings)
-    check_backend(card, settings)
+    backend = backend_of(settings)
+    card = backend.card(model, settings)
+    backend.check(card, settings)
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     objects = ObjectStore(settings.store, settings.web)
     with PlanScope.opened(settings, plan=plan, idle_timeout_s=idle_timeout_s) as serving:
@@ -86,7 +87,7 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
         with ExitStack() as stack:
             with ledger.doing(RunPhase.LOAD):
                 pool = stack.enter_context(decode_pool(settings, processes=1))
-                engine = stack.enter_context(make_backend(card, settings, sampling=largest))
+                engine = stack.enter_context(backend.open(card, settings, sampling=largest))
                 keeper = stack.enter_context(make_lease_keeper(serving.database, settings))
                 stack.enter_context(waits_cancelled_at_exit())
                 info = engine.wait_ready()

@@ -60,7 +60,7 @@ def questions(model: str, folder: Path, *, frames: int, rounds: int, as_json: bo
         log_path = Path(logs) / "engine.log"
         with EngineProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as loaded:
             loaded.wait_ready()
-            rows = list(measure_questions(loaded.ask, frames=frames, side_px=side_px, rounds=rounds))
+            rows = list(measure_questions(loaded.answer, frames=frames, side_px=side_px, rounds=rounds))
     if as_json:
         facts = [asdict(row) | {"times_one": round(_times_one(row, rows), 3)} for row in rows]
         print_json({"model": model, "frames": frames, "rows": facts})

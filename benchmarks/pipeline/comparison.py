@@ -20,11 +20,11 @@ from benchmarks.pipeline.llm_chat import LlmChat
 from benchmarks.pipeline.targets import CEILING, COLD, EXTRACTION, KEYFRAMES, UNIFORM, WARM, check_targets
 from benchmarks.pipeline.utilization import CpuUtilization
 from benchmarks.pipeline.workload import WARM_UP_CLIPS, Workload, make_jobs, write_manifest
-from flows.run.backends import engine_config
 from flows.run.spec import make_spec
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.s3 import sign_url
 from tasks.model.engine.process import engine_environment
+from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_card
 
 if TYPE_CHECKING:

@@ -146,7 +146,7 @@ def _engine_ready_first(workload: Workload, cores: Cores) -> Iterator[list[float
         start(self)
         assert self.pid is not None
         bindings.enter_context(EngineBinding(self.pid, cores))
-        self.ask(warm_up)
+        self.answer(warm_up)
         ready_s.append(time.time())
 
     EngineProcess.start = load  # type: ignore[method-assign]

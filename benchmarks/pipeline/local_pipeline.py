@@ -58,7 +58,7 @@ class LocalPipeline:
         with engine:
             assert engine.pid is not None
             with EngineBinding(engine.pid, self.cores):
-                engine.ask(warm_up_batch(self.workload))
+                engine.answer(warm_up_batch(self.workload))
                 return self._stream(number, self.workload.videos, engine)
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class LocalPipeline:
             ThreadPoolExecutor(self.extractor.width) as extractors,
             ThreadPoolExecutor(_MAX_CONCURRENT_BATCHES) as askers,
         ):
-            answered = askers.map(lambda group: engine.ask(self._batch(group, preparer, extractors)), groups)
+            answered = askers.map(lambda group: engine.answer(self._batch(group, preparer, extractors)), groups)
             answers = [_required(reply) for reply in chain.from_iterable(answered)]
         return Timing(
             jobs=len(answers),

@@ -101,7 +101,7 @@ class Asker:
             for job, frames, sampling in zip(jobs, seen, samplings, strict=True)
         }
         questions = tuple(build_question(job, spec) for job in jobs)
-        replies = self.engine.ask(Batch(frame_files=files, questions=questions))
+        replies = self.engine.answer(Batch(frame_files=files, questions=questions))
         return [_row(*each) for each in zip(jobs, seen, replies, strict=True)]
 
     def _extract(self, job: Job, sampling: Sampling) -> SampledFrames:

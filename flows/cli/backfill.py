@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,6 @@ from flows.cli.summary import print_summary
 from flows.run.selection import JobSelector, describe_unknown_ids, find_base_run, store_ids
 from infra.database.connect import Login, connect
 from infra.embedded import ServiceName, export, is_kept, missing_services
-from infra.settings import PromptOptions
-from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.uri import absolute_uri
@@ -32,6 +30,7 @@ from tasks.results.runs import find_run
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from flows.run.parameters import SpecOverrides
     from infra.settings import Settings
     from tasks.domain import RunSpec
     from tasks.manifest.table import JobTable
@@ -42,7 +41,9 @@ _MINUTE_S = 60
 _MB = 10**6
 
 
-def print_forecast(choosing: JobSelector, *, manifest: str, asking: dict[str, Any], force: bool, submit: bool) -> None:
+def print_forecast(
+    choosing: JobSelector, *, manifest: str, overrides: SpecOverrides, force: bool, submit: bool
+) -> None:
     """Print how many jobs would be answered, why they were selected, and an estimate from past runs.
 
     Raises:
@@ -53,8 +54,7 @@ def print_forecast(choosing: JobSelector, *, manifest: str, asking: dict[str, An
     os.environ.update(export(settings))
     from flows.run.request import RunRequest, resolve_spec  # noqa: PLC0415 - Prefect reads its environment
 
-    choices = {"sampling": SamplingOptions(**asking["sampling"]), "prompts": PromptOptions(**asking["prompts"])}
-    request = RunRequest(kind="backfill", manifest=manifest, base=choosing.earlier.spec, **asking | choices)
+    request = RunRequest(kind="backfill", manifest=manifest, base=choosing.earlier.spec, overrides=overrides)
     _, spec = resolve_spec(request, choosing.earlier.restored(settings))
     objects = ObjectStore(settings.store, settings.web)
     with open_jobs(manifest, objects, only=choosing.only) as jobs:
@@ -145,7 +145,7 @@ class BackfillOptions:
         ids_file: File with one job id per line; `-` is standard input.
         manifest: None takes that of the named run, or of the last run.
         dataset: None takes that of the manifest's last run.
-        asking: Flow parameters that override the earlier run's spec; None and empty ones keep it.
+        overrides: What the run changes of the earlier run's spec.
         force: Also answer jobs that have a valid label.
         submit: Submit to the deployment instead of running here.
         wait: Wait until a submitted run has ended.
@@ -156,53 +156,53 @@ class BackfillOptions:
     ids_file: str | None
     manifest: str | None
     dataset: str | None
-    asking: dict[str, Any] = field(repr=False)
+    overrides: SpecOverrides
     force: bool
     submit: bool
     wait: bool
 
 
-def run_backfill(wish: BackfillOptions, *, dry_run: bool) -> int:
+def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
     """Answer selected jobs again, or report what would be answered; return the exit code.
 
     Raises:
         ConfigurationError: No job is selected, or the file of ids cannot be read.
     """
-    named = _read_ids(wish)
+    named = _read_ids(options)
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-        manifest, selection = _resolve_run(wish, engine)
-        earlier = find_base_run(settings, manifest=manifest, dataset=wish.dataset, run=selection.run)
+        manifest, selection = _resolve_run(options, engine)
+        earlier = find_base_run(settings, manifest=manifest, dataset=options.dataset, run=selection.run)
         choosing = JobSelector(selection=selection, named=named, earlier=earlier, settings=settings)
         if dry_run:
-            from flows.cli.backfill import print_forecast  # noqa: PLC0415 - imports Prefect
-
-            print_forecast(choosing, manifest=manifest, asking=wish.asking, force=wish.force, submit=wish.submit)
+            print_forecast(
+                choosing, manifest=manifest, overrides=options.overrides, force=options.force, submit=options.submit
+            )
             return 0
         parameters = {
             "manifest": manifest,
-            "dataset": earlier.dataset if earlier.spec else wish.dataset,
+            "dataset": earlier.dataset if earlier.spec else options.dataset,
             "jobs": selection.model_dump(mode="json", exclude_defaults=True),
-            "force": wish.force,
-            **_id_parameters(named, settings, submit=wish.submit),
-            **wish.asking,
+            "force": options.force,
+            **_id_parameters(named, settings, submit=options.submit),
+            "overrides": options.overrides.as_parameter(),
         }
-        if wish.submit:
-            return _submit(parameters, settings, wait=wish.wait)
+        if options.submit:
+            return _submit(parameters, settings, wait=options.wait)
         return run_locally("backfill", parameters)
 
 
-def _read_ids(wish: BackfillOptions) -> list[str]:
+def _read_ids(options: BackfillOptions) -> list[str]:
     lines: list[str] = []
     try:
-        if wish.ids_file == "-":
+        if options.ids_file == "-":
             lines = sys.stdin.read().splitlines()
-        elif wish.ids_file:
-            lines = Path(wish.ids_file).read_text(encoding="utf-8-sig").splitlines()
+        elif options.ids_file:
+            lines = Path(options.ids_file).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"Cannot read {wish.ids_file}: {error}.") from None
-    found = (text.strip() for text in (*wish.ids.split(","), *lines))
+        raise ConfigurationError(f"Cannot read {options.ids_file}: {error}.") from None
+    found = (text.strip() for text in (*options.ids.split(","), *lines))
     named = list(dict.fromkeys(text for text in found if text))
-    if not named and wish.selection.is_empty:
+    if not named and options.selection.is_empty:
         raise ConfigurationError(
             "No jobs selected; use --ids, --ids-file, --failed, --code, --missing, --label, --margin-below, --run, "
             "--task, --since, --until or --where."
@@ -210,9 +210,9 @@ def _read_ids(wish: BackfillOptions) -> list[str]:
     return named
 
 
-def _resolve_run(wish: BackfillOptions, engine: Engine) -> tuple[str, Selection]:
+def _resolve_run(options: BackfillOptions, engine: Engine) -> tuple[str, Selection]:
     """Return the manifest, and the selection with the run's full id: `last` may be another run by the start."""
-    selection, manifest = wish.selection, wish.manifest
+    selection, manifest = options.selection, options.manifest
     if selection.run is not None:
         row = find_run(engine, selection.run)
         selection = selection.model_copy(update={"run": str(row["run_id"])})

@@ -66,7 +66,7 @@ def classify_clips(
     parameters: dict[str, object] = {
         "manifest": f"{root}/manifest.parquet",
         "dataset": dataset,
-        "model": absolute_uri(model) if model and Path(model).expanduser().is_dir() else model,
+        "overrides": {"model": absolute_uri(model) if Path(model).expanduser().is_dir() else model} if model else {},
         # A second demo shows the frame cache and the engine at work again, not "nothing to do".
         "force": True,
     }

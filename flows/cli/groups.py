@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import NumFrames, example, with_sampling
-from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
+from flows.cli.options import example, with_overrides
+from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
 
 cache_app = typer.Typer(help="List cached frame files, and evict old ones.", no_args_is_help=True)
 
@@ -113,7 +113,7 @@ route_app = typer.Typer(
 
 @route_app.command("fit")
 @example("reelabel route fit known.parquet --sampler auto --max-loss 1")
-@with_sampling
+@with_overrides
 def route_fit(
     manifest: Annotated[
         str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
@@ -129,9 +129,7 @@ def route_fit(
     dataset: Annotated[
         str | None, typer.Option(help="Name within which job ids are unique. Default: the manifest's file name.")
     ] = None,
-    num_frames: NumFrames = None,
-    model: Annotated[str | None, typer.Option(help="Model folder or Hugging Face name. Default: model.name.")] = None,
-    sampling: SamplingOptions,
+    overrides: SpecOverrides,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Fit the margin below which jobs are escalated to the dense sampler, for `--escalate-below fitted`.
@@ -142,8 +140,7 @@ def route_fit(
     from tasks.evaluation.route_fit import Target  # noqa: PLC0415
 
     target = Target(within=max_loss / 100, accuracy=target_accuracy)
-    asking = {"num_frames": num_frames, "model": model}
-    fit_margin(manifest, target, sampling=sampling, dataset=dataset, asking=asking, as_json=json)
+    fit_margin(manifest, target, overrides=overrides, dataset=dataset, as_json=json)
 
 
 worker_app = typer.Typer(

@@ -12,7 +12,7 @@ from PIL.Image import registered_extensions
 
 from flows.cli.console import ERRORS, OUT, print_error, print_line, require_parent_folder
 from flows.cli.context import open_database, running_services
-from flows.run.backends import engine_config, read_card
+from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
 from infra.embedded import ServiceName
 from reelabel.coverage import CoverageThresholds
@@ -31,12 +31,14 @@ from tasks.frame_cache.pool import decode_pool, video_limits
 from tasks.frame_cache.preview import frames_as_json, save_contact_sheet, save_npz
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs
+from tasks.model.backend import backend_of
 from tasks.model.engine.prompt_preview import PreviewRequest, preview_prompt
+from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.prompts.prompt import build_question
 from tasks.results.runs import find_run
 
 if TYPE_CHECKING:
-    from infra.settings import PromptOptions, Settings
+    from infra.settings import Settings
     from infra.settings.sampling import SamplingOptions
     from reelabel.frames.fetch import FetchedFrames
     from reelabel.sampling.options import Sampling
@@ -105,9 +107,7 @@ class OutputOptions:
             raise ConfigurationError(f"--sheet {self.sheet} is not an image file; use a name such as sheet.png.")
 
 
-def show_frames(
-    video: str, view: OutputOptions, *, segment: Segment, num_frames: int | None, sampling: SamplingOptions
-) -> None:
+def show_frames(video: str, view: OutputOptions, *, segment: Segment, sampling: SamplingOptions) -> None:
     """Extract the frames of a video, or of a segment of it, as a run would, and print or save them.
 
     Raises:
@@ -116,7 +116,7 @@ def show_frames(
     """
     if not video:
         raise ConfigurationError("No video given; use a path or a URI.")
-    if view.every and (num_frames or sampling.sampler):
+    if view.every and (sampling.num_frames or sampling.sampler):
         raise ConfigurationError("--all takes every keyframe and cannot be combined with --num-frames or --sampler.")
     if segment.end_s is not None and segment.end_s <= (segment.start_s or 0.0):
         raise ConfigurationError(
@@ -124,8 +124,8 @@ def show_frames(
         )
     view.require_targets()
     with running_services(*([ServiceName.S3] if video.startswith("s3://") else [])) as settings:
-        card = read_card(None, settings)
-        asked = make_spec(card, settings, num_frames=num_frames, choice=sampling).sampling
+        card = backend_of(settings).card(None, settings)
+        asked = make_spec(card, settings, SpecOverrides(sampling=sampling)).sampling
         fetched, size_bytes = fetch_frames(
             video, settings, asked, native=view.as_stored, every=view.every, segment=segment
         )
@@ -178,17 +178,6 @@ def _print_frames(facts: dict[str, Any], *, is_local: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpecOverrides:
-    """Overrides of the spec; what is None or empty comes from the settings."""
-
-    num_frames: int | None
-    sampling: SamplingOptions
-    prompts: PromptOptions
-    model: str | None
-    permutations: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptPreview:
     """A job's prompt.
 
@@ -203,7 +192,7 @@ class PromptPreview:
     times_s: list[float]
 
 
-def show_prompt(job_id: str, asking: SpecOverrides, *, manifest: str | None, as_json: bool) -> int:
+def show_prompt(job_id: str, overrides: SpecOverrides, *, manifest: str | None, as_json: bool) -> int:
     """Print the exact prompt of a job; return the exit code, 1 if the prompt would be refused.
 
     Raises:
@@ -212,7 +201,7 @@ def show_prompt(job_id: str, asking: SpecOverrides, *, manifest: str | None, as_
     """
     manifest = absolute_uri(manifest) if manifest else _last_manifest()
     with running_services(ServiceName.S3) as settings:
-        shown = _render(_find(job_id, manifest, settings), asking, settings)
+        shown = _render(_find(job_id, manifest, settings), overrides, settings)
     if as_json:
         print(json.dumps(_facts(shown), indent=2))  # noqa: T201 - for programs: not wrapped
     else:
@@ -236,18 +225,11 @@ def _find(job_id: str, manifest: str, settings: Settings) -> Job:
     raise ConfigurationError(f"{manifest} has no job {job_id}; check the id, or name another manifest with --manifest.")
 
 
-def _render(job: Job, asking: SpecOverrides, settings: Settings) -> PromptPreview:
-    card = read_card(asking.model, settings)
+def _render(job: Job, overrides: SpecOverrides, settings: Settings) -> PromptPreview:
+    card = backend_of(settings).card(overrides.model, settings)
     if card.identity.served_at:
         raise ConfigurationError("The server's model has no local files to render prompts with; set model.name.")
-    spec = make_spec(
-        card,
-        settings,
-        num_frames=asking.num_frames,
-        choice=asking.sampling,
-        prompts=asking.prompts,
-        permutations=asking.permutations,
-    )
+    spec = make_spec(card, settings, overrides)
     with ERRORS.status("Extracting the frames"):
         view = View.of(job, spec.sampling)
         sampling = sampling_of_pass(spec.sampling, view.shown)

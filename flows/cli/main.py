@@ -17,9 +17,10 @@ from typer.core import TyperGroup
 
 from flows.cli.console import ERRORS, print_error
 from flows.cli.groups import cache_app, database_app, manifest_app, route_app, worker_app
-from flows.cli.options import NumFrames, example, with_prompts, with_sampling, with_selection
+from flows.cli.options import example, with_overrides, with_sampling, with_selection
+from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
 from infra.errors import NotReconciledError, RunFailedError
-from infra.settings import PromptOptions, load_settings
+from infra.settings import load_settings
 from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
 from reelabel.errors import JobError, ReelabelError, TransientError
 from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
@@ -116,50 +117,29 @@ LabelledManifest = Annotated[
 Dataset = Annotated[
     str | None, typer.Option(help="Name within which job ids are unique. Default: the manifest's file name.")
 ]
-Model = Annotated[str | None, typer.Option(help="Model folder or Hugging Face name. Default: model.name.")]
-Permutations = Annotated[
-    int | None,
-    typer.Option(min=1, max=26, help="Orders in which to show each question's choices; probabilities are averaged."),
-]
 Run = Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")]
 
 
 @app.command(rich_help_panel=_RUN)
 @example("reelabel classify s3://videos/jobs/*.parquet --dataset animals")
-@with_sampling
-@with_prompts
+@with_overrides
 def classify(
     manifest: Manifest,
     dataset: Dataset = None,
-    num_frames: NumFrames = None,
-    model: Model = None,
-    permutations: Permutations = None,
     *,
-    sampling: SamplingOptions,
-    prompts: PromptOptions,
+    overrides: SpecOverrides,
     force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
 ) -> None:
     """Answer every job of a manifest that has no valid label yet."""
     from flows.cli.run import run_classify  # noqa: PLC0415 - Prefect takes a second to import
 
-    code = run_classify(
-        manifest,
-        dataset=dataset,
-        num_frames=num_frames,
-        sampling=sampling,
-        model=model,
-        prompts=prompts,
-        permutations=permutations,
-        force=force,
-    )
-    raise typer.Exit(code)
+    raise typer.Exit(run_classify(manifest, dataset=dataset, overrides=overrides, force=force))
 
 
 @app.command(rich_help_panel=_RUN)
 @example("reelabel backfill --failed --code video_missing --dry-run")
 @with_selection
-@with_sampling
-@with_prompts
+@with_overrides
 def backfill(  # noqa: PLR0913 - a command's options
     *,
     ids: Annotated[str, typer.Option(help="Comma-separated job ids.", rich_help_panel=_SELECTION)] = "",
@@ -179,39 +159,26 @@ def backfill(  # noqa: PLR0913 - a command's options
     ] = False,
     manifest: Annotated[str | None, typer.Option(help="Default: the manifest of --run, or of the last run.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Default: the dataset of the manifest's last run.")] = None,
-    num_frames: NumFrames = None,
-    model: Annotated[
-        str | None, typer.Option(help="Model folder or Hugging Face name. Default: the earlier run's model.")
-    ] = None,
-    permutations: Permutations = None,
-    sampling: SamplingOptions,
-    prompts: PromptOptions,
+    overrides: SpecOverrides,
 ) -> None:
     """Answer selected jobs again, by id or by outcome.
 
-    Sampling, model and prompts stay those of the earlier run unless an option overrides them.
+    Model, sampling and prompts stay those of the earlier run unless an option overrides them.
     """
     from flows.cli.backfill import BackfillOptions, run_backfill  # noqa: PLC0415
 
-    asking = {
-        "num_frames": num_frames,
-        "sampling": sampling.model_dump(exclude_none=True),
-        "prompts": prompts.model_dump(exclude_none=True),
-        "model": model,
-        "permutations": permutations,
-    }
-    wish = BackfillOptions(
+    options = BackfillOptions(
         selection=selection,
         ids=ids,
         ids_file=ids_file,
         manifest=manifest,
         dataset=dataset or None,
-        asking=asking,
+        overrides=overrides,
         force=force,
         submit=submit,
         wait=wait,
     )
-    raise typer.Exit(run_backfill(wish, dry_run=dry_run))
+    raise typer.Exit(run_backfill(options, dry_run=dry_run))
 
 
 @app.command("catch-up", rich_help_panel=_RUN)
@@ -294,7 +261,6 @@ def audit(
 def frames(  # noqa: PLR0913 - a command's options
     video: Annotated[str, typer.Argument(help="Path or URI of a video.")],
     *,
-    num_frames: NumFrames = None,
     start_s: Annotated[float, typer.Option(min=0, help="Start of the segment, in seconds.")] = 0.0,
     end_s: Annotated[
         float | None, typer.Option(help="End of the segment, in seconds. Default: the video's end.")
@@ -311,31 +277,23 @@ def frames(  # noqa: PLR0913 - a command's options
     from reelabel.segment import Segment  # noqa: PLC0415
 
     view = OutputOptions(every=every, as_stored=as_stored, as_json=json, npz=npz, sheet=sheet)
-    show_frames(video, view, segment=Segment.of(start_s, end_s), num_frames=num_frames, sampling=sampling)
+    show_frames(video, view, segment=Segment.of(start_s, end_s), sampling=sampling)
 
 
 @app.command(rich_help_panel=_INSPECT)
 @example("reelabel prompt clip-7-colour --manifest jobs.parquet")
-@with_sampling
-@with_prompts
+@with_overrides
 def prompt(
     job_id: Annotated[str, typer.Argument(help="Id of a job in the manifest.")],
     *,
     manifest: Annotated[str | None, typer.Option(help="Default: the manifest of the last run.")] = None,
-    num_frames: NumFrames = None,
-    model: Model = None,
-    permutations: Permutations = None,
-    sampling: SamplingOptions,
-    prompts: PromptOptions,
+    overrides: SpecOverrides,
     json: Annotated[bool, typer.Option("--json", help="Print it in full, as JSON.")] = False,
 ) -> None:
     """Print the exact prompt of a job, token by token, without loading the model's weights."""
-    from flows.cli.inspect import SpecOverrides, show_prompt  # noqa: PLC0415
+    from flows.cli.inspect import show_prompt  # noqa: PLC0415
 
-    asking = SpecOverrides(
-        num_frames=num_frames, sampling=sampling, prompts=prompts, model=model, permutations=permutations
-    )
-    raise typer.Exit(show_prompt(job_id, asking, manifest=manifest, as_json=json))
+    raise typer.Exit(show_prompt(job_id, overrides, manifest=manifest, as_json=json))
 
 
 @app.command(rich_help_panel=_EVALUATE)

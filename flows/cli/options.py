@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 from pydantic import BaseModel, ValidationError
 
-from infra.settings import PromptOptions
+from flows.run.parameters import SpecOverrides
+from infra.settings.base import title_of
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import describe_samplers
@@ -17,7 +18,7 @@ from reelabel.sampling.registry import find_sampler
 from tasks.results.selection import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pydantic.fields import FieldInfo
 
@@ -40,28 +41,25 @@ def with_option_group(
     group: str,
     model: type[Choice],
     *,
-    panel: str,
-    check: Callable[[dict[str, Any]], Choice],
+    panel: str | None,
     hints: Mapping[str, str] | None = None,
 ) -> Callable[..., None]:
-    """Replace a command's parameter with an option for each field of its model.
+    """Replace a command's parameter with an option for each field of its model, and of the models in it.
 
     Args:
         command: Function with a parameter `group`.
         group: Name of that parameter.
         model: Its type; every field is optional, and its description is the option's help.
-        panel: Title of the options in the command's help.
-        check: Builds the model from the given values.
+        panel: Title of the options in the command's help; those of a field that is a model have its title.
         hints: Additions to the help, by field.
     """
-    fields = model.model_fields
     signature = inspect.signature(command, eval_str=True)
-    options = [_option(name, field, panel, (hints or {}).get(name)) for name, field in fields.items()]
+    options = list(_options(model, panel, hints or {}))
 
     @wraps(command)
     def called(**values: Any) -> None:  # noqa: ANN401 - the command's own
-        chosen = {name: value for name in fields if (value := values.pop(name)) is not None}
-        command(**values, **{group: check(chosen)})
+        chosen = {option.name: value for option in options if (value := values.pop(option.name)) is not None}
+        command(**values, **{group: choose(model, chosen)})
 
     others = [parameter for parameter in signature.parameters.values() if parameter.name != group]
     called.__signature__ = signature.replace(parameters=[*others, *options])  # type: ignore[attr-defined]
@@ -69,20 +67,42 @@ def with_option_group(
 
 
 def choose(model: type[Choice], values: dict[str, Any]) -> Choice:
-    """Validate the values given on the command line.
+    """Build a model from the values given on the command line, by field, whichever model inside it has the field.
 
     Raises:
         ConfigurationError: A value is invalid; the message names its option.
     """
+    fields: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        group = _group_of(field)
+        if group:
+            fields[name] = choose(group, values)
+        elif name in values:
+            fields[name] = values[name]
     try:
-        return model(**values)
+        return model(**_READERS.get(model, dict)(fields))
     except ValidationError as error:
         fault = error.errors()[0]
         reason = fault["msg"].removeprefix("Value error, ")
         raise ConfigurationError(f"{_flag(str(fault['loc'][0]))} {fault['input']}: {reason}.") from None
 
 
-def _option(name: str, field: FieldInfo, panel: str, hint: str | None) -> inspect.Parameter:
+def _options(model: type[BaseModel], panel: str | None, hints: Mapping[str, str]) -> Iterator[inspect.Parameter]:
+    for name, field in model.model_fields.items():
+        group = _group_of(field)
+        if group:
+            yield from _options(group, title_of(name, field), hints)
+        else:
+            yield _option(name, field, panel, hints.get(name))
+
+
+def _group_of(field: FieldInfo) -> type[BaseModel] | None:
+    """Return the model whose fields are options of their own; None if the field is an option."""
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _option(name: str, field: FieldInfo, panel: str | None, hint: str | None) -> inspect.Parameter:
     kinds = [kind for kind in get_args(field.annotation) or (field.annotation,) if kind is not type(None)]
     kind: Any = kinds[0] if len(kinds) == 1 else str  # a union is parsed by the model
     text = " ".join(filter(None, (field.description, hint)))
@@ -98,35 +118,34 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def with_prompts(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each field of `PromptOptions` to a command, which receives them as `prompts`."""
-    return with_option_group(command, "prompts", PromptOptions, panel="Prompt", check=partial(choose, PromptOptions))
-
-
 _LISTS = ("motion_tasks", "still_tasks")
 
-NumFrames = Annotated[int | None, typer.Option(min=1, max=512, help="Frames per video.", rich_help_panel="Sampling")]
+
+def _hints() -> dict[str, str]:
+    try:
+        sampler = describe_samplers()
+    except ConfigurationError as error:  # of another package: fails what needs the samplers, not every command
+        sampler = error.message
+    return {"sampler": sampler} | dict.fromkeys(_LISTS, "Comma-separated.")
+
+
+def with_overrides(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that change a run's spec to a command, which receives them as `overrides`."""
+    return with_option_group(command, "overrides", SpecOverrides, panel=None, hints=_hints())
 
 
 def with_sampling(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each field of `SamplingOptions` to a command, which receives them as `sampling`."""
-    hints = {"sampler": _sampler_hint()} | dict.fromkeys(_LISTS, "Comma-separated.")
-    return with_option_group(command, "sampling", SamplingOptions, panel="Sampling", check=choose_sampling, hints=hints)
+    return with_option_group(command, "sampling", SamplingOptions, panel="Sampling", hints=_hints())
 
 
-def _sampler_hint() -> str:
-    try:
-        return describe_samplers()
-    except ConfigurationError as error:  # of another package: fails what needs the samplers, not every command
-        return error.message
+def with_selection(command: Callable[..., None]) -> Callable[..., None]:
+    """Add an option for each field of `Selection` to a command, which receives them as `selection`."""
+    return with_option_group(command, "selection", Selection, panel="Job selection")
 
 
-def choose_sampling(values: dict[str, Any]) -> SamplingOptions:
-    """Validate the values given on the command line.
-
-    Raises:
-        ConfigurationError: The sampler is unknown, or a number out of bounds.
-    """
+def _read_sampling(values: dict[str, Any]) -> dict[str, Any]:
+    """Suggest the closest sampler, and split lists."""
     sampler = values.get("sampler")
     try:
         if sampler is not None:
@@ -134,14 +153,12 @@ def choose_sampling(values: dict[str, Any]) -> SamplingOptions:
     except ValueError as error:
         message = str(error)
         raise ConfigurationError(message if message.endswith("?") else f"{message}.") from None
-    lists = {name: _names(given) for name in _LISTS if isinstance(given := values.get(name), str)}
-    return choose(SamplingOptions, values | lists)
+    return values | {name: _names(given) for name in _LISTS if isinstance(given := values.get(name), str)}
 
 
 def _names(text: str) -> list[str]:
     return [name for each in text.split(",") if (name := each.strip())]
 
 
-def with_selection(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each field of `Selection` to a command, which receives them as `selection`."""
-    return with_option_group(command, "selection", Selection, panel="Job selection", check=partial(choose, Selection))
+# What must be done to the options of a model before it can validate them.
+_READERS: dict[type[BaseModel], Callable[[dict[str, Any]], dict[str, Any]]] = {SamplingOptions: _read_sampling}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -12,7 +12,6 @@ from rich.text import Text
 from flows.cli.console import OUT, print_line
 from flows.cli.context import prefect_ready, running_services, startup_errors
 from flows.cli.run import run_flow_locally
-from flows.run.backends import read_card
 from flows.run.spec import make_spec
 from infra.database.connect import connect
 from infra.embedded import ServiceName
@@ -25,9 +24,11 @@ from tasks.database.schema import prepare_database
 from tasks.evaluation.route_fit import fit_route
 from tasks.evaluation.route_needs import NON_INFERIORITY_BOUND, fit_still_tasks
 from tasks.manifest.table import dataset_name, read_jobs
+from tasks.model.backend import backend_of
 from tasks.results.routes import asked_twice, save_route
 
 if TYPE_CHECKING:
+    from flows.run.parameters import SpecOverrides
     from infra.settings import Settings
     from tasks.domain import RunSpec
     from tasks.evaluation.route_fit import RouteFit, RoutingPoint, Target
@@ -38,9 +39,8 @@ def fit_margin(
     manifest: str,
     target: Target,
     *,
-    sampling: SamplingOptions,
+    overrides: SpecOverrides,
     dataset: str | None,
-    asking: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Fit the margin below which jobs are escalated, save it and print it.
@@ -51,9 +51,8 @@ def fit_margin(
     Args:
         manifest: Manifest with known answers.
         target: Required accuracy.
-        sampling: Sampling of the runs that will escalate.
+        overrides: What the runs that will escalate change of the settings.
         dataset: Name within which job ids are unique; None takes the manifest's file name.
-        asking: `num_frames` and `model`, as of a run.
         as_json: Print the figures as JSON.
 
     Raises:
@@ -67,12 +66,11 @@ def fit_margin(
     ):
         with startup_errors():
             prepare_database(settings.database)
-        choices = _choices(settings, sampling, asking)
-        specs = [_spec(settings, choice, asking) for choice in choices]
-        escalating, first, dense = specs
-        for choice in choices[1:]:
-            parameters = {"manifest": uri, "dataset": dataset, "sampling": choice.model_dump(exclude_none=True)}
-            run_flow_locally("classify", parameters | asking, settings, is_watched=not as_json)
+        passes = _passes(settings, overrides)
+        escalating, first, dense = (_spec(settings, each) for each in passes)
+        for each in passes[1:]:
+            parameters = {"manifest": uri, "dataset": dataset, "overrides": each.as_parameter()}
+            run_flow_locally("classify", parameters, settings, is_watched=not as_json)
         engine = connect(settings.database)
         try:
             jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
@@ -91,20 +89,22 @@ def fit_margin(
     _print(fit, title=f"{dataset}, spec {escalating.spec_id}: {pluralize(fit.jobs, 'known answer')}")
 
 
-def _choices(settings: Settings, sampling: SamplingOptions, asking: dict[str, Any]) -> list[SamplingOptions]:
-    """Return the sampling that escalates, and those of its first and second answers."""
+def _passes(settings: Settings, overrides: SpecOverrides) -> list[SpecOverrides]:
+    """Return the overrides of a run that escalates, and of runs that give its first and its second answers."""
+    sampling = overrides.sampling
     sampler = sampling.sampler or settings.sampling.sampler
     asked = sampling.model_copy(update={"sampler": sampler if sampler == "auto" else "keyframes"})
     escalating = asked.model_copy(update={"escalate_below": "fitted"})
-    plain = dense_pass(_spec(settings, escalating, asking).sampling).model_dump(exclude_none=True)
+    spec = _spec(settings, overrides.model_copy(update={"sampling": escalating}))
+    plain = dense_pass(spec.sampling).model_dump(exclude_none=True)
     known = {name: value for name, value in plain.items() if name in SamplingOptions.model_fields}
     first = {"escalate_below": 0.0} | ({} if sampler == "auto" else {"dense_sampler": None})
-    return [escalating, asked.model_copy(update=first), SamplingOptions(**known)]
+    samplings = (escalating, asked.model_copy(update=first), SamplingOptions(**known))
+    return [overrides.model_copy(update={"sampling": each}) for each in samplings]
 
 
-def _spec(settings: Settings, choice: SamplingOptions, asking: dict[str, Any]) -> RunSpec:
-    card = read_card(asking["model"], settings)
-    return make_spec(card, settings, num_frames=asking["num_frames"], choice=choice)
+def _spec(settings: Settings, overrides: SpecOverrides) -> RunSpec:
+    return make_spec(backend_of(settings).card(overrides.model, settings), settings, overrides)
 
 
 def _print_still(still: StillFit) -> None:

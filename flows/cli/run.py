@@ -26,23 +26,19 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from sqlalchemy import Engine
 
-    from infra.settings import PromptOptions, Settings
-    from infra.settings.sampling import SamplingOptions
+    from flows.run.parameters import SpecOverrides
+    from infra.settings import Settings
 
 _STOPPED = "Stopped by the user."
 _CANCEL_TIMEOUT_S = 20
 _POLL_S = 0.2
 
 
-def run_classify(manifest: str, *, sampling: SamplingOptions, prompts: PromptOptions, **parameters: Any) -> int:  # noqa: ANN401 - the flow's own
+def run_classify(manifest: str, *, overrides: SpecOverrides, **parameters: Any) -> int:  # noqa: ANN401 - the flow's own
     """Answer a manifest in this process and print the summary; return the exit code."""
     if not manifest:
         raise ConfigurationError("No manifest given; use a Parquet file or a glob.")
-    asked = {
-        "manifest": absolute_uri(manifest),
-        "sampling": sampling.model_dump(exclude_none=True),
-        "prompts": prompts.model_dump(exclude_none=True),
-    }
+    asked = {"manifest": absolute_uri(manifest), "overrides": overrides.as_parameter()}
     return run_locally("classify", asked | parameters)
 
 

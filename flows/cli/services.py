@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
 from flows.cli.console import print_line
 from flows.cli.context import running_services, startup_errors
-from flows.run.backends import engine_config
 from infra.checks import probe_store, run_checks
 from infra.embedded import ServiceName, in_use, login_path, stop, with_running_services
 from infra.settings import load_settings
-from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from sql.migrate import head
 from tasks.database.schema import prepare_database
-from tasks.model.checks import check_engine, check_tuning
-from tasks.model.identity import read_model_card
+from tasks.model.backend import backend_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from infra.checks import Check
     from infra.settings import Settings
 
 _WELL, _WARNING, _FAULT = ("ok   ", "green"), ("warn ", "yellow"), ("fault", "red")
@@ -68,21 +62,12 @@ def stop_services(settings: Settings, *, force: bool) -> None:
 def print_checks(settings: Settings) -> int:
     """Print every check; return the exit code."""
     faults = 0
-    for check in (*run_checks(with_running_services(settings)), *check_engine(settings), *_engine_settings(settings)):
+    for check in (*run_checks(with_running_services(settings)), *backend_of(settings).diagnose(settings)):
         faults += not check.ok
         mark = _FAULT if not check.ok else _WARNING if check.advice else _WELL
         advice = f" {check.advice}" if check.advice else ""
         print_line(mark, f" {check.name}: {check.detail}{advice}")
     return 2 if faults else 0
-
-
-def _engine_settings(settings: Settings) -> Iterator[Check]:
-    """Check the engine's tuning; yield nothing if there is no engine, or a check above already failed on it."""
-    if settings.model.backend == "openai":
-        return
-    with suppress(ReelabelError):
-        card = read_model_card(settings.model.name, revision=settings.model.revision)
-        yield from check_tuning(engine_config(card, settings))
 
 
 def print_settings(settings: Settings) -> None:

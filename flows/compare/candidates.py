@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from flows.run.backends import read_card
+from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.registry import NATIVE, SAMPLER_OPTIONS, find_sampler
+from tasks.model.backend import backend_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,16 +33,12 @@ class Candidate:
     Attributes:
         name: Short name, unique within the comparison.
         spec: The resolved spec.
-        model: Model parameter of its run; None takes the setting.
-        sampling: Sampling parameter of its run.
-        num_frames: Frames parameter of its run; None takes the setting.
+        overrides: What its run changes of the settings.
     """
 
     name: str
     spec: RunSpec = field(repr=False)
-    model: str | None
-    sampling: SamplingOptions
-    num_frames: int | None
+    overrides: SpecOverrides
 
 
 def resolve_candidates(
@@ -72,30 +69,32 @@ def resolve_candidates(
     first = baseline or (NATIVE if references or not samplers else samplers[0])
     texts = dict.fromkeys([*samplers, first, *(REFERENCES if references else ())])
     asked: Sequence[str | None] = models or [None]
+    backend = backend_of(settings)
     resolved = [
-        (text, model, *_spec_of(text, read_card(model, settings), settings)) for model in asked for text in texts
+        (text, *_resolve(text, model, backend.card(model, settings), settings)) for model in asked for text in texts
     ]
-    by_spec = {spec.spec_id: (model, choice, frames, spec) for _, model, choice, frames, spec in reversed(resolved)}
-    names = dict(zip(by_spec, _names([spec for *_, spec in by_spec.values()]), strict=True))
-    against = next(spec.spec_id for text, _, _, _, spec in resolved if text == first)
+    by_spec = {spec.spec_id: (overrides, spec) for _, overrides, spec in reversed(resolved)}
+    names = dict(zip(by_spec, _names([spec for _, spec in by_spec.values()]), strict=True))
+    against = next(spec.spec_id for text, _, spec in resolved if text == first)
     if len(by_spec) < 2:  # noqa: PLR2004
         raise ConfigurationError(f"Only one configuration to compare, {names[against]}; name at least two.")
     candidates = [
-        Candidate(name=names[spec_id], spec=spec, model=model, sampling=choice, num_frames=frames)
-        for spec_id, (model, choice, frames, spec) in reversed(by_spec.items())
+        Candidate(name=names[spec_id], spec=spec, overrides=overrides)
+        for spec_id, (overrides, spec) in reversed(by_spec.items())
     ]
     return candidates, names[against]
 
 
-def _spec_of(text: str, card: ModelCard, settings: Settings) -> tuple[SamplingOptions, int | None, RunSpec]:
-    choice, frames = parse_sampler(text)
-    if choice.sampler is None:
-        choice = choice.model_copy(update={"sampler": card.native_sampler})
-        frames = card.native_frames if frames is None else frames
-    return choice, frames, make_spec(card, settings, num_frames=frames, choice=choice)
+def _resolve(text: str, model: str | None, card: ModelCard, settings: Settings) -> tuple[SpecOverrides, RunSpec]:
+    sampling = parse_sampler(text)
+    if sampling.sampler is None:
+        frames = card.native_frames if sampling.num_frames is None else sampling.num_frames
+        sampling = sampling.model_copy(update={"sampler": card.native_sampler, "num_frames": frames})
+    overrides = SpecOverrides(model=model, sampling=sampling)
+    return overrides, make_spec(card, settings, overrides)
 
 
-def parse_sampler(text: str) -> tuple[SamplingOptions, int | None]:
+def parse_sampler(text: str) -> SamplingOptions:
     """Parse a sampler as the user writes it; a choice without a sampler stands for the native one.
 
     Raises:
@@ -108,8 +107,10 @@ def parse_sampler(text: str) -> tuple[SamplingOptions, int | None]:
     values = dict(option.split("=", 1) for option in options)
     if sampler != NATIVE:
         values["sampler"] = sampler
+    if frames:
+        values["num_frames"] = frames
     try:
-        return SamplingOptions.model_validate(values), int(frames) if frames else None
+        return SamplingOptions.model_validate(values)
     except ValidationError as error:
         fault = error.errors()[0]
         reason = f"{fault['loc'][0]} {fault['input']}: {fault['msg'].removeprefix('Value error, ')}"

@@ -11,7 +11,6 @@ from uuid import UUID, uuid4
 
 from prefect.runtime import flow_run
 
-from flows.run.backends import check_backend
 from flows.run.request import resolve_spec
 from infra.database.connect import connect
 from reelabel.errors import ConfigurationError
@@ -20,6 +19,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import prepare_database
 from tasks.manifest.location import manifest_fingerprint
 from tasks.manifest.table import dataset_name, open_jobs
+from tasks.model.backend import backend_of
 from tasks.results.annotate import refresh_annotations
 from tasks.results.pending import count_foreign
 from tasks.results.routes import ask_again_below
@@ -76,7 +76,7 @@ def open_run_context(request: RunRequest, settings: Settings) -> Iterator[RunCon
     with open_jobs(request.manifest, objects, only=request.only) as jobs:
         card, spec = resolve_spec(request, settings)
         if settings.run.executor == "local":
-            check_backend(card, settings)
+            backend_of(settings).check(card, settings)
         run = _run_key(request, spec, model=card.identity.name)
         prepare_database(settings.database)
         database = connect(settings.database)

@@ -130,7 +130,7 @@ def _execute_plan(plan: Plan, progress: Progress, ready: RunContext, *, done_bef
                 progress,
                 done_before=done_before,
                 run_id=run.run_id,
-                model=request.model,
+                model=request.overrides.model,
                 settings=settings,
                 database=database,
             )

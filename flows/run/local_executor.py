@@ -14,7 +14,6 @@ from prefect import get_run_logger
 from prefect.utilities.annotations import quote
 
 from flows.run.artifacts import ProgressArtifact
-from flows.run.backends import make_backend
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext
 from flows.shard.queue import LeasedShard, ShardQueue, make_lease_keeper
 from flows.shard.retry import retry_outage, waits_cancelled_at_exit
@@ -27,6 +26,7 @@ from reelabel.frames.extractor import FrameExtractor
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import decode_pool, video_limits
+from tasks.model.backend import backend_of
 from tasks.plans.lease import Work
 from tasks.plans.plan import is_drained
 from tasks.results.routes import ask_again_below
@@ -95,7 +95,7 @@ def execute_locally(
     with ExitStack() as stack:
         with ledger.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
-            engine = stack.enter_context(make_backend(card, settings, sampling=spec.sampling))
+            engine = stack.enter_context(backend_of(settings).open(card, settings, sampling=spec.sampling))
             extractor = open_extractor(settings, pool, spec, keep_bytes=settings.model.batch_mib * 1024**2)
             keeper = stack.enter_context(make_lease_keeper(database, settings))
             stack.enter_context(waits_cancelled_at_exit())

@@ -5,19 +5,18 @@ The flows' docstrings describe these parameters; Prefect shows them in its forms
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
 from infra.settings import PromptOptions
+from infra.settings.base import SettingsSection
 from infra.settings.sampling import SamplingOptions
 from tasks.results.selection import Selection
 
 Manifest = Annotated[str, Field(min_length=1)]
 # An emptied field of a form, or an unset shell variable, is an empty string.
 Dataset = Annotated[Annotated[str, Field(max_length=200)] | None, BeforeValidator(lambda name: name or None)]
-NumFrames = Annotated[int | None, Field(ge=1, le=512)]
-Permutations = Annotated[int | None, Field(ge=1, le=26)]
 Model = Annotated[str | None, Field(max_length=1000)]
 Samplers = Annotated[list[str], Field(min_length=1, max_length=50)]
 Models = Annotated[list[str], Field(max_length=20)]
@@ -25,6 +24,28 @@ Baseline = Annotated[str | None, Field(max_length=200)]
 PlanId = Annotated[str | None, Field(max_length=36)]
 IdleTimeout = Annotated[float | None, Field(ge=0, le=86_400)]
 
-DEFAULT_SAMPLING = SamplingOptions()
-DEFAULT_PROMPTS = PromptOptions()
 EMPTY_SELECTION = Selection()
+
+
+class SpecOverrides(SettingsSection):
+    """What a run changes of its spec; empty fields are as in the settings, or as in the run that a backfill corrects.
+
+    Commands have an option for each field, forms a group for each model; all pass this one object on.
+    """
+
+    model: Annotated[
+        str | None,
+        Field(
+            max_length=1000,
+            description="Model folder or Hugging Face name; by default model.name, or in a backfill the earlier run's.",
+        ),
+    ] = None
+    sampling: Annotated[SamplingOptions, Field(description="How frames are chosen.")] = SamplingOptions()
+    prompts: Annotated[PromptOptions, Field(description="How questions are put.")] = PromptOptions()
+
+    def as_parameter(self) -> dict[str, Any]:
+        """Return only what is changed, as the JSON value of a flow's parameter."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+NO_OVERRIDES = SpecOverrides()

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flows.run.backends import read_card
-from flows.run.parameters import DEFAULT_PROMPTS, DEFAULT_SAMPLING
+from flows.run.parameters import NO_OVERRIDES, SpecOverrides
 from flows.run.spec import make_spec, require_unchanged
 from tasks.domain import RunSpec
+from tasks.model.backend import backend_of
 
 if TYPE_CHECKING:
     import polars as pl
 
     from flows.run.selection import JobSelector
-    from infra.settings import PromptOptions, Settings
-    from infra.settings.sampling import SamplingOptions
+    from infra.settings import Settings
     from tasks.model.identity import ModelCard
 
 
@@ -25,8 +24,9 @@ class RunRequest:
 
     Attributes:
         kind: `classify` or `backfill`.
+        overrides: What the run changes of the spec that the settings or `base` give.
         shared: Whether runs with the same manifest and spec share a plan.
-        base: Spec of an earlier run, which this request overrides; None takes the settings.
+        base: Spec of an earlier run; None takes the settings.
         choosing: Selects among the manifest's jobs; None takes all of them.
         force: Also answer jobs that have a valid label.
         limit: Most jobs to answer; None is no limit.
@@ -35,11 +35,7 @@ class RunRequest:
     kind: str
     manifest: str
     dataset: str | None = None
-    num_frames: int | None = None
-    sampling: SamplingOptions = DEFAULT_SAMPLING
-    model: str | None = None
-    prompts: PromptOptions = DEFAULT_PROMPTS
-    permutations: int | None = None
+    overrides: SpecOverrides = NO_OVERRIDES
     shared: bool = False
     base: RunSpec | None = None
     choosing: JobSelector | None = None
@@ -52,20 +48,11 @@ class RunRequest:
         return self.choosing.only if self.choosing else None
 
     @property
-    def changes_spec(self) -> bool:
-        """Whether it overrides anything that changes the spec."""
-        sizes = (self.num_frames, self.model, self.permutations)
-        return any(each is not None for each in sizes) or (self.sampling, self.prompts) != (
-            DEFAULT_SAMPLING,
-            DEFAULT_PROMPTS,
-        )
-
-    @property
     def kept(self) -> set[str]:
         """Fields of the spec that must be those of the earlier run."""
-        if not self.changes_spec:
+        if self.overrides == NO_OVERRIDES:
             return set(RunSpec.model_fields)
-        return set() if self.model is not None else {"model", "frames_as"}
+        return set() if self.overrides.model is not None else {"model", "frames_as"}
 
 
 def resolve_spec(request: RunRequest, settings: Settings) -> tuple[ModelCard, RunSpec]:
@@ -77,17 +64,10 @@ def resolve_spec(request: RunRequest, settings: Settings) -> tuple[ModelCard, Ru
     """
     base = request.base
     # The spec does not hold a folder's path: a folder other than that in the settings must be named.
-    on_hub = base is not None and base.model.revision is not None and settings.model.backend == "vllm"
-    card = read_card(request.model or (base.model.name if base and on_hub else None), settings)
-    spec = make_spec(
-        card,
-        settings,
-        num_frames=request.num_frames,
-        choice=request.sampling,
-        prompts=request.prompts,
-        permutations=request.permutations,
-        base=base,
-    )
+    backend = backend_of(settings)
+    on_hub = base is not None and base.model.revision is not None and backend.takes_hub_models
+    card = backend.card(request.overrides.model or (base.model.name if base and on_hub else None), settings)
+    spec = make_spec(card, settings, request.overrides, base=base)
     if base:
         require_unchanged(spec, base, request.kept)
     return card, spec

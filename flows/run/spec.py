@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from flows.run.parameters import DEFAULT_PROMPTS, DEFAULT_SAMPLING
+from flows.run.parameters import NO_OVERRIDES, SpecOverrides
+from infra.settings import PromptOptions
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import ROUTING_OPTIONS, SAMPLER_OPTIONS
 from tasks.domain import RunSpec
+from tasks.model.backend import backend_of
+from tasks.model.identity import max_frame_pixels
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from infra.settings import PromptOptions, Settings
+    from infra.settings import Settings
     from infra.settings.sampling import SamplingOptions, SamplingSettings
     from tasks.model.identity import ModelCard
-
-# Default limit of one frame: the target of Qwen's video processing, 768 x 28 x 28.
-_MOST_PIXELS = 602_112
-_WORDING = ("template", "system_prompt", "examples", "choice_scoring")
 
 
 def make_spec(
     card: ModelCard,
     settings: Settings,
+    overrides: SpecOverrides = NO_OVERRIDES,
     *,
-    num_frames: int | None = None,
-    choice: SamplingOptions = DEFAULT_SAMPLING,
-    prompts: PromptOptions = DEFAULT_PROMPTS,
-    permutations: int | None = None,
     base: RunSpec | None = None,
 ) -> RunSpec:
     """Return everything on the run's side that can change an answer.
@@ -39,10 +35,7 @@ def make_spec(
     Args:
         card: The model.
         settings: Defaults.
-        num_frames: Override of the number of frames; None keeps the default.
-        choice: Overrides of the other sampling options.
-        prompts: Overrides of the prompt text besides each job's question.
-        permutations: Override of the number of choice orders; None keeps the default.
+        overrides: What the run changes of them; its model is that of the card.
         base: Spec of an earlier run, whose values are the defaults instead of the settings.
 
     Raises:
@@ -50,28 +43,22 @@ def make_spec(
     """
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     usual = base.sampling if base else settings.sampling
-    shown = usual.num_frames if num_frames is None else num_frames
+    options = _merged_options(usual, overrides.sampling) | {"size_multiple_px": card.size_multiple_px}
+    shown = options["num_frames"]
     is_as_before = base is not None and base.model == identity and base.sampling.num_frames == shown
-    numbers = _merged_options(usual, choice) | {
-        "num_frames": shown,
-        "size_multiple_px": card.size_multiple_px,
-        "max_pixels": usual.max_pixels if is_as_before else max_frame_pixels(card, settings, num_frames=shown),
-    }
+    options["max_pixels"] = usual.max_pixels if is_as_before else max_frame_pixels(card, settings, num_frames=shown)
     try:
-        sampling = Sampling(**numbers)
+        sampling = Sampling(**options)
     except ValidationError as error:
         fault = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise ConfigurationError(f"Conflicting sampling options: {fault}.") from None
     defaults = base or settings.model
-    wording = {name: value for name in _WORDING if (value := getattr(defaults, name)) is not None}
-    are_images = settings.model.backend == "openai" and settings.server.frames == "images"
-    frames_as: Literal["video", "images"] = "images" if are_images else "video"
+    wording = {name: value for name in PromptOptions.model_fields if (value := getattr(defaults, name)) is not None}
     return RunSpec(
         model=identity,
         sampling=sampling,
-        permutations=permutations or defaults.permutations,
-        frames_as=frames_as,
-        **wording | prompts.model_dump(exclude_none=True),
+        frames_as=backend_of(settings).frames_as(settings),
+        **wording | overrides.prompts.model_dump(exclude_none=True),
     )
 
 
@@ -97,11 +84,6 @@ def require_unchanged(spec: RunSpec, base: RunSpec, kept: Collection[str]) -> No
 def _differ(spec: RunSpec, base: RunSpec, name: str) -> bool:
     found: bool = getattr(spec, name) != getattr(base, name)
     return found
-
-
-def max_frame_pixels(card: ModelCard, settings: Settings, *, num_frames: int) -> int:
-    """Return the limit of pixels per frame: the setting, or the model's limit, capped by the default."""
-    return settings.sampling.max_pixels or min(card.pixels_per_frame(num_frames) or _MOST_PIXELS, _MOST_PIXELS)
 
 
 def _merged_options(usual: Sampling | SamplingSettings, choice: SamplingOptions) -> dict[str, Any]:

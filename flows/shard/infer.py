@@ -174,7 +174,7 @@ def _ask_group(
     questions = tuple(build_question(job, context.spec, video_id=view.name) for view, job in asked)
     with context.ledger.doing(RunPhase.ANSWER):
         batch = Batch(frame_files=files, questions=questions)
-        replies = answer_permuted(context.engine.ask, batch) if asked else []
+        replies = answer_permuted(context.engine.answer, batch) if asked else []
     for (view, job), reply in zip(asked, replies, strict=True):
         video, _ = group[view]
         if isinstance(reply, Answer):

@@ -14,6 +14,8 @@ from reelabel.sampling.options import HOW_CHOSEN, MaxPixels, NumFrames, SamplerN
 class SamplingOptions(SettingsSection, options.SamplingOptions):
     """Sampling options; those left empty are taken from the settings, or from the sampler's defaults."""
 
+    num_frames: NumFrames | None = None
+
 
 class SamplingSettings(SamplingOptions):
     """Which frames the model sees."""

@@ -30,6 +30,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from infra.settings.backends import add_backend_names, check_backend_name
 from infra.settings.base import SettingsSection
 from infra.settings.observability import LogSettings, MetricsSettings, ReportSettings
 from infra.settings.retention import NotifySettings, RetentionSettings
@@ -234,15 +235,30 @@ class PromptOptions(SettingsSection):
         str | None,
         Field(description="Solved examples as text, put before the question of rows without their own."),
     ] = None
+    choice_scoring: Annotated[
+        Literal["letter", "text"] | None,
+        Field(description="Score each choice by its letter, or by the first token of its text; defaults to letter."),
+    ] = None
+    permutations: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=26,
+            description="Orders in which each question's choices are shown, and over which probabilities are averaged; "
+            "defaults to 1.",
+        ),
+    ] = None
 
 
 class ModelSettings(PromptOptions):
     """The vision-language model, and the backend that runs it."""
 
     backend: Annotated[
-        Literal["vllm", "openai"],
+        str,
+        AfterValidator(check_backend_name),
         Field(
-            description="vllm loads the model on this machine; openai uses the OpenAI-compatible server in [server]."
+            description="vllm loads the model on this machine; openai uses the OpenAI-compatible server in [server].",
+            json_schema_extra=add_backend_names,
         ),
     ] = "vllm"
     name: Annotated[
@@ -301,14 +317,6 @@ class ModelSettings(PromptOptions):
             description="Shards per engine that read frames, wait for answers or write labels at the same time.",
         ),
     ] = 3
-    choice_scoring: Annotated[
-        Literal["letter", "text"],
-        Field(description="Score each choice by its letter, or by the first token of its text."),
-    ] = "letter"
-    permutations: Annotated[
-        int,
-        Field(ge=1, le=26, description="Orders in which the choices are shown; probabilities are averaged over them."),
-    ] = 1
 
     @field_validator("name")
     @classmethod

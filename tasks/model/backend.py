@@ -1,12 +1,21 @@
-"""The interface of whatever answers a run's questions: vLLM engines, or a server."""
+"""Backends: what answers a run's questions. `model.backend` names one: vLLM, a server, or one of your own."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
+
+from infra.checks import Check
+from infra.settings.backends import add_backend, load_backend
+from reelabel.errors import ConfigurationError, ReelabelError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
+    from infra.settings import Settings
+    from reelabel.sampling.options import Sampling
+    from tasks.model.identity import ModelCard
     from tasks.model.protocol import Batch, EngineInfo, EngineTimes, Reply
 
 
@@ -53,7 +62,7 @@ class InferenceBackend(Protocol):
         """
         ...
 
-    def ask(self, batch: Batch) -> list[Reply]:
+    def answer(self, batch: Batch) -> list[Reply]:
         """Answer a batch; replies are in the order of its questions. Thread-safe.
 
         Raises:
@@ -66,3 +75,90 @@ class InferenceBackend(Protocol):
     def close(self) -> None:
         """Shut down everything that was started; idempotent."""
         ...
+
+
+class Backend(ABC):
+    """A backend as the registry holds it: how to identify its model, check it, and open it.
+
+    Attributes:
+        name: Value of `model.backend`.
+        takes_hub_models: Whether a backfill loads the earlier run's model from the hub, whatever `model.name` is.
+    """
+
+    name: ClassVar[str]
+    takes_hub_models: ClassVar[bool] = False
+
+    @abstractmethod
+    def card(self, name: str | None, settings: Settings) -> ModelCard:
+        """Read the card of the model that is to answer, without loading the model.
+
+        Args:
+            name: Folder or hub name; None takes the one in the settings.
+            settings: If they name no model either, the backend chooses.
+
+        Raises:
+            ModelError: The model cannot be used.
+            ConfigurationError: The backend cannot be reached, or has another model.
+        """
+
+    @abstractmethod
+    def open(self, card: ModelCard, settings: Settings, *, sampling: Sampling | None = None) -> InferenceBackend:
+        """Create what answers, without starting it.
+
+        Args:
+            card: The model.
+            settings: How to load it.
+            sampling: Sampling of the videos, to size the model's inputs; None takes the settings.
+
+        Raises:
+            ConfigurationError: The settings cannot be used on this machine.
+        """
+
+    def frames_as(self, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002 - for those that offer both
+        """Return whether the model sees a video or separate images, which is part of the spec."""
+        return "video"
+
+    def check(self, card: ModelCard, settings: Settings) -> None:
+        """Check, before a run starts, that the backend can be used; by default, open it and wait for it.
+
+        Raises:
+            ConfigurationError: It is not installed, or unreachable, or rejects requests.
+        """
+        with self.open(card, settings) as opened:
+            opened.wait_ready()
+
+    def diagnose(self, settings: Settings) -> Iterator[Check]:
+        """Yield the checks of `reelabel doctor`; by default, those of a run."""
+        try:
+            card = self.card(None, settings)
+            self.check(card, settings)
+        except ReelabelError as error:
+            yield Check(name=self.name, ok=False, detail=error.code, advice=error.message)
+        else:
+            yield Check(name=self.name, ok=True, detail=card.identity.name)
+
+
+def register(backend: Backend) -> None:
+    """Make a backend known to this process, under its name.
+
+    Deployed flows run in processes of their own: for them, a package declares the backend as an entry point of the
+    group `reelabel.backends`, whose object is an instance of `Backend`.
+    """
+    add_backend(backend.name, lambda: backend)
+
+
+def backend_of(settings: Settings) -> Backend:
+    """Return the backend that the settings name.
+
+    Raises:
+        ConfigurationError: It cannot be imported, or is not a `Backend`.
+    """
+    name = settings.model.backend
+    try:
+        backend = load_backend(name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(f"Cannot import the backend {name}: {error}.") from error
+    if not isinstance(backend, Backend):
+        kind = type(backend).__name__
+        raise ConfigurationError(f"The backend {name} is of type {kind}; it must be an instance of Backend.")
+    return backend

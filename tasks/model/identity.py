@@ -18,6 +18,8 @@ from tasks.domain import ModelIdentity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from infra.settings import Settings
+
 TINY_MODEL = Path(__file__).parents[1] / "demo" / "reelabel-tiny"
 
 _PROCESSOR_FILES = ("processor_config.json", "video_preprocessor_config.json", "preprocessor_config.json")
@@ -27,6 +29,8 @@ _WHOLE_FILE_BYTES = 64 * 1024**2
 _STRIDE_BYTES = 2 * 1024**2
 _SAMPLE_BYTES = 4096
 _READERS = 16
+# Default limit of one frame: the target of Qwen's video processing, 768 x 28 x 28.
+_MOST_PIXELS = 602_112
 _PATCH_PX = 14  # of Qwen2-VL, whose first configurations left it out
 # Their pixel limit applies to the whole video: frames x height x width.
 _WHOLE_VIDEO_LIMIT = frozenset({"Qwen3VLVideoProcessor", "Glm4vVideoProcessor", "Glm46VVideoProcessor"})
@@ -38,7 +42,7 @@ class ModelCard:
 
     Attributes:
         identity: Part of the spec.
-        location: What the engine loads: a folder or a hub name.
+        location: What the engine loads: a folder or a hub name; empty if the backend loads no files.
         revision: Commit on the hub; None for a folder.
         size_multiple_px: Frames whose width and height are multiples of this are not rescaled by the model's
             processor; 1 if the processor scales all frames to one fixed size.
@@ -62,6 +66,11 @@ class ModelCard:
         # Frames are processed in pairs; the last of an odd number is repeated.
         share = self.max_video_pixels and self.max_video_pixels // (num_frames + num_frames % 2)
         return min(filter(None, (self.max_pixels, share)), default=None)
+
+
+def max_frame_pixels(card: ModelCard, settings: Settings, *, num_frames: int) -> int:
+    """Return the limit of pixels per frame: the setting, or the model's limit, capped by the default."""
+    return settings.sampling.max_pixels or min(card.pixels_per_frame(num_frames) or _MOST_PIXELS, _MOST_PIXELS)
 
 
 def read_model_card(name: str | None, *, revision: str | None = None, dtype: str = "auto") -> ModelCard:

@@ -40,7 +40,7 @@ def test_what_the_engine_says_of_itself_needs_no_library_to_be_read(engine):
 
 
 def test_probabilities_are_over_the_choices_alone(engine):
-    [answer] = engine.ask(batch_about(question()))
+    [answer] = engine.answer(batch_about(question()))
 
     assert len(answer.probabilities) == 4
     assert sum(answer.probabilities) == pytest.approx(1)
@@ -51,7 +51,7 @@ def test_probabilities_are_over_the_choices_alone(engine):
 def test_questions_on_one_video_share_its_prefill(engine):
     questions = (question(), question("What shape is it?", ("square", "circle", "triangle", "cross")))
 
-    first, second = engine.ask(Batch(frame_files={"v": frame_file(2)}, questions=questions))
+    first, second = engine.answer(Batch(frame_files={"v": frame_file(2)}, questions=questions))
 
     assert first.cached_tokens == 0
     assert second.cached_tokens >= 32
@@ -60,7 +60,7 @@ def test_questions_on_one_video_share_its_prefill(engine):
 def test_the_tokens_of_a_video_are_computed_for_its_first_question_alone(engine):
     questions = tuple(question(f"{colour} or not?") for colour in ("Red", "Green", "Blue", "Yellow"))
 
-    first, *others = engine.ask(Batch(frame_files={"v": frame_file(3, repeats=8)}, questions=questions))
+    first, *others = engine.answer(Batch(frame_files={"v": frame_file(3, repeats=8)}, questions=questions))
 
     video_tokens = 8 * 8 // 2 * 4  # 64 frames of 56 x 56, two of them to four tokens
     assert first.cached_tokens == 0
@@ -71,9 +71,9 @@ def test_the_orders_of_one_question_share_its_videos_prefill(engine):
     first, *others = (question(choices=order) for order in rotate_choices(("red", "green", "blue", "yellow"), 4))
     batch = Batch(frame_files={"v": frame_file(5)}, questions=(replace(first, others=tuple(others)),))
 
-    [answer] = answer_permuted(engine.ask, batch)
+    [answer] = answer_permuted(engine.answer, batch)
 
-    alone = engine.ask(batch.only((first, *others)))
+    alone = engine.answer(batch.only((first, *others)))
     assert answer.order.permutations == 4
     assert answer.prompt_tokens == sum(one.prompt_tokens for one in alone)
     assert answer.cached_tokens >= 3 * 32  # all but the first order found the video in the cache
@@ -84,9 +84,9 @@ def test_answers_do_not_depend_on_what_else_is_in_the_batch(engine):
     files = {str(seed): frame_file(seed) for seed in range(10, 22)}
     questions = tuple(question(video_id=video_id) for video_id in files)
 
-    together = engine.ask(Batch(frame_files=files, questions=questions))
+    together = engine.answer(Batch(frame_files=files, questions=questions))
     alone = [
-        engine.ask(Batch(frame_files={one.video_id: files[one.video_id]}, questions=(one,)))[0] for one in questions
+        engine.answer(Batch(frame_files={one.video_id: files[one.video_id]}, questions=(one,)))[0] for one in questions
     ]
 
     assert [answer.choice_index for answer in together] == [answer.choice_index for answer in alone]
@@ -97,7 +97,7 @@ def test_answers_do_not_depend_on_what_else_is_in_the_batch(engine):
 def test_answers_do_not_depend_on_the_order_the_batches_or_the_workers(engine, tmp_path):
     files = {str(seed): frame_file(seed) for seed in range(30, 42)}
     questions = [question(f"Which colour is the shape, try {n}?", video_id=one) for n in range(2) for one in files]
-    expected = dict(zip(questions, engine.ask(Batch(frame_files=files, questions=tuple(questions))), strict=True))
+    expected = dict(zip(questions, engine.answer(Batch(frame_files=files, questions=tuple(questions))), strict=True))
     random.Random(0).shuffle(questions)
     batches = [Batch(frame_files=files, questions=tuple(questions[n : n + 5])) for n in range(0, len(questions), 5)]
 
@@ -106,7 +106,7 @@ def test_answers_do_not_depend_on_the_order_the_batches_or_the_workers(engine, t
         EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as other,
         ThreadPoolExecutor(4) as threads,
     ):
-        answers = list(chain.from_iterable(threads.map(other.ask, batches)))
+        answers = list(chain.from_iterable(threads.map(other.answer, batches)))
 
     assert [answer.choice_index for answer in answers] == [expected[one].choice_index for one in questions]
     for answer, one in zip(answers, questions, strict=True):
@@ -115,7 +115,7 @@ def test_answers_do_not_depend_on_the_order_the_batches_or_the_workers(engine, t
 
 def test_a_video_is_known_by_its_frames_and_sampling_and_never_by_its_name(engine):
     def ask(data):
-        [answer] = engine.ask(Batch(frame_files={"v": data}, questions=(question("Known by what?"),)))
+        [answer] = engine.answer(Batch(frame_files={"v": data}, questions=(question("Known by what?"),)))
         return answer
 
     first, again = ask(frame_file(50)), ask(frame_file(50))
@@ -132,7 +132,7 @@ def test_a_frame_file_that_cannot_be_read_fails_its_own_questions(engine):
     damaged[len(damaged) // 2] ^= 1
     questions = (question(), question(video_id="w"))
 
-    refusal, answer = engine.ask(Batch(frame_files={"v": bytes(damaged), "w": frame_file(2)}, questions=questions))
+    refusal, answer = engine.answer(Batch(frame_files={"v": bytes(damaged), "w": frame_file(2)}, questions=questions))
 
     assert (refusal.code, refusal.stage) == ("frame_file_damaged", "cache")
     assert isinstance(answer, Answer)
@@ -145,7 +145,7 @@ def test_a_question_that_cannot_be_asked_does_not_stop_the_others(engine):
         question(),
     )
 
-    long, ambiguous, good = engine.ask(Batch(frame_files={"v": frame_file(3)}, questions=questions))
+    long, ambiguous, good = engine.answer(Batch(frame_files={"v": frame_file(3)}, questions=questions))
 
     assert (long.code, ambiguous.code) == ("prompt_too_long", "choices_ambiguous")
     assert isinstance(good, Answer)
@@ -167,10 +167,10 @@ def test_a_killed_engine_is_noticed_and_can_be_started_again(engine):
     os.kill(engine.pid, signal.SIGKILL)
 
     with pytest.raises(EngineLostError):
-        engine.ask(batch_about(question(), seed=4))
+        engine.answer(batch_about(question(), seed=4))
 
     engine.start()
-    assert engine.ask(batch_about(question(), seed=4))
+    assert engine.answer(batch_about(question(), seed=4))
 
 
 def test_an_engine_that_runs_out_of_memory_is_started_again(tmp_path):
@@ -182,7 +182,7 @@ def test_an_engine_that_runs_out_of_memory_is_started_again(tmp_path):
         pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
         resource.prlimit(process.pid, resource.RLIMIT_AS, (pages * resource.getpagesize(),) * 2)
 
-        answers = engine.ask(batch)
+        answers = engine.answer(batch)
 
         assert process.starts == 2
     assert all(isinstance(answer, Answer) for answer in answers)

@@ -26,8 +26,9 @@ def test_the_form_starts_a_run_that_shows_its_results(page, prefect_url, api, re
     for help_text in (
         "Parquet file of jobs, or a glob",
         "Name within which job ids are unique",
-        "Frames per video, 1 to 512",
-        "Model folder or hub name",
+        "Model folder or Hugging Face name",
+        "Frames per video; the maximum",
+        "Orders in which each question's choices are shown",
         "Also answer jobs that have a valid label",
     ):
         expect(page.get_by_text(help_text)).to_be_visible()

@@ -75,7 +75,7 @@ class EngineFleet(Lifetime):
             start_ms=max(info.start_ms for info in infos),
         )
 
-    def ask(self, batch: Batch) -> list[Reply]:
+    def answer(self, batch: Batch) -> list[Reply]:
         """Send a batch to the least busy engine; replies are in the order of its questions. Thread-safe.
 
         Raises:
@@ -85,7 +85,7 @@ class EngineFleet(Lifetime):
         while True:
             member = self._take_least_busy()
             try:
-                return member.engine.ask(batch)
+                return member.engine.answer(batch)
             except ModelError as error:
                 member.fault = error
             finally:

@@ -37,7 +37,7 @@ class EngineProcess(Lifetime):
     """An engine in its own process; a context manager that shuts it down.
 
     `start` returns at once, so that loading overlaps the extraction of the first shards; `wait_ready`
-    and `ask` block. Call `ask` from several threads to keep the engine busy: while it answers one batch,
+    and `answer` block. Call `answer` from several threads to keep the engine busy: while it answers one batch,
     the others are rendered.
 
     Attributes:
@@ -123,7 +123,7 @@ class EngineProcess(Lifetime):
         self._end(life, "the model did not load")
         raise ModelError(fault)
 
-    def ask(self, batch: Batch) -> list[Reply]:
+    def answer(self, batch: Batch) -> list[Reply]:
         """Answer a batch; replies are in the order of its questions. Thread-safe.
 
         Raises:

@@ -61,7 +61,7 @@ class RecoveringEngine(Lifetime):
         """End the process, for good."""
         self._engine.close()
 
-    def ask(self, batch: Batch) -> list[Reply]:
+    def answer(self, batch: Batch) -> list[Reply]:
         """Answer a batch; replies are in the order of its questions. Thread-safe.
 
         Raises:
@@ -71,7 +71,7 @@ class RecoveringEngine(Lifetime):
         """
         try:
             with self._shared():
-                replies = self._engine.ask(batch)
+                replies = self._engine.answer(batch)
         except EngineLostError:
             pass
         else:
@@ -199,7 +199,7 @@ class _Bisection:
 
     def _try(self, batch: Batch) -> list[Reply]:
         self._engine.start()
-        replies = self._engine.ask(batch)
+        replies = self._engine.answer(batch)
         if _first_answered_question(batch, replies):  # a rejected question may never have reached the model
             self._deaths = 0
         return replies

@@ -101,9 +101,9 @@ def load_tokenizer(card: ModelCard) -> Callable[[str], list[int]] | None:
 
     Returns:
         A function that encodes text without special tokens; None if the model has no `tokenizer.json`, or
-        only a server has the model.
+        its files are not here.
     """
-    if card.identity.served_at:
+    if card.identity.served_at or not card.location:
         return None
     try:
         from tokenizers import Tokenizer  # noqa: PLC0415 - comes with the engine's extra

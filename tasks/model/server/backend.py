@@ -138,7 +138,7 @@ class ServerBackend(Lifetime):
             self._client.reach()
         return self._get_ready().info
 
-    def ask(self, batch: Batch) -> list[Reply]:
+    def answer(self, batch: Batch) -> list[Reply]:
         """Answer a batch; replies are in the order of its questions. Thread-safe.
 
         Raises:
@@ -224,9 +224,9 @@ class ServerBackend(Lifetime):
         except JobError as error:
             return [QuestionFailure.of(error)] * len(questions)
         encode_ms = (time.perf_counter() - started) * 1e3 / len(questions)
-        return [self._answer(ready, question, carried, encode_ms) for question in questions]
+        return [self._answer_question(ready, question, carried, encode_ms) for question in questions]
 
-    def _answer(self, ready: _Ready, question: Question, carried: EncodedFrames, encode_ms: float) -> Reply:
+    def _answer_question(self, ready: _Ready, question: Question, carried: EncodedFrames, encode_ms: float) -> Reply:
         try:
             tokens = choice_tokens(question.choices, scoring=question.scoring, encode=self._encode)
             body = completion_body(

@@ -47,7 +47,7 @@ def test_questions_on_one_video_are_measured_on_an_architecture_without_weights(
     model = write_architecture(SMALL, tmp_path)
     config = EngineConfig(model=str(model), num_frames=64, max_pixels=56 * 56, load_format="dummy")
     with EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
-        one, four = measure_questions(engine.ask, frames=64, side_px=56, rounds=1, counts=(1, 4))
+        one, four = measure_questions(engine.answer, frames=64, side_px=56, rounds=1, counts=(1, 4))
 
     video_tokens = 64 // 2 * 4
     assert one.cached_tokens == 0

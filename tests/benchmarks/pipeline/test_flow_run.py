@@ -7,10 +7,10 @@ from benchmarks.cores import Cores
 from benchmarks.media.footage import make_footage
 from benchmarks.pipeline.flow_run import FlowRun
 from benchmarks.pipeline.workload import Workload, make_jobs, write_manifest
-from flows.run.backends import engine_config
 from flows.run.spec import make_spec
 from reelabel.sources.object_store import ObjectStore
 from tasks.model.engine.process import EngineProcess
+from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_card
 
 

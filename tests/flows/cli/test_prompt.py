@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
 from infra.embedded import export
 from infra.settings import PromptOptions, Settings
@@ -65,11 +66,11 @@ def prompt_tokens(engine, manifest):
     """Ask the engine a job of the manifest; gives the number of tokens that it reports."""
 
     def ask(job_id, examples):
-        spec = make_spec(read_model_card(None), Settings(), prompts=PromptOptions(examples=examples))
+        spec = make_spec(read_model_card(None), Settings(), SpecOverrides(prompts=PromptOptions(examples=examples)))
         [job] = [one for one in read_jobs(manifest, ObjectStore(Settings().store)) if one.job_id == job_id]
         frames = extract_keyframes(Path(job.video_uri), sampling=spec.sampling, limits=Limits())
         file = encode_frame_file(frames, source_uri="v", fingerprint="e", sampling=spec.sampling).data
-        [answer] = engine.ask(Batch(frame_files={job.video_uri: file}, questions=(build_question(job, spec),)))
+        [answer] = engine.answer(Batch(frame_files={job.video_uri: file}, questions=(build_question(job, spec),)))
         return answer.prompt_tokens
 
     return ask

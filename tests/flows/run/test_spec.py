@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from flows.cli.options import choose_sampling
+from flows.cli.options import choose
+from flows.run.parameters import SpecOverrides
 from flows.run.request import RunRequest, resolve_spec
 from flows.run.spec import make_spec
 from infra.settings import PromptOptions, Settings
@@ -10,6 +11,14 @@ from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from tasks.domain import ModelIdentity
 from tasks.model.identity import TINY_MODEL, read_model_card
+
+
+def sampled(**options):
+    return SpecOverrides(sampling=SamplingOptions(**options))
+
+
+def worded(**options):
+    return SpecOverrides(prompts=PromptOptions(**options))
 
 
 @pytest.fixture
@@ -40,8 +49,8 @@ def test_what_a_run_asks_for_wins_over_the_settings(card):
         sampling={"sampler": "dynamic", "fps": 1, "num_frames": 4, "drop_similar": 0.9, "jpeg_quality": 90}
     )
 
-    same = make_spec(card, settings, choice=SamplingOptions(max_duration_s=9)).sampling
-    other = make_spec(card, settings, num_frames=8, choice=SamplingOptions(sampler="uniform")).sampling
+    same = make_spec(card, settings, sampled(max_duration_s=9)).sampling
+    other = make_spec(card, settings, sampled(num_frames=8, sampler="uniform")).sampling
 
     assert (same.sampler, same.fps, same.max_duration_s, same.num_frames) == ("dynamic", 1, 9, 4)
     assert (other.sampler, other.fps, other.num_frames, other.drop_similar) == ("uniform", None, 8, 0.9)
@@ -52,13 +61,13 @@ def test_orders_of_choices_are_the_runs_or_the_settings(card):
     settings = Settings(model={"permutations": 2})
 
     assert make_spec(card, settings).permutations == 2
-    assert make_spec(card, settings, permutations=4).permutations == 4
+    assert make_spec(card, settings, worded(permutations=4)).permutations == 4
 
 
 def test_a_choice_of_nothing_is_the_spec_of_the_settings(card):
     settings = Settings(sampling={"sampler": "dynamic", "max_duration_s": 9})
 
-    assert make_spec(card, settings, choice=SamplingOptions()).spec_id == make_spec(card, settings).spec_id
+    assert make_spec(card, settings, SpecOverrides()).spec_id == make_spec(card, settings).spec_id
 
 
 def test_frames_stored_otherwise_without_loss_are_asked_no_new_questions(card, monkeypatch):
@@ -72,11 +81,11 @@ def test_wording_of_a_run_wins_over_the_settings_and_is_part_of_the_spec(card):
     settings = Settings(model={"system_prompt": "Be brief.", "examples": "Q: one."})
 
     as_set = make_spec(card, settings)
-    worded = make_spec(card, settings, prompts=PromptOptions(examples="Q: two."))
+    changed = make_spec(card, settings, worded(examples="Q: two."))
 
     assert (as_set.system_prompt, as_set.examples) == ("Be brief.", "Q: one.")
-    assert (worded.system_prompt, worded.examples) == ("Be brief.", "Q: two.")
-    assert worded.spec_id != as_set.spec_id
+    assert (changed.system_prompt, changed.examples) == ("Be brief.", "Q: two.")
+    assert changed.spec_id != as_set.spec_id
 
 
 def test_what_a_server_changes_of_the_answers_is_part_of_the_spec(card):
@@ -96,11 +105,11 @@ def test_what_a_choice_between_samplers_goes_by_is_set_once_and_idle_where_none_
         sampling={"max_gap_s": 4, "dense_sampler": "fps", "motion_tasks": ["order"], "escalate_below": 0.5}
     )
 
-    auto = make_spec(card, settings, choice=SamplingOptions(sampler="auto")).sampling
+    auto = make_spec(card, settings, sampled(sampler="auto")).sampling
     cascade = make_spec(card, settings).sampling
     plain = [
-        make_spec(card, settings, choice=choice).sampling
-        for choice in (SamplingOptions(escalate_below=0), SamplingOptions(sampler="uniform"))
+        make_spec(card, settings, overrides).sampling
+        for overrides in (sampled(escalate_below=0), sampled(sampler="uniform"))
     ]
 
     assert (auto.max_gap_s, auto.dense_sampler, auto.motion_tasks, auto.escalate_below) == (4, "fps", ("order",), 0.5)
@@ -112,19 +121,19 @@ def test_what_a_choice_between_samplers_goes_by_is_set_once_and_idle_where_none_
 
 
 def test_tasks_are_named_by_commas():
-    assert choose_sampling({"motion_tasks": "order, direction,"}).motion_tasks == ("order", "direction")
-    assert choose_sampling({"still_tasks": "colour"}).still_tasks == ("colour",)
+    assert choose(SamplingOptions, {"motion_tasks": "order, direction,"}).motion_tasks == ("order", "direction")
+    assert choose(SamplingOptions, {"still_tasks": "colour"}).still_tasks == ("colour",)
 
 
-@pytest.mark.parametrize("asked", [{"num_frames": 32}, {"permutations": 2}, {}])
+@pytest.mark.parametrize("asked", [{"sampling": {"num_frames": 32}}, {"prompts": {"permutations": 2}}, {}])
 def test_no_option_but_that_of_the_model_lets_another_model_answer(card, asked):
     mine = card.identity.model_copy(update={"name": "mine"})
     base = make_spec(card, Settings()).model_copy(update={"model": mine})
-    request = RunRequest(kind="backfill", manifest="m", base=base, **asked)
+    request = RunRequest(kind="backfill", manifest="m", base=base, overrides=SpecOverrides(**asked))
 
     with pytest.raises(ConfigurationError, match=r"the earlier run's model .*its model was mine.* to use with --model"):
         resolve_spec(request, Settings())
-    _, named = resolve_spec(replace(request, model=str(TINY_MODEL)), Settings())
+    _, named = resolve_spec(replace(request, overrides=SpecOverrides(**asked, model=str(TINY_MODEL))), Settings())
     _, same = resolve_spec(replace(request, base=make_spec(card, Settings())), Settings())
 
     assert named.model == same.model == card.identity
@@ -134,4 +143,4 @@ def test_a_server_that_is_shown_pictures_does_not_go_on_for_a_model_that_saw_a_v
     base = make_spec(card, Settings()).model_copy(update={"frames_as": "images"})
 
     with pytest.raises(ConfigurationError, match="no longer match the earlier run's frames_as "):
-        resolve_spec(RunRequest(kind="backfill", manifest="m", base=base, num_frames=32), Settings())
+        resolve_spec(RunRequest(kind="backfill", manifest="m", base=base, overrides=sampled(num_frames=32)), Settings())

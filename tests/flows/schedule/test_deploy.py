@@ -30,11 +30,14 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment):
     assert found["on-demand"].entrypoint == "flows.classify.classify"
     fields = found["on-demand"].parameter_openapi_schema["properties"]
     assert "Parquet file of jobs" in fields["manifest"]["description"]
-    assert any(kind.get("maximum") == 512 for kind in fields["num_frames"]["anyOf"])
     assert (found["cpu"].work_pool_name, found["gpu"].work_pool_name) == ("cpu", "gpu")
     assert "if empty, every open plan" in found["gpu"].parameter_openapi_schema["properties"]["plan"]["description"]
     for name in ("on-demand", "by-ids"):
-        sampling = found[name].parameter_openapi_schema["definitions"]["SamplingOptions"]["properties"]
+        groups = found[name].parameter_openapi_schema["definitions"]
+        assert list(groups["SpecOverrides"]["properties"]) == ["model", "sampling", "prompts"]
+        sampling, prompts = (groups[kind]["properties"] for kind in ("SamplingOptions", "PromptOptions"))
+        assert any(kind.get("maximum") == 512 for kind in sampling["num_frames"]["anyOf"])
+        assert "Orders in which each question's choices are shown" in prompts["permutations"]["description"]
         assert {"keyframes", "qwen2_vl"} <= set(sampling["sampler"]["anyOf"][0]["enum"])
         assert "such as 0.95" in sampling["drop_similar"]["description"]
     words = found["by-ids"].parameter_openapi_schema["definitions"]["Selection"]["properties"]
@@ -42,7 +45,6 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment):
     assert {"failed", "code", "missing", "label", "margin_below", "run", "task", "where", "limit"} <= words.keys()
     assert words["margin_below"]["anyOf"][0] == {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
     assert words["since"]["anyOf"][0]["format"] == "date-time"
-    assert "Orders in which each question's choices are shown" in fields["permutations"]["description"]
     ways = found["labelled"].parameter_openapi_schema["properties"]["samplers"]
     assert ways["default"] == ["keyframes"]
     assert "such as keyframes, uniform:32" in ways["description"]

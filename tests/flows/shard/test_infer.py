@@ -32,7 +32,7 @@ class Held:
         self.together = Barrier(MAX_CONCURRENT_GROUPS, timeout=60)
         self.batches = []
 
-    def ask(self, batch):
+    def answer(self, batch):
         self.batches.append(len(batch.questions))
         self.together.wait()
         return [ANSWER] * len(batch.questions)

@@ -33,12 +33,12 @@ def test_a_lost_engine_is_started_again_while_the_other_goes_on(fleet, engines, 
     os.mkfifo(tmp_path / "0")
 
     with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(fleet.ask, BATCHES)) == ANSWERS
+        assert list(threads.map(fleet.answer, BATCHES)) == ANSWERS
         # Nothing else is asked meanwhile, so that the first of the idle ones takes the batch.
         os.kill(first, signal.SIGKILL)
-        lost = threads.submit(fleet.ask, BATCHES[0])
+        lost = threads.submit(fleet.answer, BATCHES[0])
         with (tmp_path / "0").open("wb"):  # opens once the engine is loading again
-            assert [fleet.ask(batch) for batch in BATCHES] == ANSWERS
+            assert [fleet.answer(batch) for batch in BATCHES] == ANSWERS
             assert not lost.done()
         assert lost.result() == ANSWERS[0]
 
@@ -53,9 +53,9 @@ def test_without_an_engine_that_does_not_load_again_the_others_go_on(fleet, engi
     (tmp_path / "0").write_text("Its GPU fell off the bus.")
     os.kill(engines[0].pid, signal.SIGKILL)
 
-    assert [fleet.ask(batch) for batch in BATCHES] == ANSWERS
+    assert [fleet.answer(batch) for batch in BATCHES] == ANSWERS
 
     (tmp_path / "1").write_text("This one, too.")
     os.kill(engines[1].pid, signal.SIGKILL)
     with pytest.raises(ModelError, match="fell off the bus"):
-        fleet.ask(BATCHES[0])
+        fleet.answer(BATCHES[0])

@@ -32,7 +32,7 @@ def test_every_answer_goes_to_its_question_whatever_the_order_the_batches_or_the
     engine = make_engine(render_processes=2)
 
     with ThreadPoolExecutor(4) as threads:
-        answers = list(chain.from_iterable(threads.map(engine.ask, batches)))
+        answers = list(chain.from_iterable(threads.map(engine.answer, batches)))
 
     assert answers == [answer_to(one, files[one.video_id]) for one in questions]
 
@@ -47,7 +47,7 @@ def test_every_answer_goes_to_its_question_whatever_the_order_the_batches_or_the
 def test_a_question_that_is_refused_does_not_stop_the_others(make_engine, word, code):
     before, refused, after = question("Before?"), question(f"Is it {word}?"), question("After?")
 
-    first, refusal, last = make_engine().ask(batch_about(before, refused, after))
+    first, refusal, last = make_engine().answer(batch_about(before, refused, after))
 
     assert (first, last) == (answer_to(before, frame_file(1)), answer_to(after, frame_file(1)))
     assert refusal.code == code
@@ -81,7 +81,7 @@ def test_an_engine_that_is_closed_while_it_loads_is_no_fault_of_its_model(make_e
         with pytest.raises(EngineClosedError):
             waiting.result()
     with pytest.raises(EngineClosedError):
-        engine.ask(batch_about(question()))
+        engine.answer(batch_about(question()))
 
 
 class ClosedWhenItAnswers(EngineProcess):
@@ -106,7 +106,7 @@ def test_answers_that_come_while_the_engine_is_closed_are_left(make_engine):
     engine = make_engine(ClosedWhenItAnswers)
 
     with pytest.raises(EngineClosedError):
-        engine.ask(batch_about(question()))
+        engine.answer(batch_about(question()))
 
     engine.closing.join()
 
@@ -117,10 +117,10 @@ def test_a_killed_engine_is_noticed_and_can_be_started_again(make_engine):
     os.kill(engine.pid, signal.SIGKILL)
 
     with pytest.raises(EngineLostError, match="its process died"):
-        engine.ask(batch_about(question()))
+        engine.answer(batch_about(question()))
 
     engine.start()
-    assert engine.ask(batch_about(question())) == [answer_to(question(), frame_file(1))]
+    assert engine.answer(batch_about(question())) == [answer_to(question(), frame_file(1))]
     assert engine.times.restart_ms > 0
 
 
@@ -137,7 +137,7 @@ def test_an_engine_that_dies_on_a_question_says_how_and_leaves_nothing_running(m
     group = engine.pid
 
     with pytest.raises(EngineLostError, match=reason):
-        engine.ask(batch_about(question(f"Is it {word}?")))
+        engine.answer(batch_about(question(f"Is it {word}?")))
 
     assert engine.pid is None
     assert has_group_ended(group, within_s=30)
@@ -150,7 +150,7 @@ def test_an_engine_that_runs_out_of_memory_says_so(make_engine):
     resource.prlimit(engine.pid, resource.RLIMIT_AS, (pages * resource.getpagesize() + 64 * 1024**2,) * 2)
 
     with pytest.raises(EngineLostError, match="MemoryError"):
-        engine.ask(batch_about(question(f"Is it {Word.HUNGRY}?")))
+        engine.answer(batch_about(question(f"Is it {Word.HUNGRY}?")))
 
 
 def test_an_engine_that_hangs_is_ended(make_engine):
@@ -158,7 +158,7 @@ def test_an_engine_that_hangs_is_ended(make_engine):
     engine.wait_ready()
 
     with pytest.raises(EngineLostError, match=r"no answer within 0\.3 s"):
-        engine.ask(batch_about(question(f"Will it {Word.HANG}?")))
+        engine.answer(batch_about(question(f"Will it {Word.HANG}?")))
 
     assert engine.pid is None
 
@@ -171,7 +171,7 @@ def test_a_process_that_stands_still_is_killed(make_engine, monkeypatch):
     os.kill(group, signal.SIGSTOP)
 
     with pytest.raises(EngineLostError, match=r"no answer within 0\.3 s"):
-        engine.ask(batch_about(question()))
+        engine.answer(batch_about(question()))
 
     assert has_group_ended(group, within_s=30)
 

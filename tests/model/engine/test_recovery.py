@@ -18,7 +18,7 @@ DEADLY = [pytest.param(word, id=word.name.lower()) for word in (Word.POISON, Wor
 def test_the_question_on_which_the_engine_dies_is_refused_and_the_others_answered(make_engine, word):
     engine = make_engine()
 
-    answer, refusal = RecoveringEngine(engine).ask(batch_about(question(), question(f"Is it {word}?")))
+    answer, refusal = RecoveringEngine(engine).answer(batch_about(question(), question(f"Is it {word}?")))
 
     # At first, again after both questions, twice for the deadly one, and to prove that it is to blame.
     assert engine.starts == 5
@@ -34,7 +34,7 @@ def test_who_asks_beside_the_deadly_question_gets_an_answer(make_engine):
     recovery = RecoveringEngine(engine)
     engine.wait_ready()
     with ThreadPoolExecutor(4) as threads:
-        asked = [threads.submit(recovery.ask, batch) for batch in (innocent, innocent, deadly, innocent)]
+        asked = [threads.submit(recovery.answer, batch) for batch in (innocent, innocent, deadly, innocent)]
     first, second, refused, third = (each.result() for each in asked)
 
     expected = [answer_to(one, frame_file(1)) for one in innocent.questions]
@@ -47,10 +47,10 @@ def test_an_engine_that_was_killed_between_two_batches_answers_the_second(make_e
     recovery = RecoveringEngine(engine)
     files = {str(seed): frame_file(seed) for seed in range(4)}
     batch = Batch(frame_files=files, questions=tuple(question(video_id=video_id) for video_id in files))
-    recovery.ask(batch)
+    recovery.answer(batch)
     engine._life.process.kill()
 
-    answers = recovery.ask(batch)
+    answers = recovery.answer(batch)
 
     assert all(isinstance(answer, Answer) for answer in answers)
     assert engine.starts == 2
@@ -60,7 +60,7 @@ def test_a_closed_engine_is_not_started_again(make_engine):
     engine = make_engine()
     engine.wait_ready()
     with ThreadPoolExecutor(1) as threads:
-        asked = threads.submit(RecoveringEngine(engine).ask, batch_about(question(f"Will it {Word.HANG}?")))
+        asked = threads.submit(RecoveringEngine(engine).answer, batch_about(question(f"Will it {Word.HANG}?")))
         engine.close()
         with pytest.raises(EngineClosedError):
             asked.result()

@@ -31,7 +31,7 @@ class MortalEngine:
     def start(self):
         self.is_alive = True
 
-    def ask(self, batch):
+    def answer(self, batch):
         if not self.is_alive:
             raise EngineLostError("Not started.")
         if any(map(self.is_deadly, batch.questions)):
@@ -41,7 +41,7 @@ class MortalEngine:
         return [REFUSAL if "refused" in one.text else ANSWER for one in batch.questions]
 
 
-def ask(engine, questions, ask=RecoveringEngine.ask):
+def ask(engine, questions, ask=RecoveringEngine.answer):
     files = {one.video_id: b"" for one in questions}
     replies = ask(RecoveringEngine(engine), Batch(frame_files=files, questions=tuple(questions)))
     return [reply.message if isinstance(reply, QuestionFailure) else "" for reply in replies]
@@ -87,7 +87,7 @@ def test_other_orders_of_a_deadly_question_are_not_asked_and_are_one_job_of_its_
     engine = MortalEngine(lambda one: one in {deadly, *deadly.others})
 
     assert ask(engine, [first, deadly, *deadly.others, last]) == ["", TWICE, *[OTHER_ORDER] * 3, ""]
-    in_every_order = ask(engine, [first, deadly, last], lambda engine, batch: answer_permuted(engine.ask, batch))
+    in_every_order = ask(engine, [first, deadly, last], lambda engine, batch: answer_permuted(engine.answer, batch))
     assert in_every_order == ["", TWICE, ""]
 
 
@@ -95,12 +95,12 @@ def test_an_engine_that_dies_of_something_else_is_no_question_s_fault():
     engine = MortalEngine(lambda _: False)
     recovering = RecoveringEngine(engine)
     batch = Batch(frame_files={"v": b""}, questions=tuple(about("v", 1)))
-    assert recovering.ask(batch) == [ANSWER]
+    assert recovering.answer(batch) == [ANSWER]
 
     engine.is_deadly = lambda _: True  # from now on it dies of what it answered before
 
     with pytest.raises(EngineLostError):
-        recovering.ask(batch)
+        recovering.answer(batch)
     assert engine.deaths < 10
 
 
@@ -109,10 +109,10 @@ def test_a_refusal_is_no_sign_of_life():
     engine = MortalEngine(lambda one: "refused" not in one.text)
     recovering = RecoveringEngine(engine)
     too_long = Batch(frame_files={"v": b""}, questions=(question("To be refused?"),))
-    assert recovering.ask(too_long) == [REFUSAL]
+    assert recovering.answer(too_long) == [REFUSAL]
 
     with pytest.raises(EngineLostError):
-        recovering.ask(Batch(frame_files={"v": b""}, questions=tuple(about("v", 1))))
+        recovering.answer(Batch(frame_files={"v": b""}, questions=tuple(about("v", 1))))
 
 
 def test_an_engine_that_lives_on_small_frames_alone_is_given_up():

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from reelabel.errors import ConfigurationError
-from tasks.model.checks import check_tuning
 from tasks.model.engine.tuning import Machine, ModelProfile, choose_tuning, read_model_profile, tune_engine
+from tasks.model.engine.vllm_backend import check_tuning
 from tasks.model.identity import TINY_MODEL
 from tasks.model.protocol import EngineConfig
 

@@ -1,5 +1,6 @@
 """What every family is asked, and the frames that it is shown: those that a run would extract for it."""
 
+from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
 from infra.settings import Settings
 from reelabel.extract import extract_keyframes
@@ -15,6 +16,7 @@ QUESTION = Question(video_id="v", text=TEXT, system_prompt="Be brief.", choices=
 
 
 def frame_file(model, clip, *, num_frames):
-    sampling = make_spec(read_model_card(str(model)), Settings(), num_frames=num_frames).sampling
+    overrides = SpecOverrides(sampling={"num_frames": num_frames})
+    sampling = make_spec(read_model_card(str(model)), Settings(), overrides).sampling
     keyframes = extract_keyframes(clip, sampling=sampling, limits=Limits())
     return encode_frame_file(keyframes, source_uri="v", fingerprint="e", sampling=sampling).data

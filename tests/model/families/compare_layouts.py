@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from flows.run.backends import engine_config
 from infra.settings import Settings
 from reelabel.errors import JobError
 from tasks.model.engine.renderer import InputRenderer
+from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_card
 from tests.model.families.architectures import save
 from tests.model.families.asked import QUESTION

@@ -10,12 +10,12 @@ import sys
 from hashlib import blake2b
 from pathlib import Path
 
-from flows.run.backends import engine_config
 from infra.settings import Settings
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import video_input
 from tasks.model.engine.renderer import InputRenderer
 from tasks.model.engine.tuning import read_model_profile
+from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_card
 from tests.model.families.architectures import MAKERS, TEXT_TEMPLATE, save
 from tests.model.families.asked import NUM_FRAMES, QUESTION, frame_file

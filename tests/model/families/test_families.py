@@ -45,7 +45,7 @@ def test_one_token_is_answered_with_probabilities_over_the_choices(folder, seen,
     config = EngineConfig(model=str(folder / family), dtype="float32")
 
     with EngineProcess(config, log_path=folder / f"{family}.log", start_timeout_s=240) as engine:
-        [answer] = engine.ask(Batch(frame_files={"v": data}, questions=(QUESTION,)))
+        [answer] = engine.answer(Batch(frame_files={"v": data}, questions=(QUESTION,)))
 
     assert sum(answer.probabilities) == pytest.approx(1)
     assert answer.prompt_tokens == seen[f"{family} {NUM_FRAMES}"]["tokens"]

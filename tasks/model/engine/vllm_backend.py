@@ -1,0 +1,179 @@
+"""The backend `vllm`: engines on this machine."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from infra.checks import Check
+from reelabel.errors import ReelabelError
+from tasks.model.backend import Backend
+from tasks.model.engine.devices import assign_gpus, visible_gpus
+from tasks.model.engine.fleet import EngineFleet
+from tasks.model.engine.process import EngineProcess, engine_environment
+from tasks.model.engine.recovery import RecoveringEngine
+from tasks.model.identity import max_frame_pixels, read_model_card
+from tasks.model.protocol import EngineConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from infra.settings import Settings
+    from reelabel.sampling.options import Sampling
+    from tasks.model.backend import InferenceBackend
+    from tasks.model.engine.tuning import Tuning
+    from tasks.model.identity import ModelCard
+
+# Rendering prompts takes a quarter of the cores, shared by all engines; each gets at most 8 processes.
+_CORES_PER_RENDERER = 4
+_MOST_RENDERERS = 8
+
+
+def engine_config(
+    card: ModelCard,
+    settings: Settings,
+    *,
+    sampling: Sampling | None = None,
+    devices: tuple[str, ...] = (),
+    engines: int = 1,
+) -> EngineConfig:
+    """Return what an engine process needs to load a model.
+
+    Args:
+        card: The model.
+        settings: How to load it.
+        sampling: Sampling of the videos; None takes the settings.
+        devices: Its GPUs, as in `CUDA_VISIBLE_DEVICES`; empty is all visible ones.
+        engines: Number of engines that share this machine's cores.
+    """
+    model = settings.model
+    num_frames = sampling.num_frames if sampling else settings.sampling.num_frames
+    shown_px = sampling.max_pixels if sampling else max_frame_pixels(card, settings, num_frames=num_frames)
+    return EngineConfig(
+        model=card.location,
+        revision=card.revision,
+        dtype=model.dtype,
+        max_model_len=model.max_model_len,
+        max_num_seqs=model.max_num_seqs,
+        max_num_batched_tokens=model.max_num_batched_tokens,
+        cpu_kv_cache_gib=model.cpu_kv_cache_gib,
+        gpu_memory_utilization=model.gpu_memory_utilization,
+        enforce_eager=model.enforce_eager,
+        tensor_parallel_size=model.tensor_parallel_size,
+        devices=devices,
+        render_processes=max(1, min(_MOST_RENDERERS, (os.cpu_count() or 1) // _CORES_PER_RENDERER // engines)),
+        num_frames=num_frames,
+        max_pixels=shown_px,
+        size_multiple_px=card.size_multiple_px,
+    )
+
+
+_TIMEOUT_S = 180
+# Not `-m`: what it pickles would be a class of `__main__`.
+_TUNE = "from tasks.model.engine.tuning import main; main()"
+_IMPORT = "import torch, vllm; print(vllm.__version__, 'on torch', torch.__version__, end='')"
+
+
+def check_tuning(config: EngineConfig) -> Iterator[Check]:
+    """Report the settings that an engine would get on this machine, and why; loads no model.
+
+    Args:
+        config: The engine's configuration.
+    """
+    environment = engine_environment(config)
+    found = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-P", "-c", _TUNE],
+        input=pickle.dumps(config),
+        env=environment,
+        capture_output=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    if found.returncode:
+        last_line = (found.stderr.decode(errors="replace").strip().splitlines() or ["no error output"])[-1]
+        advice = "Cannot read the model's configuration; check model.name and model.revision."
+        yield Check(name="engine settings", ok=False, detail=last_line, advice=advice)
+        return
+    chosen: Tuning | ReelabelError = pickle.loads(found.stdout)  # noqa: S301 - from our own process
+    if isinstance(chosen, ReelabelError):
+        yield Check(name="engine settings", ok=False, detail=chosen.code, advice=chosen.message)
+        return
+    yield Check(name="engine settings", ok=True, detail=chosen.values)
+    yield Check(name="reason", ok=True, detail=chosen.reason)
+
+
+class VllmBackend(Backend):
+    """Loads the model with vLLM: one engine, or a fleet of engines, each in a process of its own."""
+
+    name = "vllm"
+    takes_hub_models = True
+
+    def card(self, name: str | None, settings: Settings) -> ModelCard:
+        """Read the configuration of the named model, of `model.name`, or of the tiny model."""
+        return read_model_card(name or settings.model.name, revision=settings.model.revision)
+
+    def open(self, card: ModelCard, settings: Settings, *, sampling: Sampling | None = None) -> InferenceBackend:
+        """Create the engines.
+
+        Raises:
+            ConfigurationError: There are fewer GPUs than the engines need.
+        """
+        model = settings.model
+        shares = assign_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=model.tensor_parallel_size)
+        engines = [
+            RecoveringEngine(
+                EngineProcess(
+                    engine_config(card, settings, sampling=sampling, devices=devices, engines=len(shares)),
+                    log_path=settings.home / "logs" / ("engine.log" if len(shares) == 1 else f"engine-{number}.log"),
+                    start_timeout_s=model.start_timeout_s,
+                    answer_timeout_s=model.answer_timeout_s,
+                )
+            )
+            for number, devices in enumerate(shares)
+        ]
+        return engines[0] if len(engines) == 1 else EngineFleet(engines)
+
+    def check(self, card: ModelCard, settings: Settings) -> None:
+        """Check that vLLM is installed; loading the model would take minutes.
+
+        Raises:
+            ConfigurationError: vLLM is not installed.
+        """
+        engine_environment(engine_config(card, settings))
+
+    def diagnose(self, settings: Settings) -> Iterator[Check]:
+        """Check the model's files, vLLM, and the engine's tuning; importing vLLM takes some seconds."""
+        card = None
+        try:
+            card = self.card(None, settings)
+            yield Check(name="model", ok=True, detail=f"{card.identity.name} at {card.location}")
+        except ReelabelError as error:
+            yield Check(name="model", ok=False, detail=error.code, advice=error.message)
+        yield _check_vllm(settings)
+        if card:
+            with suppress(ReelabelError):  # reported by a check above
+                yield from check_tuning(engine_config(card, settings))
+
+
+def _check_vllm(settings: Settings) -> Check:
+    try:
+        environment = engine_environment(EngineConfig(model=settings.model.name or ""))
+    except ReelabelError as error:
+        return Check(name="vllm", ok=False, detail=error.code, advice=error.message)
+    # In the engine's own environment: only there can vLLM be imported on a CPU build of torch.
+    command = [sys.executable, "-P", "-c", _IMPORT]
+    found = subprocess.run(  # noqa: S603 - our own command
+        command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+    )
+    if not found.returncode:
+        return Check(name="vllm", ok=True, detail=found.stdout)
+    last_line = (found.stderr.strip().splitlines() or ["no error output"])[-1]
+    advice = "Install reelabel-app[gpu], or requirements/cpu.txt on a machine without a GPU."
+    return Check(name="vllm", ok=False, detail=last_line, advice=advice)
+
+
+VLLM = VllmBackend()

@@ -1,0 +1,75 @@
+"""The backend `openai`: an OpenAI-compatible server, the section `[server]` of the settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from infra.checks import Check
+from reelabel.errors import ConfigurationError, ReelabelError
+from tasks.model.backend import Backend
+from tasks.model.identity import read_model_card
+from tasks.model.prompts.ambiguity import load_tokenizer
+from tasks.model.server.backend import ServerBackend
+from tasks.model.server.capabilities import read_served_model_card
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from infra.settings import Settings
+    from reelabel.sampling.options import Sampling
+    from tasks.model.backend import InferenceBackend
+    from tasks.model.identity import ModelCard
+
+
+class OpenAIBackend(Backend):
+    """Has a server answer, which has loaded its model already."""
+
+    name = "openai"
+
+    def card(self, name: str | None, settings: Settings) -> ModelCard:
+        """Read the card of `model.name` if it is set; otherwise, ask the server for its model.
+
+        Raises:
+            ModelError: The files of `model.name` cannot be used.
+            ConfigurationError: The server is unreachable or rejects the request, or serves another model.
+        """
+        model = settings.model
+        if name not in {None, model.name}:
+            raise ConfigurationError(
+                f"Cannot use model {name}: the server at {settings.server.url} serves its own; leave out the name, "
+                "or set model.backend to vllm."
+            )
+        if model.name is None:
+            return read_served_model_card(settings.server)
+        return read_model_card(model.name, revision=model.revision)
+
+    def open(
+        self,
+        card: ModelCard,
+        settings: Settings,
+        *,
+        sampling: Sampling | None = None,  # noqa: ARG002 - the server sizes its own inputs
+    ) -> InferenceBackend:
+        """Create the server's client.
+
+        Raises:
+            ConfigurationError: No server is set.
+        """
+        return ServerBackend(settings.server, encode=load_tokenizer(card))
+
+    def frames_as(self, settings: Settings) -> Literal["video", "images"]:
+        """Return what the setting `server.frames` sends."""
+        return "images" if settings.server.frames == "images" else "video"
+
+    def diagnose(self, settings: Settings) -> Iterator[Check]:
+        """Ask the server about a probe video, as a run would."""
+        name, revision = settings.model.name, settings.model.revision
+        try:
+            encode = load_tokenizer(read_model_card(name, revision=revision)) if name else None
+            with ServerBackend(settings.server, encode=encode) as server:
+                yield Check(name="server", ok=True, detail=server.wait_ready().tuning)
+        except ReelabelError as error:
+            yield Check(name="server", ok=False, detail=error.code, advice=error.message)
+
+
+OPENAI = OpenAIBackend()

@@ -1,0 +1,148 @@
+"""The options that change a run's spec: one model, and every command that asks has all of it."""
+
+from typing import Annotated
+
+import pytest
+import typer
+from pydantic import Field
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from flows.backfill import backfill
+from flows.classify import classify
+from flows.cli.main import app
+from flows.cli.options import choose, with_option_group
+from flows.run.parameters import SpecOverrides
+from flows.run.request import RunRequest, resolve_spec
+from infra.settings import PromptOptions, Settings
+from infra.settings.sampling import SamplingOptions
+from reelabel.errors import ConfigurationError
+from tasks.domain import RunSpec
+from tests.command_line import reelabel
+
+OPTIONS = {
+    name: field
+    for model in (SpecOverrides, SamplingOptions, PromptOptions)
+    for name, field in model.model_fields.items()
+    if name not in {"sampling", "prompts"}
+}
+# A value of each option other than its default, and what must be set for the option to have a meaning.
+VALUES = {
+    "sampler": ("uniform", {}),
+    "num_frames": (5, {}),
+    "fps": (3.0, {"sampler": "fps"}),
+    "max_duration_s": (50.0, {"sampler": "dynamic"}),
+    "min_frames": (6, {"sampler": "qwen2_vl"}),
+    "max_frames": (66, {"sampler": "qwen2_vl"}),
+    "frame_sample_mode": ("fps", {"sampler": "molmo2"}),
+    "drop_similar": (0.5, {}),
+    "jpeg_quality": (70, {}),
+    "dense_sampler": ("fps", {"sampler": "auto"}),
+    "min_keyframes": (7, {"sampler": "auto"}),
+    "max_gap_s": (7.0, {"sampler": "auto"}),
+    "coverage_radius_s": (0.7, {"sampler": "auto"}),
+    "min_coverage": (0.7, {"sampler": "auto"}),
+    "motion_tasks": ("order,count", {"sampler": "auto"}),
+    "still_tasks": ("colour", {"sampler": "auto"}),
+    "escalate_below": (0.3, {}),
+    "template": ("{prompt} {choices}", {}),
+    "system_prompt": ("Be brief.", {}),
+    "examples": ("Q: one.", {}),
+    "choice_scoring": ("text", {}),
+    "permutations": (3, {}),
+}
+
+
+def options_of(*command):
+    found = get_command(app)
+    for name in command:
+        found = found.commands[name]
+    return {parameter.name: parameter for parameter in found.params}
+
+
+@pytest.mark.parametrize("command", [("classify",), ("backfill",), ("prompt",), ("route", "fit")])
+def test_every_command_that_asks_has_an_option_for_each_field(command):
+    has = options_of(*command)
+
+    assert OPTIONS.keys() <= has.keys()
+    for name, field in OPTIONS.items():
+        assert has[name].opts == [f"--{name.replace('_', '-')}"]
+        assert has[name].help.startswith(field.description)
+
+
+def test_forms_take_the_same_model_as_commands():
+    for flow in (classify, backfill):
+        groups = flow.parameters.model_dump()["definitions"]
+        assert list(groups["SpecOverrides"]["properties"]) == list(SpecOverrides.model_fields)
+
+
+def test_every_option_is_put_to_the_test():
+    assert VALUES.keys() == OPTIONS.keys() - {"model"}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_an_option_reaches_the_spec_through_the_flow_s_parameter(name):
+    value, needs = VALUES[name]
+    overrides = choose(SpecOverrides, needs | {name: value})
+    parameter = SpecOverrides.model_validate(overrides.as_parameter())
+
+    request = RunRequest(kind="classify", manifest="m", overrides=parameter)
+    _, spec = resolve_spec(request, Settings())
+    by_default = resolve_spec(RunRequest(kind="classify", manifest="m"), Settings())[1]
+
+    holder = spec if name in RunSpec.model_fields else spec.sampling
+    assert getattr(holder, name) == (tuple(value.split(",")) if name.endswith("tasks") else value)
+    assert spec.spec_id != by_default.spec_id
+
+
+@pytest.mark.parametrize("name", PromptOptions.model_fields)
+def test_a_prompt_option_is_a_setting_and_part_of_the_spec(name):
+    value, _ = VALUES[name]
+
+    _, spec = resolve_spec(RunRequest(kind="classify", manifest="m"), Settings(model={name: value}))
+
+    assert getattr(spec, name) == value
+
+
+class WiderOverrides(SpecOverrides):
+    """With an option more."""
+
+    patience: Annotated[int | None, Field(ge=0, description="How patient the model is.")] = None
+
+
+def test_one_field_more_is_one_option_more():
+    asked = []
+
+    def command(overrides: WiderOverrides) -> None:
+        asked.append(RunRequest(kind="classify", manifest="m", overrides=overrides))
+
+    wider = typer.Typer()
+    wider.command()(with_option_group(command, "overrides", WiderOverrides, panel=None))
+    shown = CliRunner().invoke(wider, ["--help"], env={"COLUMNS": "160"})
+    CliRunner().invoke(wider, ["--patience", "3", "--sampler", "uniform"], catch_exceptions=False)
+
+    assert "How patient the model is." in shown.output
+    [request] = asked
+    assert (request.overrides.patience, request.overrides.sampling.sampler) == (3, "uniform")
+    assert request.overrides.as_parameter() == {"sampling": {"sampler": "uniform"}, "patience": 3}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"sampler": "keyframe"}, "Unknown sampler keyframe; did you mean keyframes"),
+        ({"num_frames": 0}, "--num-frames 0: Input should be greater than or equal to 1"),
+        ({"permutations": 27}, "--permutations 27: Input should be less than or equal to 26"),
+        ({"choice_scoring": "words"}, "--choice-scoring words: Input should be 'letter' or 'text'"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_its_option(values, message):
+    with pytest.raises(ConfigurationError, match=message):
+        choose(SpecOverrides, values)
+
+
+def test_a_bad_value_is_a_usage_error():
+    refused = reelabel({}, "classify", "m.parquet", "--permutations", "27")
+
+    assert refused.returncode == 2
+    assert "--permutations 27" in refused.stderr

@@ -1,0 +1,209 @@
+"""What answers is chosen by name: vLLM's engines, a server, or a backend that somebody else has written."""
+
+import os
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from sqlalchemy import select
+
+from flows.run.parameters import SpecOverrides
+from flows.run.spec import make_spec
+from infra.database.connect import connect
+from infra.embedded import export
+from infra.settings import Settings, backends
+from reelabel.errors import ConfigurationError
+from reelabel.frames.frame_file import decode_frame_file
+from reelabel.sources.object_store import ObjectStore
+from tasks.database.tables import RESULT, RUN
+from tasks.demo.clips import Encoding, write_clip, write_manifest
+from tasks.domain import Answer, ModelIdentity
+from tasks.model.backend import Backend, backend_of, register
+from tasks.model.engine.fleet import EngineFleet
+from tasks.model.engine.recovery import RecoveringEngine
+from tasks.model.engine.vllm_backend import engine_config
+from tasks.model.identity import TINY_MODEL, ModelCard, read_model_card
+from tasks.model.protocol import EngineInfo, EngineTimes, Lifetime
+from tasks.model.server.backend import ServerBackend
+from tests.command_line import reelabel
+
+SERVER = {"model": {"backend": "openai", "name": str(TINY_MODEL)}, "server": {"url": "http://127.0.0.1:9/v1"}}
+COLOURS = {"red": (220, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 220)}
+
+
+class ColourMatcher(Lifetime):
+    """Answers with the choice nearest to the frames' mean colour."""
+
+    engines = 1
+    times = EngineTimes()
+
+    def start(self):
+        pass
+
+    def close(self):
+        pass
+
+    def wait_ready(self):
+        return EngineInfo(device="numpy", gpus=0, max_model_len=0, start_ms=0.0, versions={"colour-matcher": "1"})
+
+    def answer(self, batch):
+        means = {key: decode_frame_file(data).images.mean((0, 1, 2)) for key, data in batch.frame_files.items()}
+        return [self._answer_question(question, means[question.video_id]) for question in batch.questions]
+
+    def _answer_question(self, question, mean):
+        distances = np.array([np.linalg.norm(mean - COLOURS[choice]) for choice in question.choices])
+        scores = np.exp(-distances / 10)
+        return Answer(
+            choice_index=int(distances.argmin()),
+            probabilities=tuple((scores / scores.sum()).tolist()),
+            prompt_tokens=0,
+            cached_tokens=0,
+            preprocess_ms=0.0,
+            inference_ms=0.0,
+        )
+
+
+class ColourBackend(Backend):
+    """Loads no model."""
+
+    name = "colour"
+
+    def card(self, name, settings):  # noqa: ARG002
+        if name is not None:
+            raise ConfigurationError(f"The backend colour has no model {name}; leave out the name.")
+        return ModelCard(identity=ModelIdentity(name="mean-colour"), location="", size_multiple_px=1, max_pixels=None)
+
+    def open(self, card, settings, *, sampling=None):  # noqa: ARG002 - neither matters to it
+        return ColourMatcher()
+
+
+@pytest.fixture
+def colour(monkeypatch):
+    monkeypatch.setattr(backends, "_LOADERS", dict(backends._LOADERS))
+    register(ColourBackend())
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory, own_services):
+    """A clip of each colour on S3, and a job about each."""
+    folder = tmp_path_factory.mktemp("colours")
+    objects, root = ObjectStore(own_services.store), f"{own_services.store.uri}/colours"
+    rows = []
+    for name, colour in COLOURS.items():
+        write_clip(
+            folder / f"{name}.mp4",
+            np.full((48, 56, 56, 3), colour, np.uint8),
+            Encoding(container="mp4", codec="libx264", gop=12),
+        )
+        job = {"job_id": name, "video_uri": f"{root}/{name}.mp4", "prompt": "Which colour is it?"}
+        rows.append(job | {"choices": list(COLOURS), "answer": name, "task": "colour", "subtask": "mp4"})
+    write_manifest(folder / "manifest.parquet", rows)
+    for path in folder.iterdir():
+        objects.replace(f"{root}/{path.name}", path.read_bytes())
+    return f"{root}/manifest.parquet"
+
+
+@pytest.mark.usefixtures("colour")
+def test_a_backend_from_outside_labels_a_manifest(own_services, manifest):
+    environment = os.environ | export(own_services) | {"REELABEL_MODEL_BACKEND": "colour", "COLUMNS": "160"}
+
+    run = reelabel(environment, "classify", manifest)
+    doctor = reelabel(environment, "doctor")
+
+    assert run.returncode == 0, run.stderr
+    assert "Reconciled: 3 jobs = 3 labels + 0 failures." in run.stdout
+    assert "colour: mean-colour" in doctor.stdout
+    engine = connect(own_services.database)
+    with engine.connect() as connection:
+        labels = {row.job_id: row.label for row in connection.execute(select(RESULT))}
+        [versions] = connection.execute(select(RUN.c.versions)).scalars()
+    engine.dispose()
+    assert labels == {name: name for name in COLOURS}
+    assert versions["colour-matcher"] == "1"
+
+
+@pytest.mark.usefixtures("colour")
+def test_a_backend_without_a_model_of_that_name_says_so(own_services, manifest):
+    environment = os.environ | export(own_services) | {"REELABEL_MODEL_BACKEND": "colour", "COLUMNS": "160"}
+
+    run = reelabel(environment, "classify", manifest, "--model", "other")
+
+    assert run.returncode == 2
+    assert "The backend colour has no model other; leave out the name." in run.stderr
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A package as pip leaves it, which declares two backends."""
+    metadata = tmp_path / "colours-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: colours\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text(
+        "[reelabel.backends]\nby-colour = colours_for_test:BACKEND\nbroken = colours_for_test:GONE\n"
+    )
+    (tmp_path / "colours_for_test.py").write_text(
+        "from tests.model.test_backend_registry import ColourBackend\n"
+        "class Named(ColourBackend):\n    name = 'by-colour'\n"
+        "BACKEND = Named()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_package_brings_backends():
+    settings = Settings(model={"backend": "by-colour"})
+
+    assert backend_of(settings).name == "by-colour"
+    names = Settings.model_json_schema()["$defs"]["ModelSettings"]["properties"]["backend"]["enum"]
+    assert names == ["vllm", "openai", "broken", "by-colour"]
+    with pytest.raises(ConfigurationError, match=r"Cannot import the backend broken: .*GONE"):
+        backend_of(Settings(model={"backend": "broken"}))
+
+
+def test_a_backend_that_does_not_exist_is_refused_with_the_names_of_those_that_do():
+    with pytest.raises(ValidationError, match="there is no such backend; use one of vllm, openai"):
+        Settings(model={"backend": "mine"})
+
+
+@pytest.mark.usefixtures("colour")
+def test_a_class_is_not_a_backend_but_its_instance():
+    backends.add_backend("colour", lambda: ColourBackend)
+
+    with pytest.raises(ConfigurationError, match="The backend colour is of type ABCMeta; it must be an instance of"):
+        backend_of(Settings(model={"backend": "colour"}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "engines"),
+    [
+        pytest.param({}, RecoveringEngine, 1, id="one engine"),
+        pytest.param({"model": {"engines": 2}}, EngineFleet, 2, id="several"),
+        pytest.param(SERVER, ServerBackend, 1, id="a server"),
+    ],
+)
+def test_the_settings_choose_what_answers(tmp_path, monkeypatch, settings, kind, engines):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    chosen = Settings(home=tmp_path, **settings)
+
+    opened = backend_of(chosen).open(read_model_card(None), chosen)
+
+    assert (type(opened), opened.engines) == (kind, engines)
+
+
+def test_a_run_may_not_ask_a_server_for_another_model_than_it_has():
+    settings = Settings(**SERVER)
+    server = backend_of(settings)
+
+    assert server.card(None, settings).identity.name == TINY_MODEL.name
+    with pytest.raises(ConfigurationError, match="Cannot use model Qwen/Qwen2-VL-2B: the server at"):
+        server.card("Qwen/Qwen2-VL-2B", settings)
+
+
+def test_an_engine_makes_room_for_the_frames_that_the_run_asks_for(tmp_path):
+    card, settings = read_model_card(None), Settings(home=tmp_path)
+    spec = make_spec(card, settings, SpecOverrides(sampling={"num_frames": 64}))
+
+    config = engine_config(card, settings, sampling=spec.sampling)
+
+    assert (config.num_frames, config.max_pixels) == (64, spec.sampling.max_pixels)
+    assert engine_config(card, settings).num_frames == settings.sampling.num_frames == 16
