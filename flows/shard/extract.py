@@ -73,7 +73,7 @@ def _spent_ms(outcomes: Iterable[tuple[ExtractedVideo | VideoError, float]]) -> 
             spent_ms[RunPhase.FETCH if outcome.stage == Stage.FETCH else RunPhase.DECODE] += ms
             continue
         spent_ms[RunPhase.CACHE_READ if outcome.was_cached else RunPhase.FETCH] += outcome.lookup_ms
-        spent_ms[RunPhase.FETCH] += outcome.fetch_ms
-        spent_ms[RunPhase.DECODE] += outcome.decode_ms
-        spent_ms[RunPhase.CACHE_WRITE] += outcome.cache_write_ms
+        spent_ms[RunPhase.FETCH] += outcome.provenance.fetch_ms
+        spent_ms[RunPhase.DECODE] += outcome.provenance.decode_ms
+        spent_ms[RunPhase.CACHE_WRITE] += outcome.provenance.cache_write_ms
     return spent_ms

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from infra.errors import PlanLostError
 from reelabel.errors import ObjectMissingError, VideoError
 from reelabel.frames.extractor import ExtractedVideo
+from reelabel.frames.provenance import FrameProvenance
 from reelabel.segment import Segment
 from tasks.domain import RunPhase, Shard, View
 
@@ -55,7 +56,7 @@ def read_extracted(objects: ObjectStore, plan_uri: str, shard: Shard) -> Extract
     """Read how a shard was extracted.
 
     Raises:
-        PlanLostError: It is gone; the shard must be extracted once more.
+        PlanLostError: It is gone, or another version of Reelabel wrote it; the shard must be extracted once more.
         StoreUnavailableError: The store does not answer.
     """
     uri = _uri_of(plan_uri, shard.index)
@@ -65,13 +66,13 @@ def read_extracted(objects: ObjectStore, plan_uri: str, shard: Shard) -> Extract
         raise PlanLostError(f"{uri} is gone; its shard is extracted once more.") from None
     uris = shard.video_uris
     outcomes = {_view(uris[packed.pop("video")], *packed.pop("view")): packed for packed in found["views"]}
+    try:
+        prepared = {view: _video(view, **packed) for view, packed in outcomes.items() if "code" not in packed}
+    except TypeError:  # a field that one of the two versions does not have
+        raise PlanLostError(f"{uri} is of another version; its shard is extracted once more.") from None
     return ExtractedShard(
         shard=shard,
-        prepared={
-            view: ExtractedVideo(uri=view.video_uri, **packed)
-            for view, packed in outcomes.items()
-            if "code" not in packed
-        },
+        prepared=prepared,
         faults={view: _fault(**packed) for view, packed in outcomes.items() if "code" in packed},
         spent_ms={RunPhase(name): ms for name, ms in found["spent_ms"].items()},
         between_s=(found["between_s"][0], found["between_s"][1]),
@@ -80,6 +81,10 @@ def read_extracted(objects: ObjectStore, plan_uri: str, shard: Shard) -> Extract
 
 def _view(video_uri: str, shown: FramePass, segment: list[float | None]) -> View:
     return View(video_uri, shown, Segment(*segment))
+
+
+def _video(view: View, *, provenance: dict[str, Any], **packed: Any) -> ExtractedVideo:  # noqa: ANN401 - JSON
+    return ExtractedVideo(uri=view.video_uri, provenance=FrameProvenance(**provenance), **packed)
 
 
 def _packed(outcome: ExtractedVideo | VideoError) -> dict[str, Any]:

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import String, bindparam, delete, func, select, text, tuple_
 
 from infra.database.connect import database_errors
+from reelabel.frames.provenance import FrameProvenance
+from reelabel.record import columns_of, reader_of
 from sql.queries import read_query
 from tasks.database.tables import FAILURE, RESULT
 from tasks.database.temp_table import array_text, copy_rows
+from tasks.domain import Answer
 from tasks.plans.lease import finish
 
 if TYPE_CHECKING:
@@ -20,26 +23,22 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine, Row, Table
 
-    from tasks.domain import Failure, FirstAnswer, Job, JobResult, OrderBias
+    from tasks.domain import Failure, Job, JobResult
     from tasks.plans.lease import Lease
 
 _SHARED = ("run_id", "dataset", "spec_id", "model", "versions", "host")
-_OF_JOB = ("job_id", "digest", "task", "subtask")
-_ANSWERED = (
-    *("choice_index", "margin", "entropy_nats"),
-    *("prompt_tokens", "cached_tokens", "preprocess_ms", "inference_ms"),
-)
-_ORDERED = ("permutations", "order_agreement", "order_spread", "same_position")
-_SEEN = (
-    *("label", "source_fingerprint", "fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms"),
-    *("keyframes_in_file", "frames_used", "shard_index", "decode_method", "decode_note"),
-    *("sampler", "frames_decoded", "bytes_fetched", "longest_gap_s", "keyframe_cover", "verdict", "routed_by"),
-)
 _JOB_COLUMNS = ("job_id", "job_digest", "task", "subtask")
-_FIRST = ("first_label", "first_margin", "ask_again_below")
-_RESULT_COLUMNS = ("fence", *_JOB_COLUMNS, "answer", *_ANSWERED, "probabilities", *_ORDERED, *_SEEN, *_FIRST)
+_job_values = attrgetter("job_id", "digest", "task", "subtask")
+_RESULT_COLUMNS = (
+    *("fence", *_JOB_COLUMNS, "answer"),
+    *("label", "shard_index", "routed_by"),
+    *("probabilities", "margin", "entropy_nats", *(column.name for column in columns_of(Answer))),
+    *("permutations", "order_agreement", "order_spread", "same_position"),
+    *(column.name for column in columns_of(FrameProvenance)),
+    *("first_label", "first_margin", "ask_again_below"),
+)
+_answer_values, _provenance_values = reader_of(Answer), reader_of(FrameProvenance)
 _FAILURE_COLUMNS = ("fence", *_JOB_COLUMNS, "source_fingerprint", "code", "shard_index", "stage", "message", "attempts")
-_job_values, _answer_values, _seen_values = attrgetter(*_OF_JOB), attrgetter(*_ANSWERED), attrgetter(*_SEEN)
 _failure_values = attrgetter("source_fingerprint", "code", "shard_index")
 _LOCK, _CURRENT_ROWS = text(read_query("lock_jobs")), text(read_query("current_rows"))
 _DATASET_KEY = func.hashtextextended(
@@ -189,20 +188,15 @@ def _drop(connection: Connection, table: Table, run: RunKey, job_ids: set[str]) 
 
 def _result_row(result: JobResult) -> tuple[Any, ...]:
     """Give the values of `_RESULT_COLUMNS` behind the fence."""
-    answer = result.answer
+    answer, order, first = result.answer, result.answer.order, result.first
     return (
-        *_job_values(result.job),
-        result.job.answer,
-        *_answer_values(answer),
-        array_text(map(repr, answer.probabilities)),
-        *_order_values(answer.order),
-        *_seen_values(result),
-        *_first_values(result.first),
+        *(*_job_values(result.job), result.job.answer),
+        *(result.label, result.shard_index, result.routed_by),
+        *(array_text(map(repr, answer.probabilities)), answer.margin, answer.entropy_nats, *_answer_values(answer)),
+        *((order.permutations, order.agreement, order.spread, order.same_position) if order else (1, None, None, None)),
+        *(_storable(value) if isinstance(value, str) else value for value in _provenance_values(result.provenance)),
+        *((first.label, first.margin, first.below) if first else (None, None, None)),
     )
-
-
-def _first_values(first: FirstAnswer | None) -> tuple[str | None, float | None, float | None]:
-    return (first.label, first.margin, first.below) if first else (None, None, None)
 
 
 def _quoted(text: str) -> str:
@@ -210,12 +204,12 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _order_values(order: OrderBias | None) -> tuple[int, float | None, float | None, bool | None]:
-    return (order.permutations, order.agreement, order.spread, order.same_position) if order else (1, None, None, None)
+def _storable(text: str) -> str:
+    """Replace NUL, which Postgres does not store: decoders quote the bytes that they fail on."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _failure_row(failure: Failure, *, attempts: int) -> tuple[Any, ...]:
     """Give the values of `_FAILURE_COLUMNS` behind the fence."""
-    # Decoders quote the bytes they choke on, and Postgres stores no NUL.
-    message = failure.message.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return *_job_values(failure.job), *_failure_values(failure), failure.stage.value, message, attempts
+    values = (*_job_values(failure.job), *_failure_values(failure))
+    return *values, failure.stage.value, _storable(failure.message), attempts

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from infra.errors import PlanLostError
@@ -8,13 +10,13 @@ from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase, Shard, View
 from tasks.plans.extracted import ExtractedShard, read_extracted, write_extracted
-from tests.results.rows import job
+from tests.results.rows import PROVENANCE, job
 
 
 def test_inference_elsewhere_learns_of_each_video_what_extraction_knew(tmp_path):
     shard = Shard(index=3, jobs=tuple(job(name) for name in "abc"))
-    facts = {"key": "frames/k", "was_cached": False, "keyframes_in_file": 9, "frames_used": 4, "frame_bytes": 99}
-    prepared = ExtractedVideo(uri="a.mp4", fingerprint="e1", lookup_ms=0.5, decode_method="index", **facts)
+    facts = {"key": "frames/k", "was_cached": False, "frame_bytes": 99, "lookup_ms": 0.5}
+    prepared = ExtractedVideo(uri="a.mp4", provenance=PROVENANCE, **facts)
     crashed, missing = DecoderCrashedError("It died."), VideoMissingError("It is gone.")
     crashed.fingerprint = "e2"
     extracted = ExtractedShard(
@@ -40,3 +42,14 @@ def test_inference_elsewhere_learns_of_each_video_what_extraction_knew(tmp_path)
 def test_an_extraction_that_is_gone_is_said_to_be(tmp_path):
     with pytest.raises(PlanLostError, match="extracted once more"):
         read_extracted(ObjectStore(StoreSettings()), f"file://{tmp_path}/p", Shard(index=0, jobs=(job("a"),)))
+
+
+def test_a_shard_that_another_version_extracted_is_extracted_once_more(tmp_path):
+    shard = Shard(index=0, jobs=(job("a"),))
+    video = {"key": "k", "was_cached": True, "frame_bytes": 1, "lookup_ms": 0.5, "provenance": {"no_such_column": 1}}
+    packed = {"video": 0, "view": ["first", [None, None]], **video}
+    tmp_path.joinpath("extracted").mkdir()
+    tmp_path.joinpath("extracted/000000.json").write_text(json.dumps({"views": [packed]}))
+
+    with pytest.raises(PlanLostError, match="another version"):
+        read_extracted(ObjectStore(StoreSettings()), f"file://{tmp_path}", shard)

@@ -2,7 +2,6 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -99,7 +98,7 @@ def test_a_lease_that_was_lost_takes_no_other_shard_with_it(engine, written_at_o
 
 
 def test_a_row_that_postgres_refuses_takes_no_other_shard_with_it(engine, written_at_once):
-    refused = replace(result(job("a")), bytes_fetched=-1)
+    refused = result(job("a"), bytes_fetched=-1)
 
     outcomes = written_at_once(([refused], [], {}), ([result(job("b"))], [], {}))
 

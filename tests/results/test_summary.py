@@ -1,4 +1,3 @@
-from dataclasses import replace
 
 from flows.cli.summary import _accuracies
 from tasks.domain import OrderBias
@@ -79,7 +78,7 @@ def test_jobs_are_counted_by_what_decided_them(engine, run):
 
 
 def test_labels_on_files_that_are_cut_short_are_counted(engine, run):
-    whole, cut = result(job("a")), replace(result(job("b")), decode_note="the file is cut short: 9 bytes")
+    whole, cut = result(job("a")), result(job("b"), decode_note="the file is cut short: 9 bytes")
     ShardWriter(engine, run).write(results=[whole, cut], failures=[])
 
     summary = summarize_results(engine, dataset="d", spec_id=SPEC.spec_id, jobs=[whole.job, cut.job])
