@@ -82,6 +82,7 @@ def columns_of(record: type[DataclassInstance]) -> tuple[RecordColumn, ...]:
     )
 
 
+@lru_cache
 def reader_of(record: type[DataclassInstance]) -> Callable[[Any], tuple[Any, ...]]:
     """Return a function that reads a record's values in the order of `columns_of`."""
     first, second, *others = (each.attribute for each in columns_of(record))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import String, bindparam, delete, func, select, text, tuple_
 
 from infra.database.connect import database_errors
-from reelabel.frames.provenance import FrameProvenance
 from reelabel.record import columns_of, reader_of
 from sql.queries import read_query
 from tasks.database.tables import FAILURE, RESULT
@@ -23,21 +23,14 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine, Row, Table
 
+    from reelabel.frames.provenance import FrameProvenance
     from tasks.domain import Failure, Job, JobResult
     from tasks.plans.lease import Lease
 
 _SHARED = ("run_id", "dataset", "spec_id", "model", "versions", "host")
 _JOB_COLUMNS = ("job_id", "job_digest", "task", "subtask")
 _job_values = attrgetter("job_id", "digest", "task", "subtask")
-_RESULT_COLUMNS = (
-    *("fence", *_JOB_COLUMNS, "answer"),
-    *("label", "shard_index", "routed_by"),
-    *("probabilities", "margin", "entropy_nats", *(column.name for column in columns_of(Answer))),
-    *("permutations", "order_agreement", "order_spread", "same_position"),
-    *(column.name for column in columns_of(FrameProvenance)),
-    *("first_label", "first_margin", "ask_again_below"),
-)
-_answer_values, _provenance_values = reader_of(Answer), reader_of(FrameProvenance)
+_answer_values = reader_of(Answer)
 _FAILURE_COLUMNS = ("fence", *_JOB_COLUMNS, "source_fingerprint", "code", "shard_index", "stage", "message", "attempts")
 _failure_values = attrgetter("source_fingerprint", "code", "shard_index")
 _LOCK, _CURRENT_ROWS = text(read_query("lock_jobs")), text(read_query("current_rows"))
@@ -129,7 +122,8 @@ def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) ->
     shared = {name: getattr(run, name) for name in _SHARED}
     if labelled:
         rows = ((fence, *_result_row(result)) for result, fence in labelled)
-        copy_rows(connection, RESULT, _RESULT_COLUMNS, rows, shared=shared)
+        names = _result_columns(type(labelled[0][0].provenance))
+        copy_rows(connection, RESULT, names, rows, shared=shared)
     if recorded:
         rows = ((fence, *_failure_row(each, attempts=1 + standing.attempts_of(each.job))) for each, fence in recorded)
         copy_rows(connection, FAILURE, _FAILURE_COLUMNS, rows, shared=shared)
@@ -186,15 +180,29 @@ def _drop(connection: Connection, table: Table, run: RunKey, job_ids: set[str]) 
         connection.execute(delete(table).where(key, table.c.job_id == func.any(list(job_ids))))
 
 
+@lru_cache
+def _result_columns(provenance: type[FrameProvenance]) -> tuple[str, ...]:
+    """Return the columns that differ from label to label."""
+    return (
+        *("fence", *_JOB_COLUMNS, "answer"),
+        *("label", "shard_index", "routed_by"),
+        *("probabilities", "margin", "entropy_nats", *(column.name for column in columns_of(Answer))),
+        *("permutations", "order_agreement", "order_spread", "same_position"),
+        *(column.name for column in columns_of(provenance)),
+        *("first_label", "first_margin", "ask_again_below"),
+    )
+
+
 def _result_row(result: JobResult) -> tuple[Any, ...]:
-    """Give the values of `_RESULT_COLUMNS` behind the fence."""
+    """Return the values of `_result_columns` behind the fence."""
     answer, order, first = result.answer, result.answer.order, result.first
+    seen = reader_of(type(result.provenance))(result.provenance)
     return (
         *(*_job_values(result.job), result.job.answer),
         *(result.label, result.shard_index, result.routed_by),
         *(array_text(map(repr, answer.probabilities)), answer.margin, answer.entropy_nats, *_answer_values(answer)),
         *((order.permutations, order.agreement, order.spread, order.same_position) if order else (1, None, None, None)),
-        *(_storable(value) if isinstance(value, str) else value for value in _provenance_values(result.provenance)),
+        *(_storable(value) if isinstance(value, str) else value for value in seen),
         *((first.label, first.margin, first.below) if first else (None, None, None)),
     )
 

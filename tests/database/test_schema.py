@@ -1,11 +1,16 @@
 import pytest
 import sqlalchemy
+from sqlalchemy.dialects import postgresql
 
 from infra.database.connect import connect
 from infra.settings import DatabaseSettings
 from reelabel.errors import ConfigurationError
 from sql.migrate import downgrade
 from tasks.database.schema import check_schema, upgrade_schema
+from tasks.database.tables import METADATA
+from tests.results.conftest import engine
+
+__all__ = ["engine"]
 
 
 def test_a_database_without_tables_is_refused_until_it_is_upgraded(engine, database_url):
@@ -35,3 +40,16 @@ def test_a_wrong_password_is_explained(database_url):
     with pytest.raises(ConfigurationError, match="rejects the password"):
         upgrade_schema(engine)
     engine.dispose()
+
+
+def test_the_tables_are_those_of_the_migrations(engine):
+    for table in METADATA.tables.values():
+        found = sqlalchemy.inspect(engine).get_columns(table.name, schema="reelabel")
+
+        assert {each["name"]: _name_of(each["type"]) for each in found} == {
+            each.name: _name_of(each.type) for each in table.c
+        }, table.name
+
+
+def _name_of(column_type):
+    return column_type.compile(dialect=postgresql.dialect())

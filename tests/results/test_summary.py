@@ -1,4 +1,3 @@
-
 from flows.cli.summary import _accuracies
 from tasks.domain import OrderBias
 from tasks.results.summary import OrderScore, Summary, TaskScore, summarize_results
