@@ -42,11 +42,9 @@ def extract_views(
 
     outcomes = list(workers.map(prepare, views))
     record_videos(outcome for outcome, _ in outcomes)
-    by_view = dict(zip(views, (outcome for outcome, _ in outcomes), strict=True))
     return ExtractedShard(
         shard=shard,
-        prepared={view: outcome for view, outcome in by_view.items() if not isinstance(outcome, VideoError)},
-        faults={view: outcome for view, outcome in by_view.items() if isinstance(outcome, VideoError)},
+        outcomes=dict(zip(views, (outcome for outcome, _ in outcomes), strict=True)),
         spent_ms=_spent_ms(outcomes),
         between_s=(began_s, time.time()),
     )

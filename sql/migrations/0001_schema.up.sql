@@ -143,7 +143,7 @@ SELECT
     task, subtask, model, keyframes_in_file, frames_used, prompt_tokens, cached_tokens,
     fetch_ms, decode_ms, cache_write_ms, cache_read_ms, preprocess_ms, inference_ms,
     decode_method, decode_note, run_id, host, created_at,
-    sampler, frames_decoded, longest_gap_s, keyframe_coverage, coverage
+    sampler, frames_decoded, bytes_fetched, longest_gap_s, keyframe_coverage, coverage
 FROM reelabel.result
 UNION ALL
 SELECT
@@ -154,7 +154,7 @@ SELECT
     task, subtask, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, run_id, host, created_at,
-    NULL, NULL, NULL, NULL, NULL
+    NULL, NULL, NULL, NULL, NULL, NULL
 FROM reelabel.failure;
 
 -- One sequence for all plans: of two leases, whichever plans they belong to, the greater number is the newer.

@@ -1,4 +1,4 @@
-"""Writing how the jobs of shards ended, in one transaction."""
+"""Write the results and failures of shards, in one transaction."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _DATASET_KEY = func.hashtextextended(
 )
 _LOCK_SHARED = select(func.pg_advisory_xact_lock_shared(_DATASET_KEY))
 _LOCK_ALL = select(func.pg_advisory_xact_lock(_DATASET_KEY))
-# Each job is locked until its transaction ends, and all writers' locks share a table of some thousand places: who
-# writes more at once locks their dataset instead.
+# Each job is locked until its transaction ends, and Postgres has one lock table of a few thousand entries: larger
+# transactions lock the dataset instead.
 MOST_LOCKS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunKey:
-    """What every row of a run carries."""
+    """The values that all rows of a run share."""
 
     run_id: UUID
     dataset: str
@@ -58,13 +58,13 @@ class RunKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedShard:
-    """How a shard's jobs ended.
+    """The outcomes of a shard's jobs.
 
     Attributes:
         results: Labels.
         failures: Failures, of other jobs.
-        lease: The shard, as it is held; None is outside of any plan, and gives way to every lease.
-        report: What the shard came to, for its row.
+        lease: Lease of the shard; None outside of any plan, older than every lease.
+        report: Report of the shard, for its row.
     """
 
     results: Sequence[JobResult]
@@ -74,30 +74,30 @@ class EndedShard:
 
     @property
     def fence(self) -> int:
-        """The number of the lease, smaller than that of every newer one."""
+        """Number of the lease; newer leases have greater ones."""
         return self.lease.token if self.lease else 0
 
 
 def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -> None:
-    """Write labels and failures, and end the shards; a job that had the other before loses it, all in one transaction.
+    """Write labels and failures, and mark their shards as done, in one transaction.
 
-    A failure never takes the place of a label that was given for the same question and the same
-    video, or for the same question while the video is gone. Neither takes the place of what was
-    written under a newer lease.
+    A job has one label or one failure: the new row replaces the old one. Two exceptions: a failure does not replace a
+    label for the same question about the same video, or about a video that cannot be reached; and no row replaces one
+    that was written under a newer lease.
 
-    Safe to call again: rows are replaced, never doubled, and a failure counts its attempts.
+    Idempotent, except that a failure counts its attempts.
 
     Args:
         engine: The database.
-        run: What the rows carry.
-        shards: How they ended; no job is in two of them.
+        run: What the rows share.
+        shards: The shards; no job is in two of them.
 
     Raises:
         LeaseLostError: Another worker has one of the shards; nothing was written.
         DatabaseUnavailableError: Nothing was written.
     """
     with database_errors(), engine.begin() as connection:
-        # In the order of their leases, as whoever else locks several, so that no two wait for each other.
+        # Every writer locks shards in the order of their leases, so that no two deadlock.
         in_order = sorted(shards, key=attrgetter("fence"))
         ended = [shard for shard in in_order if _finish(connection, shard)]
         if ended:
@@ -111,30 +111,30 @@ def _finish(connection: Connection, shard: EndedShard) -> bool:
 def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) -> None:
     results = [(result, shard.fence) for shard in shards for result in shard.results]
     failures = [(failure, shard.fence) for shard in shards for failure in shard.failures]
-    endings: list[tuple[JobResult | Failure, int]] = [*results, *failures]
-    standing = _Standing.locked(connection, run, [ending.job.job_id for ending, _ in endings])
-    labelled = [(result, fence) for result, fence in results if standing.newest.get(result.job.job_id, 0) <= fence]
-    recorded = [(failure, fence) for failure, fence in failures if standing.gives_way_to(failure, fence)]
-    # What is replaced goes first, whichever it was: then every row is new, and one COPY writes them all.
+    written: list[tuple[JobResult | Failure, int]] = [*results, *failures]
+    current = _CurrentRows.locked(connection, run, [outcome.job.job_id for outcome, _ in written])
+    labelled = [(result, fence) for result, fence in results if current.newest.get(result.job.job_id, 0) <= fence]
+    recorded = [(failure, fence) for failure, fence in failures if current.are_replaced_by(failure, fence)]
+    # Old rows are deleted first, so that one COPY, which cannot update, writes the new ones.
     ended = {result.job.job_id for result, _ in labelled} | {failure.job.job_id for failure, _ in recorded}
-    _drop(connection, RESULT, run, standing.labels.keys() & ended)
-    _drop(connection, FAILURE, run, standing.failures.keys() & ended)
+    _drop(connection, RESULT, run, current.labels.keys() & ended)
+    _drop(connection, FAILURE, run, current.failures.keys() & ended)
     shared = {name: getattr(run, name) for name in _SHARED}
     if labelled:
         rows = ((fence, *_result_row(result)) for result, fence in labelled)
         names = _result_columns(type(labelled[0][0].provenance))
         copy_rows(connection, RESULT, names, rows, shared=shared)
     if recorded:
-        rows = ((fence, *_failure_row(each, attempts=1 + standing.attempts_of(each.job))) for each, fence in recorded)
+        rows = ((fence, *_failure_row(each, attempts=1 + current.attempts_of(each.job))) for each, fence in recorded)
         copy_rows(connection, FAILURE, _FAILURE_COLUMNS, rows, shared=shared)
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
-    """How jobs have ended so far, by job id.
+class _CurrentRows:
+    """The rows of some jobs before a write, by job id.
 
     Attributes:
-        newest: Numbers of the newest leases under which they ended.
+        newest: Number of the newest lease under which a row was written.
     """
 
     labels: dict[str, Row[Any]]
@@ -142,9 +142,9 @@ class _Standing:
     newest: dict[str, int]
 
     @classmethod
-    def locked(cls, connection: Connection, run: RunKey, job_ids: list[str]) -> _Standing:
-        """Look at jobs that nobody else writes until the transaction ends."""
-        # Two writers of one job could otherwise give it a label and a failure at once.
+    def locked(cls, connection: Connection, run: RunKey, job_ids: list[str]) -> _CurrentRows:
+        """Lock jobs until the transaction ends, and read their rows."""
+        # Without the lock, two writers could give a job a label and a failure at once.
         key = {"dataset": run.dataset, "spec_id": run.spec_id, "job_ids": array_text(map(_quoted, job_ids))}
         if len(job_ids) <= MOST_LOCKS:
             connection.execute(_LOCK_SHARED, key)
@@ -159,12 +159,12 @@ class _Standing:
         )
 
     def attempts_of(self, job: Job) -> int:
-        """Give how many times in a row a job has failed."""
+        """Return how many times in a row a job has failed."""
         failure = self.failures.get(job.job_id)
         return failure.attempts if failure else 0
 
-    def gives_way_to(self, failure: Failure, fence: int) -> bool:
-        """Whether a failure may be recorded: its job has neither a newer row nor a label that is still valid."""
+    def are_replaced_by(self, failure: Failure, fence: int) -> bool:
+        """Check whether a failure may be written: its job has neither a newer row nor a label that is still valid."""
         label = self.labels.get(failure.job.job_id)
         is_valid = (
             label is not None
@@ -208,7 +208,7 @@ def _result_row(result: JobResult) -> tuple[Any, ...]:
 
 
 def _quoted(text: str) -> str:
-    """Quote an element of an array's text."""
+    """Quote an element of an array literal."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -218,6 +218,6 @@ def _storable(text: str) -> str:
 
 
 def _failure_row(failure: Failure, *, attempts: int) -> tuple[Any, ...]:
-    """Give the values of `_FAILURE_COLUMNS` behind the fence."""
+    """Return the values of `_FAILURE_COLUMNS` behind the fence."""
     values = (*_job_values(failure.job), *_failure_values(failure))
     return *values, failure.stage.value, _storable(failure.message), attempts

@@ -10,7 +10,7 @@ from infra.errors import LeaseLostError
 from tasks.plans.lease import Work, claim
 from tasks.plans.plan import state_of
 from tasks.results.read import count_endings, read_failures, read_results
-from tasks.results.write import MOST_LOCKS, _Standing
+from tasks.results.write import MOST_LOCKS, _CurrentRows
 from tasks.results.writer import ShardWriter
 from tests.results.rows import SPEC, failure, job, result
 
@@ -121,7 +121,7 @@ def test_who_writes_many_jobs_and_who_writes_one_of_them_wait_for_each_other(eng
     shards = [[failure(job(str(number))) for number in range(count)] for count in (first, then)]
     with ThreadPoolExecutor(1) as threads:
         with engine.begin() as connection:
-            _Standing.locked(connection, run, [each.job.job_id for each in shards[0]])
+            _CurrentRows.locked(connection, run, [each.job.job_id for each in shards[0]])
             other = threads.submit(ShardWriter(engine, run).write, [], shards[1])
             while not connection.execute(_WAITING).scalar_one():
                 time.sleep(0.01)
