@@ -105,18 +105,18 @@ def merge_records(first: Record, second: Record) -> Record:
 
 @lru_cache
 def _rules_of(record: type[DataclassInstance]) -> dict[str, Merge]:
-    rules = {each.name: each.metadata.get(_RULE) for each in fields(record)}
-    if missing := [name for name, rule in rules.items() if rule is None]:
+    rules: dict[str, Merge] = {each.name: each.metadata[_RULE] for each in fields(record) if _RULE in each.metadata}
+    if missing := [each.name for each in fields(record) if each.name not in rules]:
         raise TypeError(
             f"{record.__name__}.{missing[0]} does not say how to merge two of its values; "
             "add metadata=column(Merge....), or metadata=merged(Merge....) if no column stores it."
         )
-    return {name: Merge(rule) for name, rule in rules.items()}
+    return rules
 
 
 def _scalar(record: type[DataclassInstance], name: str, hint: Any) -> type:  # noqa: ANN401 - of `typing`
     """Return the type of a field's values, without None."""
-    found = {*(get_args(hint) if isinstance(hint, UnionType) else (hint,))} - {NoneType}
+    found: set[type] = {*(get_args(hint) if isinstance(hint, UnionType) else (hint,))} - {NoneType}
     if len(found) != 1 or not found <= {str, bool, int, float}:
         raise TypeError(f"{record.__name__}.{name} is a {hint}; a column stores a str, bool, int or float, or None.")
     return found.pop()

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine, Row, Table
 
-    from reelabel.frames.provenance import FrameProvenance
     from tasks.domain import Failure, Job, JobResult
     from tasks.plans.lease import Lease
 
@@ -122,7 +121,8 @@ def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) ->
     shared = {name: getattr(run, name) for name in _SHARED}
     if labelled:
         rows = ((fence, *_result_row(result)) for result, fence in labelled)
-        names = _result_columns(type(labelled[0][0].provenance))
+        kind: type = type(labelled[0][0].provenance)
+        names = _result_columns(kind)
         copy_rows(connection, RESULT, names, rows, shared=shared)
     if recorded:
         rows = ((fence, *_failure_row(each, attempts=1 + current.attempts_of(each.job))) for each, fence in recorded)
@@ -181,7 +181,7 @@ def _drop(connection: Connection, table: Table, run: RunKey, job_ids: set[str]) 
 
 
 @lru_cache
-def _result_columns(provenance: type[FrameProvenance]) -> tuple[str, ...]:
+def _result_columns(provenance: type) -> tuple[str, ...]:
     """Return the columns that differ from label to label."""
     return (
         *("fence", *_JOB_COLUMNS, "answer"),
@@ -196,7 +196,8 @@ def _result_columns(provenance: type[FrameProvenance]) -> tuple[str, ...]:
 def _result_row(result: JobResult) -> tuple[Any, ...]:
     """Return the values of `_result_columns` behind the fence."""
     answer, order, first = result.answer, result.answer.order, result.first
-    seen = reader_of(type(result.provenance))(result.provenance)
+    kind: type = type(result.provenance)
+    seen = reader_of(kind)(result.provenance)
     return (
         *(*_job_values(result.job), result.job.answer),
         *(result.label, result.shard_index, result.routed_by),
