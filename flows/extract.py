@@ -17,6 +17,7 @@ from flows.shard.queue import make_lease_keeper
 from flows.shard.retry import retry_faults, retry_outage, waits_cancelled_at_exit
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
+from reelabel.errors import VideoError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.frame_cache.pool import decode_pool
@@ -107,7 +108,7 @@ def _hand_over(source: ShardQueue, held: LeasedShard, extracted: ExtractedShard)
     retry_faults(write, partial(source.objects.reach, [held.plan.plan_uri]))
     retry_outage(partial(finish_alone, source.database, held.lease, state="extracted"))
     source.keeper.forget(held.lease)
-    get_run_logger().info(
-        "Shard %s: %s videos extracted, %s failed.", held.shard.index, len(extracted.prepared), len(extracted.faults)
-    )
+    failed = sum(isinstance(outcome, VideoError) for outcome in extracted.outcomes.values())
+    extracted_count = len(extracted.outcomes) - failed
+    get_run_logger().info("Shard %s: %s videos extracted, %s failed.", held.shard.index, extracted_count, failed)
     return True

@@ -136,12 +136,12 @@ def _within_segment(
     return np.maximum(found - start_s, 0.0), max(end_s - start_s, _MIN_LENGTH_S)
 
 
-def count_reasons(verdicts: Iterable[str]) -> dict[str, int]:
+def count_reasons(coverages: Iterable[str]) -> dict[str, int]:
     """Count comma-separated reason codes: all videos as `videos`, and videos by reason."""
     counts = Counter[str]()
-    for verdict in verdicts:
+    for coverage in coverages:
         counts["videos"] += 1
-        counts.update(filter(None, verdict.split(",")))
+        counts.update(filter(None, coverage.split(",")))
     return dict(counts)
 
 
@@ -155,14 +155,14 @@ _DESCRIPTIONS = {
 }
 
 
-def coverage_warnings(verdicts: Mapping[str, int]) -> list[str]:
+def coverage_warnings(counts: Mapping[str, int]) -> list[str]:
     """Describe how many videos keyframes may not cover, one sentence per reason.
 
     Args:
-        verdicts: Counts, as returned by `reelabel.coverage.count_reasons`.
+        counts: Counts, as returned by `reelabel.coverage.count_reasons`.
     """
-    of = f"of {pluralize(verdicts.get('videos', 0), 'clip')}"
-    found = {reason: verdicts[reason] for reason in _DESCRIPTIONS if verdicts.get(reason)}
+    of = f"of {pluralize(counts.get('videos', 0), 'clip')}"
+    found = {reason: counts[reason] for reason in _DESCRIPTIONS if counts.get(reason)}
     return [
         f"{count:,} {of} {'has' if count == 1 else 'have'} {_DESCRIPTIONS[reason]}" for reason, count in found.items()
     ]

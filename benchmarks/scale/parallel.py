@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.scale.synthetic import RUN
 from infra.database.connect import connect
+from reelabel.frames.provenance import FrameProvenance
 from tasks.domain import Answer, Failure, Job, JobResult, Stage
 from tasks.plans.lease import Work, claim
 from tasks.results.writer import ShardWriter
@@ -91,16 +92,18 @@ def _result(job: Job, shard: int) -> JobResult:
     )
     return JobResult(
         job=job,
-        source_fingerprint="etag-9e107d9d372bb6826bd81d3542a419d6-1234567",
         answer=answer,
-        keyframes_in_file=30,
-        frames_used=16,
-        fetch_ms=1.5,
-        decode_ms=30.517,
-        cache_write_ms=2.493,
-        cache_read_ms=1.271,
+        provenance=FrameProvenance(
+            fingerprint="etag-9e107d9d372bb6826bd81d3542a419d6-1234567",
+            decode_method="index",
+            keyframes_in_file=30,
+            frames_used=16,
+            fetch_ms=1.5,
+            decode_ms=30.517,
+            cache_write_ms=2.493,
+            cache_read_ms=1.271,
+        ),
         shard_index=shard,
-        decode_method="index",
     )
 
 

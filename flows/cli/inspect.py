@@ -150,10 +150,10 @@ def show_frames(video: str, view: OutputOptions, *, segment: Segment, sampling: 
 
 def _coverage_line(facts: dict[str, Any]) -> str:
     """Say whether the video's keyframes cover it."""
-    against = ", ".join(facts["verdict"])
+    against = ", ".join(facts["coverage"])
     if facts["longest_gap_s"] is None:
         return f"Keyframes may not be enough: {against}."
-    where = f"longest gap {facts['longest_gap_s']:.2f} s, {facts['keyframe_cover']:.0%} of the video near a keyframe"
+    where = f"longest gap {facts['longest_gap_s']:.2f} s, {facts['keyframe_coverage']:.0%} of the video near a keyframe"
     return f"Keyframes may not be enough: {against} ({where})." if against else f"Keyframes are enough: {where}."
 
 

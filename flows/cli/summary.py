@@ -115,7 +115,7 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
     if summary.cut_short:
         labels = pluralize(summary.cut_short, "label")
         lines.append(("truncated videos", f"{labels} from incomplete videos, for example {summary.cut_short_job_id}"))
-    said = coverage_warnings(row["verdicts"])
+    said = coverage_warnings(row["coverage"])
     lines += [("keyframes", f"{line}.") for line in said]
     if said:
         lines.append(("read more", DOCS_PAGE))

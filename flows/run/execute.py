@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from tasks.results.audit import AuditReport
 
 
-def warn_of_coverage(verdicts: Mapping[str, int]) -> list[str]:
+def warn_of_coverage(coverage: Mapping[str, int]) -> list[str]:
     """Log a warning for each reason; return the sentences of `coverage_warnings`."""
-    warnings = coverage_warnings(verdicts)
+    warnings = coverage_warnings(coverage)
     for warning in warnings:
         get_run_logger().warning("%s; see %s.", warning, DOCS_PAGE)
     return warnings
@@ -165,7 +165,7 @@ def _publish(ready: RunContext, report: AuditReport, columns: dict[str, Any]) ->
         dataset=ready.run.dataset,
         report=report,
         cost=cost_lines(columns),
-        warnings=warn_of_coverage(columns["verdicts"]),
+        warnings=warn_of_coverage(columns["coverage"]),
         page=write_report_page(ready.database, ready.run.run_id, ready.settings),
     )
     if not report.is_reconciled:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flows.shard.report import ShardReport
 
 _SUMS = ("jobs_labelled", "jobs_failed", "videos_extracted", "videos_cached", "prompt_tokens", "cached_tokens")
-_SHOWN = (*_SUMS, "shards_done", "stage_ms", "verdicts", "engines", "gpus")
+_SHOWN = (*_SUMS, "shards_done", "stage_ms", "coverage", "engines", "gpus")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Progress:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     stage_ms: dict[str, float] = field(default_factory=dict)
-    verdicts: dict[str, int] = field(default_factory=dict)
+    coverage: dict[str, int] = field(default_factory=dict)
     _loaded: tuple[float, float] | None = field(default=None, init=False, repr=False)
 
     @property
@@ -68,8 +68,8 @@ class Progress:
         self.cached_tokens += report.cached_tokens
         for stage, ms in report.stage_ms.items():
             self.stage_ms[stage] = self.stage_ms.get(stage, 0.0) + ms
-        for reason, count in report.verdicts.items():
-            self.verdicts[reason] = self.verdicts.get(reason, 0) + count
+        for reason, count in report.coverage.items():
+            self.coverage[reason] = self.coverage.get(reason, 0) + count
         set_time_spent(self.ledger.spent_ms)
 
     def sums(self) -> dict[str, Any]:

@@ -42,11 +42,9 @@ def extract_views(
 
     outcomes = list(workers.map(prepare, views))
     record_videos(outcome for outcome, _ in outcomes)
-    by_view = dict(zip(views, (outcome for outcome, _ in outcomes), strict=True))
     return ExtractedShard(
         shard=shard,
-        prepared={view: outcome for view, outcome in by_view.items() if not isinstance(outcome, VideoError)},
-        faults={view: outcome for view, outcome in by_view.items() if isinstance(outcome, VideoError)},
+        outcomes=dict(zip(views, (outcome for outcome, _ in outcomes), strict=True)),
         spent_ms=_spent_ms(outcomes),
         between_s=(began_s, time.time()),
     )
@@ -73,7 +71,7 @@ def _spent_ms(outcomes: Iterable[tuple[ExtractedVideo | VideoError, float]]) -> 
             spent_ms[RunPhase.FETCH if outcome.stage == Stage.FETCH else RunPhase.DECODE] += ms
             continue
         spent_ms[RunPhase.CACHE_READ if outcome.was_cached else RunPhase.FETCH] += outcome.lookup_ms
-        spent_ms[RunPhase.FETCH] += outcome.fetch_ms
-        spent_ms[RunPhase.DECODE] += outcome.decode_ms
-        spent_ms[RunPhase.CACHE_WRITE] += outcome.cache_write_ms
+        spent_ms[RunPhase.FETCH] += outcome.provenance.fetch_ms
+        spent_ms[RunPhase.DECODE] += outcome.provenance.decode_ms
+        spent_ms[RunPhase.CACHE_WRITE] += outcome.provenance.cache_write_ms
     return spent_ms

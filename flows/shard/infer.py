@@ -169,7 +169,8 @@ def _ask_group(
     files, faults = _read_group({view: video for view, (video, _) in group.items()}, context, shard_outcome, readers)
     for view, fault in faults.items():
         video, jobs = group[view]
-        shard_outcome.failures += [_failure(job, fault, shard_outcome.index, video.fingerprint) for job in jobs]
+        fingerprint = video.provenance.fingerprint
+        shard_outcome.failures += [_failure(job, fault, shard_outcome.index, fingerprint) for job in jobs]
     asked = [(view, job) for view, (_, jobs) in group.items() if view.name in files for job in jobs]
     questions = tuple(build_question(job, context.spec, video_id=view.name) for view, job in asked)
     with context.ledger.doing(RunPhase.ANSWER):
@@ -178,12 +179,17 @@ def _ask_group(
     for (view, job), reply in zip(asked, replies, strict=True):
         video, _ = group[view]
         if isinstance(reply, Answer):
-            result = _result(
-                job, video, reply, cache_read_ms=shard_outcome.read_ms[view], shard_index=shard_outcome.index
+            shard_outcome.results.append(
+                JobResult(
+                    job=job,
+                    answer=reply,
+                    provenance=replace(video.provenance, cache_read_ms=shard_outcome.read_ms[view]),
+                    shard_index=shard_outcome.index,
+                    routed_by=_routed_by(view, video, context.spec),
+                )
             )
-            shard_outcome.results.append(replace(result, routed_by=_routed_by(view, video, context.spec)))
         else:
-            shard_outcome.failures.append(_failure(job, reply, shard_outcome.index, video.fingerprint))
+            shard_outcome.failures.append(_failure(job, reply, shard_outcome.index, video.provenance.fingerprint))
 
 
 def _read_group(
@@ -232,32 +238,9 @@ def _read_frame_file(video: ExtractedVideo, context: InferenceContext) -> bytes:
 
 def _routed_by(view: View, video: ExtractedVideo, spec: RunSpec) -> str:
     """Name what made `auto` choose the dense sampler; empty if nothing did."""
-    if spec.sampling.sampler != "auto" or video.sampler == "keyframes":
+    if spec.sampling.sampler != "auto" or video.provenance.sampler == "keyframes":
         return ""
-    return "task" if view.shown == "dense" else "verdict"
-
-
-def _result(job: Job, video: ExtractedVideo, answer: Answer, *, cache_read_ms: float, shard_index: int) -> JobResult:
-    return JobResult(
-        job=job,
-        source_fingerprint=video.fingerprint,
-        answer=answer,
-        keyframes_in_file=video.keyframes_in_file,
-        frames_used=video.frames_used,
-        fetch_ms=video.fetch_ms,
-        decode_ms=video.decode_ms,
-        cache_write_ms=video.cache_write_ms,
-        cache_read_ms=cache_read_ms,
-        shard_index=shard_index,
-        decode_method=video.decode_method,
-        decode_note=video.decode_note,
-        sampler=video.sampler,
-        frames_decoded=video.frames_decoded,
-        bytes_fetched=video.bytes_fetched,
-        longest_gap_s=video.longest_gap_s,
-        keyframe_cover=video.keyframe_cover,
-        verdict=video.verdict,
-    )
+    return "task" if view.shown == "dense" else "coverage"
 
 
 def _failure(job: Job, cause: JobError | QuestionFailure, shard_index: int, fingerprint: str | None) -> Failure:

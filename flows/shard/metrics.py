@@ -57,14 +57,15 @@ def record_videos(outcomes: Iterable[ExtractedVideo | VideoError]) -> None:
             sources["failed"] += 1
             continue
         sources["cache" if outcome.was_cached else "video"] += 1
-        _bytes.add(outcome.bytes_fetched, {"kind": "video"})
+        provenance = outcome.provenance
+        _bytes.add(provenance.bytes_fetched, {"kind": "video"})
         _bytes.add(outcome.frame_bytes, {"kind": "pixels"})
         spent_ms = {"lookup": outcome.lookup_ms}
         if not outcome.was_cached:
             spent_ms |= {
-                "fetch": outcome.fetch_ms,
-                "decode": outcome.decode_ms,
-                "cache write": outcome.cache_write_ms,
+                "fetch": provenance.fetch_ms,
+                "decode": provenance.decode_ms,
+                "cache write": provenance.cache_write_ms,
             }
         for stage, ms in spent_ms.items():
             _stages.record(ms / 1e3, {"stage": stage})

@@ -26,7 +26,7 @@ class ShardReport:
         stage_ms: Milliseconds by stage, summed over videos and jobs.
         prompt_tokens: Prompt tokens of its answers; `cached_tokens` of them came from the prefix cache.
         between_s: Start and end of its extraction and inference, in seconds of Unix time.
-        verdicts: Number of videos answered from keyframes (`videos`), and, by reason, of those that keyframes may
+        coverage: Number of videos answered from keyframes (`videos`), and, by reason, of those that keyframes may
             not cover.
     """
 
@@ -39,7 +39,7 @@ class ShardReport:
     prompt_tokens: int
     cached_tokens: int
     between_s: dict[str, tuple[float, float]]
-    verdicts: dict[str, int] = field(default_factory=dict)
+    coverage: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return one line."""
@@ -56,7 +56,7 @@ def make_shard_report(extracted: ExtractedShard, endings: ShardOutcome, sampling
         endings: Results of its jobs.
         sampling: Sampling of its spec.
     """
-    videos = endings.videos
+    videos, spent = endings.videos, [video.provenance for video in endings.videos]
     answers = [result.answer for result in endings.results]
     return ShardReport(
         index=endings.index,
@@ -65,9 +65,9 @@ def make_shard_report(extracted: ExtractedShard, endings: ShardOutcome, sampling
         videos_extracted=sum(not video.was_cached for video in videos),
         videos_cached=sum(video.was_cached for video in videos),
         stage_ms={
-            "fetch": sum(video.fetch_ms for video in videos),
-            "decode": sum(video.decode_ms for video in videos),
-            "cache write": sum(video.cache_write_ms for video in videos),
+            "fetch": sum(each.fetch_ms for each in spent),
+            "decode": sum(each.decode_ms for each in spent),
+            "cache write": sum(each.cache_write_ms for each in spent),
             "cache read": sum(endings.read_ms.values()),
             "preprocess": sum(answer.preprocess_ms for answer in answers),
             "inference": sum(answer.inference_ms for answer in answers),
@@ -76,11 +76,12 @@ def make_shard_report(extracted: ExtractedShard, endings: ShardOutcome, sampling
         prompt_tokens=sum(answer.prompt_tokens for answer in answers),
         cached_tokens=sum(answer.cached_tokens for answer in answers),
         between_s={"extract": extracted.between_s, "infer": (endings.began_s, time.time())},
-        verdicts=_verdicts(endings.results, sampling),
+        coverage=_count_coverage(endings.results, sampling),
     )
 
 
-def _verdicts(results: Iterable[JobResult], sampling: Sampling) -> dict[str, int]:
-    """Count verdicts on segments answered from keyframes, except for tasks that keyframes always suit."""
-    shown = {View.of(each.job, sampling): each.verdict for each in results if each.sampler == "keyframes"}
-    return count_reasons(verdict for view, verdict in shown.items() if view.shown != "keyframes")
+def _count_coverage(results: Iterable[JobResult], sampling: Sampling) -> dict[str, int]:
+    """Count the coverage of segments answered from keyframes, except for tasks that keyframes always suit."""
+    by_keyframes = [each for each in results if each.provenance.sampler == "keyframes"]
+    shown = {View.of(each.job, sampling): each.provenance.coverage for each in by_keyframes}
+    return count_reasons(coverage for view, coverage in shown.items() if view.shown != "keyframes")

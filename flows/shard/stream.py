@@ -30,7 +30,7 @@ class ViewStream:
     def whole(cls, extracted: ExtractedShard) -> Self:
         """Return the stream of a shard whose extraction has ended."""
         stream = cls()
-        stream._outcomes = extracted.prepared | extracted.faults
+        stream._outcomes = dict(extracted.outcomes)
         stream.end(extracted)
         return stream
 

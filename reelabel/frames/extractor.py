@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reelabel.coverage import DEFAULT_THRESHOLDS
 from reelabel.errors import (
@@ -22,6 +22,7 @@ from reelabel.frames.cache_key import frame_key
 from reelabel.frames.fetch import RANGES_MIN_BYTES, FrameFetcher, isolate_web_outage
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.packets import with_packets
+from reelabel.frames.provenance import FrameProvenance
 from reelabel.sampling.passes import dense_pass, resolve_auto, with_sampler
 from reelabel.sampling.passes import sampling_of_pass as sampling_of
 from reelabel.segment import WHOLE
@@ -32,13 +33,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from reelabel.coverage import CoverageThresholds, KeyframeCoverage
+    from reelabel.coverage import CoverageThresholds
     from reelabel.frames.cache import FrameCache
     from reelabel.frames.fetch import FetchedFrames
     from reelabel.frames.frame_file import FrameFile
     from reelabel.frames.pixels import ExactEncoding
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
+    from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
     from reelabel.sampling.passes import FramePass
     from reelabel.segment import Segment
@@ -51,50 +53,23 @@ _NO_PACKETS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractedVideo:
-    """A video whose frame file is in the cache. Times but `lookup_ms` are 0 for a cache hit.
+    """A video whose frame file is in the cache.
 
     Attributes:
         uri: URI of the video.
-        fingerprint: Version of the video.
         key: Key of the frame file.
         was_cached: Whether the frame file was in the cache already.
-        keyframes_in_file: Number of keyframes in the video.
-        frames_used: Number of unique frames shown to the model.
-        frame_bytes: Size of their pixels, uncompressed.
+        frame_bytes: Size of its pixels, uncompressed.
         lookup_ms: Milliseconds to look up the video and its frame file.
-        fetch_ms: Milliseconds spent waiting for the store.
-        decode_ms: Milliseconds to decode, without `fetch_ms`.
-        cache_write_ms: Milliseconds to encode and write the frame file.
-        bytes_fetched: Bytes read from the store.
-        decode_method: How the frames were located: `index`, `seek` or `linear`.
-        decode_note: Why a faster method was unavailable, and whether the video is cut short; empty if there is nothing
-            to report.
-        sampler: The sampler that chose the frames.
-        frames_decoded: Frames output by decoders, when the frame file was made.
-        longest_gap_s: Longest gap without a keyframe; None if unknown.
-        keyframe_cover: Share of the video that is near a keyframe, 0 to 1; None if unknown.
-        verdict: Why keyframes may not cover the video, as comma-separated codes; empty if they do.
+        provenance: Where the frames came from, and what they cost.
     """
 
     uri: str
-    fingerprint: str
     key: str
     was_cached: bool
-    keyframes_in_file: int
-    frames_used: int
     frame_bytes: int
     lookup_ms: float
-    fetch_ms: float = 0.0
-    decode_ms: float = 0.0
-    cache_write_ms: float = 0.0
-    bytes_fetched: int = 0
-    decode_method: str = ""
-    decode_note: str = ""
-    sampler: str = "keyframes"
-    frames_decoded: int = 0
-    longest_gap_s: float | None = None
-    keyframe_cover: float | None = None
-    verdict: str = ""
+    provenance: FrameProvenance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,18 +147,11 @@ class FrameExtractor:
                 raise
         return ExtractedVideo(
             uri=uri,
-            fingerprint=info.fingerprint,
             key=_key(info, sampling, segment),
             was_cached=True,
-            keyframes_in_file=found.keyframes_in_file,
-            frames_used=found.shape[0],
             frame_bytes=found.image_bytes,
             lookup_ms=lookup_ms,
-            decode_method=found.method,
-            decode_note=found.reason,
-            sampler=found.sampler,
-            frames_decoded=found.frames_decoded,
-            **_coverage_columns(found.coverage(self.thresholds)),
+            provenance=self._provenance(info, found, frames_used=found.shape[0]),
         )
 
     def _find(self, info: ObjectInfo, sampling: Sampling, segment: Segment) -> tuple[Sampling, FrameFile | None]:
@@ -214,24 +182,36 @@ class FrameExtractor:
             sampling = resolve_auto(sampling, is_good=keyframes.sampler == "keyframes")
         key = _key(info, sampling, segment)
         self.cache.write(key, self._encode(fetched, info, sampling))
+        cache_write_ms = (time.perf_counter() - started) * 1e3
         return ExtractedVideo(
             uri=info.uri,
-            fingerprint=info.fingerprint,
             key=key,
             was_cached=False,
-            keyframes_in_file=keyframes.keyframes_in_file,
-            frames_used=len(keyframes.images),
             frame_bytes=keyframes.images.nbytes,
             lookup_ms=lookup_ms,
-            fetch_ms=fetched.fetch_ms,
-            decode_ms=keyframes.decode_ms,
-            cache_write_ms=(time.perf_counter() - started) * 1e3,
-            bytes_fetched=fetched.bytes_fetched,
-            decode_method=keyframes.method,
-            decode_note=keyframes.reason,
-            sampler=keyframes.sampler,
-            frames_decoded=keyframes.frames_decoded,
-            **_coverage_columns(keyframes.coverage(self.thresholds)),
+            provenance=replace(
+                self._provenance(info, keyframes, frames_used=len(keyframes.images)),
+                bytes_fetched=fetched.bytes_fetched,
+                fetch_ms=fetched.fetch_ms,
+                decode_ms=keyframes.decode_ms,
+                cache_write_ms=cache_write_ms,
+            ),
+        )
+
+    def _provenance(self, info: ObjectInfo, frames: SampledFrames | FrameFile, *, frames_used: int) -> FrameProvenance:
+        """Return where frames came from: what is known of new frames and of a cached frame file alike."""
+        coverage = frames.coverage(self.thresholds)
+        return FrameProvenance(
+            fingerprint=info.fingerprint,
+            sampler=frames.sampler,
+            decode_method=frames.method,
+            decode_note=frames.reason,
+            keyframes_in_file=frames.keyframes_in_file,
+            longest_gap_s=coverage.longest_gap_s,
+            keyframe_coverage=coverage.cover,
+            coverage=",".join(coverage.reasons),
+            frames_used=frames_used,
+            frames_decoded=frames.frames_decoded,
         )
 
     def _encode(self, fetched: FetchedFrames, info: ObjectInfo, sampling: Sampling) -> FrameFile:
@@ -251,14 +231,6 @@ class FrameExtractor:
 
 def _key(info: ObjectInfo, sampling: Sampling, segment: Segment) -> str:
     return frame_key(source_uri=info.uri, fingerprint=info.fingerprint, sampling=sampling, segment=segment)
-
-
-def _coverage_columns(coverage: KeyframeCoverage) -> dict[str, Any]:
-    return {
-        "longest_gap_s": coverage.longest_gap_s,
-        "keyframe_cover": coverage.cover,
-        "verdict": ",".join(coverage.reasons),
-    }
 
 
 def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:

@@ -32,7 +32,7 @@ CREATE TABLE reelabel.run (
     videos_cached      bigint NOT NULL DEFAULT 0,
     shards_total       bigint NOT NULL DEFAULT 0,
     shards_done        bigint NOT NULL DEFAULT 0,
-    verdicts           jsonb NOT NULL DEFAULT '{}',
+    coverage           jsonb NOT NULL DEFAULT '{}',
     stage_ms           jsonb NOT NULL DEFAULT '{}',
     wall_ms            jsonb,
     engines            bigint NOT NULL DEFAULT 1 CHECK (engines > 0),
@@ -80,8 +80,8 @@ CREATE TABLE reelabel.result (
     task               text,
     subtask            text,
     sampler            text,
-    verdict            text,
-    keyframe_cover     double precision,
+    coverage           text,
+    keyframe_coverage  double precision,
     longest_gap_s      double precision,
     keyframes_in_file  integer,
     frames_decoded     integer CHECK (frames_decoded >= 0),
@@ -143,7 +143,7 @@ SELECT
     task, subtask, model, keyframes_in_file, frames_used, prompt_tokens, cached_tokens,
     fetch_ms, decode_ms, cache_write_ms, cache_read_ms, preprocess_ms, inference_ms,
     decode_method, decode_note, run_id, host, created_at,
-    sampler, frames_decoded, longest_gap_s, keyframe_cover, verdict
+    sampler, frames_decoded, bytes_fetched, longest_gap_s, keyframe_coverage, coverage
 FROM reelabel.result
 UNION ALL
 SELECT
@@ -154,7 +154,7 @@ SELECT
     task, subtask, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, run_id, host, created_at,
-    NULL, NULL, NULL, NULL, NULL
+    NULL, NULL, NULL, NULL, NULL, NULL
 FROM reelabel.failure;
 
 -- One sequence for all plans: of two leases, whichever plans they belong to, the greater number is the newer.

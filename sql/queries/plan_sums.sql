@@ -1,5 +1,5 @@
 -- What the ended shards of a plan came to, whoever worked on them, but for some of them.
--- Parameters: plan_id, besides. Rows: one, with the sums' names as its columns; stage_ms, engines_ms and verdicts are
+-- Parameters: plan_id, besides. Rows: one, with the sums' names as its columns; stage_ms, engines_ms and coverage are
 -- JSON objects.
 WITH ended AS (
     SELECT holder, report
@@ -17,9 +17,9 @@ WITH ended AS (
     SELECT name, sum(ms::double precision) AS ms
     FROM ended, jsonb_each_text(report -> 'wall_ms') AS spent (name, ms)
     GROUP BY name
-), verdict AS (
+), coverage AS (
     SELECT name, sum(videos::bigint) AS videos
-    FROM ended, jsonb_each_text(report -> 'verdicts') AS counted (name, videos)
+    FROM ended, jsonb_each_text(report -> 'coverage') AS counted (name, videos)
     GROUP BY name
 )
 SELECT
@@ -34,5 +34,5 @@ SELECT
     (SELECT greatest(count(*), 1) FROM engine) AS engines,
     (SELECT coalesce(sum(gpus), 0)::bigint FROM engine) AS gpus,
     (SELECT coalesce(jsonb_object_agg(name, ms), '{}') FROM lap) AS engines_ms,
-    (SELECT coalesce(jsonb_object_agg(name, videos), '{}') FROM verdict) AS verdicts
+    (SELECT coalesce(jsonb_object_agg(name, videos), '{}') FROM coverage) AS coverage
 FROM ended

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -17,7 +19,27 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
+from reelabel.frames.provenance import FrameProvenance
+from reelabel.record import columns_of
+from tasks.domain import Answer
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from sqlalchemy.types import TypeEngine
+
 METADATA = MetaData(schema="reelabel")
+
+_TYPES: dict[type, type[TypeEngine[Any]]] = {str: Text, bool: Boolean, float: Double}
+_INTEGERS: dict[int, type[TypeEngine[Any]]] = {16: SmallInteger, 32: Integer, 64: BigInteger}
+
+
+def record_columns(record: type[DataclassInstance]) -> list[Column[Any]]:
+    """Return the columns that store a record; see `reelabel.record`."""
+    return [
+        Column(each.name, _INTEGERS[each.bits] if each.type is int else _TYPES[each.type])
+        for each in columns_of(record)
+    ]
+
 
 SPEC = Table(
     "spec",
@@ -44,7 +66,7 @@ RUN = Table(
     *(Column(name, Double) for name in ("jobs_per_s", "jobs_per_hour_held")),
     Column("bottleneck", Text),
     Column("seen_at", DateTime(timezone=True)),
-    Column("verdicts", JSONB),
+    Column("coverage", JSONB),
 )
 
 RUN_SPEC = Table(
@@ -58,32 +80,23 @@ RESULT = Table(
     "result",
     METADATA,
     *(Column(name, Text, primary_key=True) for name in ("dataset", "job_id", "spec_id")),
-    *(Column(name, Text) for name in ("job_digest", "source_fingerprint", "label")),
-    Column("choice_index", SmallInteger),
+    *(Column(name, Text) for name in ("job_digest", "answer", "task", "subtask", "label")),
+    *record_columns(Answer),
     Column("probabilities", ARRAY(Double)),
-    Column("margin", Double),
-    *(Column(name, Integer) for name in ("keyframes_in_file", "frames_used", "prompt_tokens", "cached_tokens")),
-    *(Column(name, Double) for name in ("fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms")),
-    *(Column(name, Double) for name in ("preprocess_ms", "inference_ms")),
-    Column("run_id", Uuid),
-    Column("shard_index", Integer),
-    Column("model", Text),
-    Column("versions", JSONB),
-    Column("host", Text),
-    *(Column(name, Text) for name in ("answer", "task", "subtask")),
-    Column("created_at", DateTime(timezone=True)),
-    *(Column(name, Text) for name in ("decode_method", "decode_note")),
-    Column("entropy_nats", Double),
+    *(Column(name, Double) for name in ("margin", "entropy_nats")),
     Column("permutations", SmallInteger),
     *(Column(name, Double) for name in ("order_agreement", "order_spread")),
     Column("same_position", Boolean),
-    Column("fence", BigInteger),
-    Column("sampler", Text),
-    Column("frames_decoded", Integer),
-    *(Column(name, Double) for name in ("longest_gap_s", "keyframe_cover")),
-    *(Column(name, Text) for name in ("verdict", "routed_by", "first_label")),
+    *record_columns(FrameProvenance),
+    *(Column(name, Text) for name in ("routed_by", "first_label")),
     *(Column(name, Double) for name in ("first_margin", "ask_again_below")),
-    Column("bytes_fetched", BigInteger),
+    Column("run_id", Uuid),
+    Column("shard_index", Integer),
+    Column("fence", BigInteger),
+    Column("model", Text),
+    Column("versions", JSONB),
+    Column("host", Text),
+    Column("created_at", DateTime(timezone=True)),
 )
 
 ROUTE = Table(

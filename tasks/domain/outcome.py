@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from reelabel.record import Merge, column, merged
+
 if TYPE_CHECKING:
+    from reelabel.frames.provenance import FrameProvenance
     from tasks.domain.job import Job
 
 
@@ -42,6 +45,8 @@ class OrderBias:
 class Answer:
     """The model's answer to one job; counts and times are summed over its choice orders.
 
+    Fields with a `column` are columns of the results table.
+
     Attributes:
         choice_index: Index of the most probable choice.
         probabilities: One per choice, summing to one; averaged over the orders.
@@ -52,13 +57,13 @@ class Answer:
         order: None if the choices were shown in one order only.
     """
 
-    choice_index: int
-    probabilities: tuple[float, ...]
-    prompt_tokens: int
-    cached_tokens: int
-    preprocess_ms: float
-    inference_ms: float
-    order: OrderBias | None = None
+    choice_index: int = field(metadata=column(Merge.LAST, bits=16))
+    probabilities: tuple[float, ...] = field(metadata=merged(Merge.LAST))
+    prompt_tokens: int = field(metadata=column(Merge.SUM))
+    cached_tokens: int = field(metadata=column(Merge.SUM))
+    preprocess_ms: float = field(metadata=column(Merge.SUM))
+    inference_ms: float = field(metadata=column(Merge.SUM))
+    order: OrderBias | None = field(default=None, metadata=merged(Merge.LAST))
 
     def __post_init__(self) -> None:
         """Check that the probabilities are a distribution over the choices."""
@@ -97,40 +102,19 @@ class FirstAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """One labelled job, as stored in the results table. Durations are in milliseconds.
+    """One labelled job, as stored in the results table.
 
     Attributes:
-        decode_method: How its frames were reached; see `reelabel.sampled_frames`.
-        decode_note: Why a slower method was used, or what is wrong with the file; empty if nothing is.
-        sampler: The sampler that chose its frames.
-        frames_decoded: Frames decoded for it, now or when they were cached.
-        bytes_fetched: Bytes of the video read for it; 0 if its frames were cached.
-        longest_gap_s: Longest time of the video without a keyframe; None if unknown.
-        keyframe_cover: Fraction of the video that is near a keyframe; None if unknown.
-        verdict: Codes of why keyframes may not cover the video, separated by commas; empty if they do.
-        routed_by: What decided against keyframes: the job's `task`, the video's `verdict`, or the first answer's
+        provenance: Where its frames came from, and what they cost.
+        routed_by: What decided against keyframes: the job's `task`, the video's `coverage`, or the first answer's
             `margin`; empty if nothing did.
         first: The first answer, if jobs with a low margin are asked again; None otherwise.
     """
 
     job: Job
-    source_fingerprint: str
     answer: Answer
-    keyframes_in_file: int | None
-    frames_used: int
-    fetch_ms: float
-    decode_ms: float
-    cache_write_ms: float
-    cache_read_ms: float
+    provenance: FrameProvenance
     shard_index: int
-    decode_method: str = ""
-    decode_note: str = ""
-    sampler: str = "keyframes"
-    frames_decoded: int = 0
-    bytes_fetched: int = 0
-    longest_gap_s: float | None = None
-    keyframe_cover: float | None = None
-    verdict: str = ""
     routed_by: str = ""
     first: FirstAnswer | None = None
 
@@ -155,4 +139,4 @@ class Failure:
     code: str
     message: str
     shard_index: int
-    source_fingerprint: str | None = field(default=None)
+    source_fingerprint: str | None = None

@@ -1,4 +1,4 @@
-"""What inference needs to know of a shard's extraction, as a small object beside the plan's files."""
+"""The outcome of a shard's extraction, stored next to the plan's files for inference on another machine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from infra.errors import PlanLostError
 from reelabel.errors import ObjectMissingError, VideoError
 from reelabel.frames.extractor import ExtractedVideo
+from reelabel.frames.provenance import FrameProvenance
 from reelabel.segment import Segment
 from tasks.domain import RunPhase, Shard, View
 
@@ -19,60 +20,57 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractedShard:
-    """A shard whose frame files stand in the cache, but for the videos that failed.
+    """A shard whose frame files are in the cache, except those of videos that failed.
 
     Attributes:
-        prepared: By what jobs are shown.
-        faults: The same: why it has no frame file.
-        spent_ms: Milliseconds of this work by part, summed over the videos.
-        between_s: When it began and ended, in seconds of Unix time.
+        outcomes: By view: the extracted video, or why it has no frame file.
+        spent_ms: Milliseconds by part, summed over the videos.
+        between_s: Start and end, in seconds of Unix time.
     """
 
     shard: Shard
-    prepared: dict[View, ExtractedVideo] = field(repr=False)
-    faults: dict[View, VideoError] = field(repr=False)
+    outcomes: dict[View, ExtractedVideo | VideoError] = field(repr=False)
     spent_ms: dict[RunPhase, float]
     between_s: tuple[float, float]
 
 
 def write_extracted(objects: ObjectStore, plan_uri: str, extracted: ExtractedShard) -> None:
-    """Leave a shard's extraction for whoever infers it; what another worker left is replaced.
+    """Store the outcome of a shard's extraction, replacing that of another worker.
 
     Raises:
-        StoreUnavailableError: Nothing was left.
+        StoreUnavailableError: Nothing was stored.
     """
-    # By the videos' places in the shard: their URIs are in the plan already, and may be as long as a video.
-    place_of = {uri: place for place, uri in enumerate(extracted.shard.video_uris)}
+    # By index in the shard: the plan has the URIs already, and a data: URI is as long as its video.
+    index_of = {uri: index for index, uri in enumerate(extracted.shard.video_uris)}
     views = [
-        {"video": place_of[view.video_uri], "view": view[1:], **_packed(outcome)}
-        for view, outcome in (extracted.prepared | extracted.faults).items()
+        {"video": index_of[view.video_uri], "view": view[1:], **_packed(outcome)}
+        for view, outcome in extracted.outcomes.items()
     ]
     text = json.dumps({"views": views, "spent_ms": extracted.spent_ms, "between_s": extracted.between_s})
     objects.replace(_uri_of(plan_uri, extracted.shard.index), text.encode())
 
 
 def read_extracted(objects: ObjectStore, plan_uri: str, shard: Shard) -> ExtractedShard:
-    """Read how a shard was extracted.
+    """Read the outcome of a shard's extraction.
 
     Raises:
-        PlanLostError: It is gone; the shard must be extracted once more.
-        StoreUnavailableError: The store does not answer.
+        PlanLostError: It is gone, or was written by an incompatible version; the shard must be extracted again.
+        StoreUnavailableError: The store is unavailable.
     """
     uri = _uri_of(plan_uri, shard.index)
     try:
         found = json.loads(objects.read(uri))
     except ObjectMissingError:
-        raise PlanLostError(f"{uri} is gone; its shard is extracted once more.") from None
+        raise PlanLostError(f"{uri} is gone; its shard will be extracted again.") from None
     uris = shard.video_uris
-    outcomes = {_view(uris[packed.pop("video")], *packed.pop("view")): packed for packed in found["views"]}
+    views = {_view(uris[packed.pop("video")], *packed.pop("view")): packed for packed in found["views"]}
+    try:
+        outcomes = {view: _outcome(view, **packed) for view, packed in views.items()}
+    except TypeError:  # one of the two versions lacks a field
+        raise PlanLostError(f"Another version wrote {uri}; its shard will be extracted again.") from None
     return ExtractedShard(
         shard=shard,
-        prepared={
-            view: ExtractedVideo(uri=view.video_uri, **packed)
-            for view, packed in outcomes.items()
-            if "code" not in packed
-        },
-        faults={view: _fault(**packed) for view, packed in outcomes.items() if "code" in packed},
+        outcomes=outcomes,
         spent_ms={RunPhase(name): ms for name, ms in found["spent_ms"].items()},
         between_s=(found["between_s"][0], found["between_s"][1]),
     )
@@ -80,6 +78,13 @@ def read_extracted(objects: ObjectStore, plan_uri: str, shard: Shard) -> Extract
 
 def _view(video_uri: str, shown: FramePass, segment: list[float | None]) -> View:
     return View(video_uri, shown, Segment(*segment))
+
+
+def _outcome(view: View, **packed: Any) -> ExtractedVideo | VideoError:  # noqa: ANN401 - JSON
+    if "code" in packed:
+        return _fault(**packed)
+    provenance = FrameProvenance(**packed.pop("provenance", {}))
+    return ExtractedVideo(uri=view.video_uri, provenance=provenance, **packed)
 
 
 def _packed(outcome: ExtractedVideo | VideoError) -> dict[str, Any]:

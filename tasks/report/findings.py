@@ -63,7 +63,7 @@ def find_doubts(connection: Connection, key: Key, run: RowMapping) -> tuple[str,
         func.count().filter(RESULT.c.same_position).label("by_position"),
     ).where(key.of(RESULT))
     counts = connection.execute(query).mappings().one()
-    said = [f"{line}." for line in coverage_warnings(run["verdicts"])]
+    said = [f"{line}." for line in coverage_warnings(run["coverage"])]
     if counts["cut_short"]:
         said.append(f"{pluralize(counts['cut_short'], 'label')} rest on what is left of a video that is cut short.")
     if counts["by_position"]:

@@ -48,7 +48,7 @@ _TEXTS = (
     "decode_method",
     "decode_note",
     "sampler",
-    "verdict",
+    "coverage",
 )
 
 
@@ -167,7 +167,7 @@ def _shown(
         "order_agreement",
         "attempts",
         "longest_gap_s",
-        "keyframe_cover",
+        "keyframe_coverage",
     )
     question = build_question(job, spec) if job and spec else None
     probabilities = row.get("probabilities")

@@ -1,17 +1,20 @@
-"""Writing how the jobs of shards ended, in one transaction."""
+"""Write the results and failures of shards, in one transaction."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import String, bindparam, delete, func, select, text, tuple_
 
 from infra.database.connect import database_errors
+from reelabel.record import columns_of, reader_of
 from sql.queries import read_query
 from tasks.database.tables import FAILURE, RESULT
 from tasks.database.temp_table import array_text, copy_rows
+from tasks.domain import Answer
 from tasks.plans.lease import finish
 
 if TYPE_CHECKING:
@@ -20,26 +23,14 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine, Row, Table
 
-    from tasks.domain import Failure, FirstAnswer, Job, JobResult, OrderBias
+    from tasks.domain import Failure, Job, JobResult
     from tasks.plans.lease import Lease
 
 _SHARED = ("run_id", "dataset", "spec_id", "model", "versions", "host")
-_OF_JOB = ("job_id", "digest", "task", "subtask")
-_ANSWERED = (
-    *("choice_index", "margin", "entropy_nats"),
-    *("prompt_tokens", "cached_tokens", "preprocess_ms", "inference_ms"),
-)
-_ORDERED = ("permutations", "order_agreement", "order_spread", "same_position")
-_SEEN = (
-    *("label", "source_fingerprint", "fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms"),
-    *("keyframes_in_file", "frames_used", "shard_index", "decode_method", "decode_note"),
-    *("sampler", "frames_decoded", "bytes_fetched", "longest_gap_s", "keyframe_cover", "verdict", "routed_by"),
-)
 _JOB_COLUMNS = ("job_id", "job_digest", "task", "subtask")
-_FIRST = ("first_label", "first_margin", "ask_again_below")
-_RESULT_COLUMNS = ("fence", *_JOB_COLUMNS, "answer", *_ANSWERED, "probabilities", *_ORDERED, *_SEEN, *_FIRST)
+_job_values = attrgetter("job_id", "digest", "task", "subtask")
+_answer_values = reader_of(Answer)
 _FAILURE_COLUMNS = ("fence", *_JOB_COLUMNS, "source_fingerprint", "code", "shard_index", "stage", "message", "attempts")
-_job_values, _answer_values, _seen_values = attrgetter(*_OF_JOB), attrgetter(*_ANSWERED), attrgetter(*_SEEN)
 _failure_values = attrgetter("source_fingerprint", "code", "shard_index")
 _LOCK, _CURRENT_ROWS = text(read_query("lock_jobs")), text(read_query("current_rows"))
 _DATASET_KEY = func.hashtextextended(
@@ -47,14 +38,14 @@ _DATASET_KEY = func.hashtextextended(
 )
 _LOCK_SHARED = select(func.pg_advisory_xact_lock_shared(_DATASET_KEY))
 _LOCK_ALL = select(func.pg_advisory_xact_lock(_DATASET_KEY))
-# Each job is locked until its transaction ends, and all writers' locks share a table of some thousand places: who
-# writes more at once locks their dataset instead.
+# Each job is locked until its transaction ends, and Postgres has one lock table of a few thousand entries: larger
+# transactions lock the dataset instead.
 MOST_LOCKS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunKey:
-    """What every row of a run carries."""
+    """The values that all rows of a run share."""
 
     run_id: UUID
     dataset: str
@@ -66,13 +57,13 @@ class RunKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedShard:
-    """How a shard's jobs ended.
+    """The outcomes of a shard's jobs.
 
     Attributes:
         results: Labels.
         failures: Failures, of other jobs.
-        lease: The shard, as it is held; None is outside of any plan, and gives way to every lease.
-        report: What the shard came to, for its row.
+        lease: Lease of the shard; None outside of any plan, older than every lease.
+        report: Report of the shard, for its row.
     """
 
     results: Sequence[JobResult]
@@ -82,30 +73,30 @@ class EndedShard:
 
     @property
     def fence(self) -> int:
-        """The number of the lease, smaller than that of every newer one."""
+        """Number of the lease; newer leases have greater ones."""
         return self.lease.token if self.lease else 0
 
 
 def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -> None:
-    """Write labels and failures, and end the shards; a job that had the other before loses it, all in one transaction.
+    """Write labels and failures, and mark their shards as done, in one transaction.
 
-    A failure never takes the place of a label that was given for the same question and the same
-    video, or for the same question while the video is gone. Neither takes the place of what was
-    written under a newer lease.
+    A job has one label or one failure: the new row replaces the old one. Two exceptions: a failure does not replace a
+    label for the same question about the same video, or about a video that cannot be reached; and no row replaces one
+    that was written under a newer lease.
 
-    Safe to call again: rows are replaced, never doubled, and a failure counts its attempts.
+    Idempotent, except that a failure counts its attempts.
 
     Args:
         engine: The database.
-        run: What the rows carry.
-        shards: How they ended; no job is in two of them.
+        run: What the rows share.
+        shards: The shards; no job is in two of them.
 
     Raises:
         LeaseLostError: Another worker has one of the shards; nothing was written.
         DatabaseUnavailableError: Nothing was written.
     """
     with database_errors(), engine.begin() as connection:
-        # In the order of their leases, as whoever else locks several, so that no two wait for each other.
+        # Every writer locks shards in the order of their leases, so that no two deadlock.
         in_order = sorted(shards, key=attrgetter("fence"))
         ended = [shard for shard in in_order if _finish(connection, shard)]
         if ended:
@@ -119,29 +110,31 @@ def _finish(connection: Connection, shard: EndedShard) -> bool:
 def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) -> None:
     results = [(result, shard.fence) for shard in shards for result in shard.results]
     failures = [(failure, shard.fence) for shard in shards for failure in shard.failures]
-    endings: list[tuple[JobResult | Failure, int]] = [*results, *failures]
-    standing = _Standing.locked(connection, run, [ending.job.job_id for ending, _ in endings])
-    labelled = [(result, fence) for result, fence in results if standing.newest.get(result.job.job_id, 0) <= fence]
-    recorded = [(failure, fence) for failure, fence in failures if standing.gives_way_to(failure, fence)]
-    # What is replaced goes first, whichever it was: then every row is new, and one COPY writes them all.
+    written: list[tuple[JobResult | Failure, int]] = [*results, *failures]
+    current = _CurrentRows.locked(connection, run, [outcome.job.job_id for outcome, _ in written])
+    labelled = [(result, fence) for result, fence in results if current.newest.get(result.job.job_id, 0) <= fence]
+    recorded = [(failure, fence) for failure, fence in failures if current.are_replaced_by(failure, fence)]
+    # Old rows are deleted first, so that one COPY, which cannot update, writes the new ones.
     ended = {result.job.job_id for result, _ in labelled} | {failure.job.job_id for failure, _ in recorded}
-    _drop(connection, RESULT, run, standing.labels.keys() & ended)
-    _drop(connection, FAILURE, run, standing.failures.keys() & ended)
+    _drop(connection, RESULT, run, current.labels.keys() & ended)
+    _drop(connection, FAILURE, run, current.failures.keys() & ended)
     shared = {name: getattr(run, name) for name in _SHARED}
     if labelled:
         rows = ((fence, *_result_row(result)) for result, fence in labelled)
-        copy_rows(connection, RESULT, _RESULT_COLUMNS, rows, shared=shared)
+        kind: type = type(labelled[0][0].provenance)
+        names = _result_columns(kind)
+        copy_rows(connection, RESULT, names, rows, shared=shared)
     if recorded:
-        rows = ((fence, *_failure_row(each, attempts=1 + standing.attempts_of(each.job))) for each, fence in recorded)
+        rows = ((fence, *_failure_row(each, attempts=1 + current.attempts_of(each.job))) for each, fence in recorded)
         copy_rows(connection, FAILURE, _FAILURE_COLUMNS, rows, shared=shared)
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
-    """How jobs have ended so far, by job id.
+class _CurrentRows:
+    """The rows of some jobs before a write, by job id.
 
     Attributes:
-        newest: Numbers of the newest leases under which they ended.
+        newest: Number of the newest lease under which a row was written.
     """
 
     labels: dict[str, Row[Any]]
@@ -149,9 +142,9 @@ class _Standing:
     newest: dict[str, int]
 
     @classmethod
-    def locked(cls, connection: Connection, run: RunKey, job_ids: list[str]) -> _Standing:
-        """Look at jobs that nobody else writes until the transaction ends."""
-        # Two writers of one job could otherwise give it a label and a failure at once.
+    def locked(cls, connection: Connection, run: RunKey, job_ids: list[str]) -> _CurrentRows:
+        """Lock jobs until the transaction ends, and read their rows."""
+        # Without the lock, two writers could give a job a label and a failure at once.
         key = {"dataset": run.dataset, "spec_id": run.spec_id, "job_ids": array_text(map(_quoted, job_ids))}
         if len(job_ids) <= MOST_LOCKS:
             connection.execute(_LOCK_SHARED, key)
@@ -166,12 +159,12 @@ class _Standing:
         )
 
     def attempts_of(self, job: Job) -> int:
-        """Give how many times in a row a job has failed."""
+        """Return how many times in a row a job has failed."""
         failure = self.failures.get(job.job_id)
         return failure.attempts if failure else 0
 
-    def gives_way_to(self, failure: Failure, fence: int) -> bool:
-        """Whether a failure may be recorded: its job has neither a newer row nor a label that is still valid."""
+    def are_replaced_by(self, failure: Failure, fence: int) -> bool:
+        """Check whether a failure may be written: its job has neither a newer row nor a label that is still valid."""
         label = self.labels.get(failure.job.job_id)
         is_valid = (
             label is not None
@@ -187,35 +180,45 @@ def _drop(connection: Connection, table: Table, run: RunKey, job_ids: set[str]) 
         connection.execute(delete(table).where(key, table.c.job_id == func.any(list(job_ids))))
 
 
-def _result_row(result: JobResult) -> tuple[Any, ...]:
-    """Give the values of `_RESULT_COLUMNS` behind the fence."""
-    answer = result.answer
+@lru_cache
+def _result_columns(provenance: type) -> tuple[str, ...]:
+    """Return the columns that differ from label to label."""
     return (
-        *_job_values(result.job),
-        result.job.answer,
-        *_answer_values(answer),
-        array_text(map(repr, answer.probabilities)),
-        *_order_values(answer.order),
-        *_seen_values(result),
-        *_first_values(result.first),
+        *("fence", *_JOB_COLUMNS, "answer"),
+        *("label", "shard_index", "routed_by"),
+        *("probabilities", "margin", "entropy_nats", *(column.name for column in columns_of(Answer))),
+        *("permutations", "order_agreement", "order_spread", "same_position"),
+        *(column.name for column in columns_of(provenance)),
+        *("first_label", "first_margin", "ask_again_below"),
     )
 
 
-def _first_values(first: FirstAnswer | None) -> tuple[str | None, float | None, float | None]:
-    return (first.label, first.margin, first.below) if first else (None, None, None)
+def _result_row(result: JobResult) -> tuple[Any, ...]:
+    """Return the values of `_result_columns` behind the fence."""
+    answer, order, first = result.answer, result.answer.order, result.first
+    kind: type = type(result.provenance)
+    seen = reader_of(kind)(result.provenance)
+    return (
+        *(*_job_values(result.job), result.job.answer),
+        *(result.label, result.shard_index, result.routed_by),
+        *(array_text(map(repr, answer.probabilities)), answer.margin, answer.entropy_nats, *_answer_values(answer)),
+        *((order.permutations, order.agreement, order.spread, order.same_position) if order else (1, None, None, None)),
+        *(_storable(value) if isinstance(value, str) else value for value in seen),
+        *((first.label, first.margin, first.below) if first else (None, None, None)),
+    )
 
 
 def _quoted(text: str) -> str:
-    """Quote an element of an array's text."""
+    """Quote an element of an array literal."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _order_values(order: OrderBias | None) -> tuple[int, float | None, float | None, bool | None]:
-    return (order.permutations, order.agreement, order.spread, order.same_position) if order else (1, None, None, None)
+def _storable(text: str) -> str:
+    """Replace NUL, which Postgres does not store: decoders quote the bytes that they fail on."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _failure_row(failure: Failure, *, attempts: int) -> tuple[Any, ...]:
-    """Give the values of `_FAILURE_COLUMNS` behind the fence."""
-    # Decoders quote the bytes they choke on, and Postgres stores no NUL.
-    message = failure.message.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return *_job_values(failure.job), *_failure_values(failure), failure.stage.value, message, attempts
+    """Return the values of `_FAILURE_COLUMNS` behind the fence."""
+    values = (*_job_values(failure.job), *_failure_values(failure))
+    return *values, failure.stage.value, _storable(failure.message), attempts

@@ -1,4 +1,4 @@
-"""Writing shards as they end: those that end while others are written go together into the next transaction."""
+"""Write shards as they end, grouping those that end during a transaction into the next one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ _Waiting = tuple[EndedShard, "Future[None]"]
 
 @dataclass(frozen=True, slots=True)
 class ShardWriter:
-    """Writes shards of one plan, from any number of threads; a transaction of several costs little more than of one.
+    """Writes shards of one plan. Thread-safe.
 
-    Nobody waits for a group to fill: who finds nobody writing writes what has gathered.
+    A transaction of several shards costs little more than one of a single shard. No thread waits for a group to fill:
+    the first one writes at once, and those that arrive meanwhile share the next transaction.
 
     Attributes:
         engine: The database.
-        run: What the rows carry.
+        run: What the rows share.
     """
 
     engine: Engine
@@ -46,7 +47,7 @@ class ShardWriter:
         lease: Lease | None = None,
         report: dict[str, Any] | None = None,
     ) -> None:
-        """Write how a shard's jobs ended, and end it; see `write_shards`.
+        """Write the outcomes of a shard's jobs, and mark it as done; see `write_shards`.
 
         Raises:
             LeaseLostError: Another worker has the shard; nothing of it was written.
@@ -60,7 +61,7 @@ class ShardWriter:
         done.result()
 
     def _take(self) -> list[_Waiting]:
-        """Take shards in the order they came: one, and others as far as they fit."""
+        """Take waiting shards in order: one, and as many more as fit into a transaction."""
         group: list[_Waiting] = []
         while self._gathered and (not group or sum(map(_jobs, [*group, self._gathered[0]])) <= MOST_LOCKS):
             group.append(self._gathered.popleft())
@@ -69,9 +70,9 @@ class ShardWriter:
     def _write(self, group: list[_Waiting]) -> None:
         try:
             write_shards(self.engine, run=self.run, shards=[shard for shard, _ in group])
-        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting threads
             if len(group) > 1 and isinstance(error, Exception) and not isinstance(error, DatabaseUnavailableError):
-                for each in group:  # the fault may be one shard's alone
+                for each in group:  # a single shard may cause the error
                     self._write([each])
             else:
                 for _, done in group:

@@ -1,11 +1,13 @@
 import pytest
 import sqlalchemy
+from sqlalchemy.dialects import postgresql
 
 from infra.database.connect import connect
 from infra.settings import DatabaseSettings
 from reelabel.errors import ConfigurationError
 from sql.migrate import downgrade
 from tasks.database.schema import check_schema, upgrade_schema
+from tasks.database.tables import METADATA
 
 
 def test_a_database_without_tables_is_refused_until_it_is_upgraded(db, database_url):
@@ -35,3 +37,16 @@ def test_a_wrong_password_is_explained(database_url):
     with pytest.raises(ConfigurationError, match="rejects the password"):
         upgrade_schema(db)
     db.dispose()
+
+
+def test_the_tables_are_those_of_the_migrations(db):
+    for table in METADATA.tables.values():
+        found = sqlalchemy.inspect(db).get_columns(table.name, schema="reelabel")
+
+        assert {each["name"]: _name_of(each["type"]) for each in found} == {
+            each.name: _name_of(each.type) for each in table.c
+        }, table.name
+
+
+def _name_of(column_type):
+    return column_type.compile(dialect=postgresql.dialect())

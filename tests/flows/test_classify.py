@@ -155,7 +155,7 @@ def test_a_run_says_where_its_time_went_and_says_it_again_later(first_run, envir
     assert tokens == (run["prompt_tokens"], run["cached_tokens"])
     assert 0 < run["cached_tokens"] < run["prompt_tokens"]
     assert run["gpus"] == 0
-    assert run["verdicts"] == {"videos": 48}  # all of whose keyframes are enough
+    assert run["coverage"] == {"videos": 48}  # all of whose keyframes are enough
 
     later = reelabel(environment, "results", str(run["run_id"])).stdout
     published = artifact_of(own_services.prefect, run["run_id"], "reelabel-how-to-read")

@@ -73,7 +73,7 @@ def test_a_run_warns_of_clips_whose_answers_may_be_guesses(plain_run, read, own_
     for said in (plain_run.stdout, published):
         assert warning in said, plain_run.stderr
         assert "docs/routing.md" in said
-    assert (run["verdicts"]["videos"], run["verdicts"]["one_keyframe"]) == (CLIPS + LONE, LONE)
+    assert (run["coverage"]["videos"], run["coverage"]["one_keyframe"]) == (CLIPS + LONE, LONE)
 
 
 @pytest.mark.usefixtures("plain_run")
@@ -116,9 +116,9 @@ def test_jobs_go_their_ways_by_tag_by_video_and_by_margin(reelabel, manifests, r
         assert row["sampler"] == "num_frames"
         assert row["first_margin"] is not None
         is_lone, is_still = job_id.startswith("lone"), job_id.endswith("colour")
-        by_verdict = "verdict" if is_lone and not is_still else "margin"
-        assert row["routed_by"] == ("task" if job_id.endswith("direction") else by_verdict)
-        assert (row["verdict"] == "") == (not is_lone)
+        by_coverage = "coverage" if is_lone and not is_still else "margin"
+        assert row["routed_by"] == ("task" if job_id.endswith("direction") else by_coverage)
+        assert (row["coverage"] == "") == (not is_lone)
     twice = [row for row in rows.values() if row["routed_by"] == "margin"]
     assert all(row["frames_decoded"] > row["keyframes_in_file"] for row in twice)
     assert all(row["first_margin"] < 1 == row["ask_again_below"] for row in twice)

@@ -4,6 +4,9 @@ import numpy as np
 from PIL import Image
 
 from tasks.frame_cache.preview import frames_as_json, save_contact_sheet, save_npz
+from tests.reelabel.frames.conftest import keyframes
+
+__all__ = ["keyframes"]
 
 
 def test_picks_are_described_in_the_order_shown(keyframes):

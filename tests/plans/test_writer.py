@@ -2,7 +2,6 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -11,7 +10,7 @@ from infra.errors import LeaseLostError
 from tasks.plans.lease import Work, claim
 from tasks.plans.plan import state_of
 from tasks.results.read import count_endings, read_failures, read_results
-from tasks.results.write import MOST_LOCKS, _Standing
+from tasks.results.write import MOST_LOCKS, _CurrentRows
 from tasks.results.writer import ShardWriter
 from tests.results.rows import SPEC, failure, job, result
 
@@ -99,7 +98,7 @@ def test_a_lease_that_was_lost_takes_no_other_shard_with_it(db, written_at_once,
 
 
 def test_a_row_that_postgres_refuses_takes_no_other_shard_with_it(db, written_at_once):
-    refused = replace(result(job("a")), bytes_fetched=-1)
+    refused = result(job("a"), bytes_fetched=-1)
 
     outcomes = written_at_once(([refused], [], {}), ([result(job("b"))], [], {}))
 
@@ -122,7 +121,7 @@ def test_who_writes_many_jobs_and_who_writes_one_of_them_wait_for_each_other(db,
     shards = [[failure(job(str(number))) for number in range(count)] for count in (first, then)]
     with ThreadPoolExecutor(1) as threads:
         with db.begin() as connection:
-            _Standing.locked(connection, run, [each.job.job_id for each in shards[0]])
+            _CurrentRows.locked(connection, run, [each.job.job_id for each in shards[0]])
             other = threads.submit(ShardWriter(db, run).write, [], shards[1])
             while not connection.execute(_WAITING).scalar_one():
                 time.sleep(0.01)

@@ -37,18 +37,18 @@ def judged(times_s, duration_s=12.0, segment=WHOLE):
     ],
 )
 def test_reasons_speak_against_keyframes(times_s, reasons):
-    verdict = judged(times_s)
+    coverage = judged(times_s)
 
-    assert list(verdict.reasons) == reasons
-    assert verdict.is_good == (not reasons)
+    assert list(coverage.reasons) == reasons
+    assert coverage.is_good == (not reasons)
 
 
 def test_gap_and_cover_are_counted_up_to_the_end_of_the_video():
-    verdict = judged([0, 2, 7])
+    coverage = judged([0, 2, 7])
 
-    assert verdict.longest_gap_s == 5
-    assert verdict.cover == pytest.approx((2 + 2 + 1) / 12)
-    assert verdict.keyframes == 3
+    assert coverage.longest_gap_s == 5
+    assert coverage.cover == pytest.approx((2 + 2 + 1) / 12)
+    assert coverage.keyframes == 3
 
 
 def test_of_a_video_as_short_as_what_a_keyframe_stands_for_one_is_enough():
@@ -62,15 +62,15 @@ def test_a_video_of_unknown_length_cannot_be_judged():
 def test_a_segment_is_judged_by_its_own_keyframes():
     times_s = [0, 2, 4, 10]
 
-    verdict = judged(times_s, segment=Segment(1.5, 9.0))
+    coverage = judged(times_s, segment=Segment(1.5, 9.0))
 
-    assert (verdict.keyframes, verdict.longest_gap_s) == (2, 5.0)
-    assert verdict.cover == pytest.approx((0.5 + 2 + 1) / 7.5)
+    assert (coverage.keyframes, coverage.longest_gap_s) == (2, 5.0)
+    assert coverage.cover == pytest.approx((0.5 + 2 + 1) / 7.5)
     assert judged(times_s, segment=Segment(0.5, 1.5)).is_good == judged([0], duration_s=1.0).is_good
     assert judged(times_s, segment=Segment(5.0, 9.0)).reasons == judged([0], duration_s=4.0).reasons
 
 
-def test_verdicts_are_counted_by_reason():
+def test_coverage_is_counted_by_reason():
     counts = count_reasons(["", "one_keyframe,long_gap", "long_gap"])
 
     assert counts == {"videos": 3, "one_keyframe": 1, "long_gap": 2}

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import polars as pl
 
+from reelabel.frames.provenance import FrameProvenance
 from tasks.domain import Answer, Failure, Job, JobResult, ModelIdentity, RunSpec, Stage
 from tasks.manifest.schema import ROW
 
@@ -21,13 +22,22 @@ def ids_of(table):
     return pl.concat(table.parts()).sort(ROW)["job_id"].to_list()
 
 
-def result(of, probabilities=(0.25, 0.75), order=None):
-    """Label a job with its second choice."""
+PROVENANCE = FrameProvenance(
+    fingerprint="e1",
+    keyframes_in_file=5,
+    frames_used=4,
+    fetch_ms=1,
+    decode_ms=2,
+    cache_write_ms=3,
+    cache_read_ms=4,
+)
+
+
+def result(of, probabilities=(0.25, 0.75), order=None, provenance=PROVENANCE, **changed):
+    """Label a job with its second choice; other arguments change the provenance of its frames."""
     counts = {"prompt_tokens": 90, "cached_tokens": 64, "preprocess_ms": 1, "inference_ms": 2}
     answer = Answer(choice_index=1, probabilities=probabilities, order=order, **counts)
-    timings = {"fetch_ms": 1, "decode_ms": 2, "cache_write_ms": 3, "cache_read_ms": 4}
-    counts = {"keyframes_in_file": 5, "frames_used": 4, "shard_index": 0}
-    return JobResult(job=of, source_fingerprint="e1", answer=answer, **timings, **counts)
+    return JobResult(job=of, answer=answer, provenance=replace(provenance, **changed), shard_index=0)
 
 
 def failure(of, code="no_frames", message="No frame."):

@@ -2,6 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from pydantic import ValidationError
+from sqlalchemy import inspect
 
 from infra.database.connect import Login, connect
 from reelabel.errors import ConfigurationError
@@ -31,7 +32,11 @@ def reader(database):
 @pytest.fixture
 def choose(db, reader, run):
     """Choose among two labels, two failures, a job without a row and one whose question has changed."""
-    labels = [result(JOBS[0], (0.05, 0.95)), result(JOBS[1], (0.45, 0.55)), result(job("changed"))]
+    labels = [
+        result(JOBS[0], (0.05, 0.95)),
+        result(JOBS[1], (0.45, 0.55), coverage="one_keyframe,long_gap"),
+        result(job("changed")),
+    ]
     failures = [failure(JOBS[2], code="video_missing"), failure(JOBS[3])]
     ShardWriter(db, run).write(results=labels, failures=failures)
     scope = Scope(dataset="d", spec_id=SPEC.spec_id)
@@ -59,12 +64,22 @@ def choose(db, reader, run):
         pytest.param({"named": ["sure"], "missing": True}, "sure new changed", id="ids and states add up"),
         pytest.param({"where": "label = 'no' -- and so on"}, "sure unsure", id="SQL with a comment"),
         pytest.param({"where": "job_id LIKE '%s%' AND 'a:b' <> ':c'"}, "sure unsure", id="SQL with signs of drivers"),
+        pytest.param({"where": "coverage LIKE '%one_keyframe%'"}, "unsure", id="SQL on coverage"),
         pytest.param({"where": "state = 'missing' OR code = 'no_frames'"}, "odd new changed", id="SQL on any state"),
         pytest.param({"where": "margin > (SELECT avg(margin) FROM reelabel.result)"}, "sure", id="SQL on all rows"),
     ],
 )
 def test_jobs_are_chosen_by_what_is_known_of_them(choose, words, expected):
     assert ids_of(choose(**words).jobs) == expected.split()
+
+
+def test_sql_names_any_column_of_the_state_of_jobs(choose, engine):
+    found = inspect(engine).get_columns("job_state", schema="reelabel")
+    columns = {each["name"] for each in found} - {"dataset", "spec_id", "job_digest", "source_fingerprint"}
+
+    chosen = choose(where=" OR ".join(f"{name} IS NOT NULL" for name in sorted(columns)))
+
+    assert ids_of(chosen.jobs) == [each.job_id for each in JOBS]
 
 
 def test_what_a_run_wrote_is_chosen_and_nothing_that_it_did_not(choose, run):

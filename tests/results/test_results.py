@@ -6,10 +6,9 @@ from uuid import uuid4
 import polars as pl
 import pytest
 from psycopg.errors import ForeignKeyViolation
-from sqlalchemy import inspect, text
+from sqlalchemy import text
 
 from reelabel.errors import ConfigurationError
-from tasks.database.tables import METADATA
 from tasks.domain import ModelIdentity, OrderBias, RunSpec, Stage
 from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.table import job_table
@@ -21,12 +20,6 @@ from tasks.results.read import read_endings, read_failures, read_results
 from tasks.results.runs import close_run, find_run, open_run
 from tasks.results.writer import ShardWriter
 from tests.results.rows import FACTS, SPEC, failure, ids_of, job, result
-
-
-def test_the_tables_are_those_of_the_migrations(db):
-    for table in METADATA.tables.values():
-        columns = {column["name"] for column in inspect(db).get_columns(table.name, schema="reelabel")}
-        assert columns == set(table.c.keys())
 
 
 def test_a_label_is_written_with_everything_about_it(db, run):

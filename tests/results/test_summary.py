@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 from flows.cli.summary import _accuracies
 from tasks.domain import OrderBias
 from tasks.results.summary import OrderScore, Summary, TaskScore, summarize_results
@@ -79,7 +77,7 @@ def test_jobs_are_counted_by_what_decided_them(db, run):
 
 
 def test_labels_on_files_that_are_cut_short_are_counted(db, run):
-    whole, cut = result(job("a")), replace(result(job("b")), decode_note="the file is cut short: 9 bytes")
+    whole, cut = result(job("a")), result(job("b"), decode_note="the file is cut short: 9 bytes")
     ShardWriter(db, run).write(results=[whole, cut], failures=[])
 
     summary = summarize_results(db, dataset="d", spec_id=SPEC.spec_id, jobs=[whole.job, cut.job])

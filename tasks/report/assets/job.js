@@ -103,13 +103,13 @@ function stripParts(job, strip) {
   });
   const inFile = `${whole(strip.keyframes_in_file)} keyframe${strip.keyframes_in_file === 1 ? "" : "s"}`;
   const summary = `${whole(strip.picks.length)} frames shown, ${whole(strip.frames.length)} distinct, ${strip.width_px}×${strip.height_px} pixels; the file has ${inFile} in ${timeOf(strip.duration_s)}.`;
-  const verdict = job.facts.verdict ? `Its keyframes may not be enough: ${job.facts.verdict.replaceAll("_", " ").replaceAll(",", ", ")}.` : "";
+  const coverage = job.facts.coverage ? `Its keyframes may not be enough: ${job.facts.coverage.replaceAll("_", " ").replaceAll(",", ", ")}.` : "";
   const replayButton = element("button", { type: "button", id: "replay-this" }, "Replay its picks");
   replayButton.addEventListener("click", () => replayJob(job, strip));
   return [
     element("ul", { class: "strip" }, ...items),
     element("div", { class: "track", id: "track" }),
-    element("p", { class: "note" }, [summary, verdict, strip.note].filter(Boolean).join(" ")),
+    element("p", { class: "note" }, [summary, coverage, strip.note].filter(Boolean).join(" ")),
     strip.total_frames || strip.fps ? replayButton : null,
   ].filter(Boolean);
 }

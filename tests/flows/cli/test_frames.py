@@ -37,7 +37,7 @@ def test_a_samplers_frames_are_the_ones_that_it_picks(frames, make_clip):
     expected = extract_keyframes(clip, sampling=sampling, limits=Limits())
     assert [pick["pts"] for pick in shown["picks"]] == expected.pts[expected.picks].tolist()
     assert len(shown["picks"]) == 12
-    assert (shown["longest_gap_s"], shown["verdict"], shown["sampler"]) == (2.0, [], "fps")
+    assert (shown["longest_gap_s"], shown["coverage"], shown["sampler"]) == (2.0, [], "fps")
     assert shown["unique_frames"] < shown["frames_decoded"] <= 96
 
 
@@ -47,7 +47,7 @@ def test_of_a_part_of_a_video_its_own_frames_are_shown_and_judged(frames, make_c
     part = frames(str(clip), "--sampler", "fps", "--start-s", "3", "--end-s", "5")
 
     assert [pick["time_s"] for pick in part["picks"]] == [3.0, 3.5, 4.0, 4.5, 5.0]
-    assert (part["verdict"], part["keyframes_in_file"]) == (["one_keyframe"], 2)
+    assert (part["coverage"], part["keyframes_in_file"]) == (["one_keyframe"], 2)
 
 
 def test_similar_frames_are_dropped_and_counted(frames, make_clip):

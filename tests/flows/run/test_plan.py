@@ -74,7 +74,7 @@ def test_a_run_that_is_started_again_goes_on_with_a_plan_that_others_share(ready
 def do_one_shard(ready, plan, *, labels):
     [lease] = claim(ready.database, plan.plan_id, Work.BOTH, holder="there", lease_s=60)
     with ready.database.begin() as connection:
-        finish(connection, lease, state="done", report={"labels": labels, "stage_ms": {"answer": 5}, "verdicts": {}})
+        finish(connection, lease, state="done", report={"labels": labels, "stage_ms": {"answer": 5}, "coverage": {}})
 
 
 @pytest.mark.usefixtures("prefect_api")  # where progress is shown

@@ -1,5 +1,6 @@
 """A shard's groups on their way to whatever answers."""
 
+from dataclasses import asdict, dataclass, field, replace
 from threading import Barrier
 
 import pytest
@@ -9,8 +10,10 @@ from flows.shard.stream import ViewStream
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
+from reelabel.frames.provenance import FrameProvenance
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
+from reelabel.record import Merge, column
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, Job, ModelIdentity, RunSpec, group_by_view
@@ -46,6 +49,19 @@ def extractor(tmp_path):
         yield FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=SPEC.sampling, limits=Limits())
 
 
+def context_of(extractor, engine):
+    return InferenceContext(
+        spec=SPEC,
+        cache=extractor.cache,
+        pool=extractor.pool,
+        limits=extractor.limits,
+        engine=engine,
+        writer=None,
+        batch_bytes=1,  # one video each
+        extractor=extractor,
+    )
+
+
 def test_the_next_group_is_sent_while_one_is_answered(extractor, make_clip):
     clips = [make_clip(name=f"{number}.mp4") for number in range(2 * MAX_CONCURRENT_GROUPS)]
     jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt="?", choices=CHOICES) for clip in clips]
@@ -53,19 +69,37 @@ def test_the_next_group_is_sent_while_one_is_answered(extractor, make_clip):
     for view in views:
         stream.add(view, extractor.prepare(view.video_uri))
     stream.end(None)
-    context = InferenceContext(
-        spec=SPEC,
-        cache=extractor.cache,
-        pool=extractor.pool,
-        limits=extractor.limits,
-        engine=held,
-        writer=None,
-        batch_bytes=1,  # one video each
-        extractor=extractor,
-    )
 
-    infer_views(stream, views, context, outcome)
+    infer_views(stream, views, context_of(extractor, held), outcome)
 
     assert held.batches == [1] * len(clips)
     assert {result.job.job_id for result in outcome.results} == {clip.stem for clip in clips}
     assert outcome.failures == []
+
+
+class Sure:
+    """Answers every question at once."""
+
+    def ask(self, batch):
+        return [ANSWER] * len(batch.questions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wider(FrameProvenance):
+    seeks: int = field(default=0, metadata=column(Merge.SUM))
+
+
+def test_all_that_is_known_of_the_frames_goes_with_the_answer(extractor, make_clip):
+    job = Job(job_id="a", video_uri=str(make_clip()), prompt="?", choices=CHOICES)
+    views, stream, outcome = group_by_view([job], SPEC.sampling), ViewStream(), ShardOutcome(index=0)
+    [view] = views
+    video = extractor.prepare(view.video_uri)
+    wider = Wider(**asdict(video.provenance), seeks=3)
+    stream.add(view, replace(video, provenance=wider))
+    stream.end(None)
+
+    infer_views(stream, views, context_of(extractor, Sure()), outcome)
+
+    [result] = outcome.results
+    assert result.provenance == replace(wider, cache_read_ms=outcome.read_ms[view])
+    assert result.provenance.cache_read_ms > 0

@@ -15,9 +15,7 @@ FAULT, OTHER_FAULT = VideoUnreadableError("no video"), VideoUnreadableError("no 
 
 @pytest.fixture
 def extracted():
-    return ExtractedShard(
-        shard=Shard(index=0, jobs=()), prepared={}, faults={FIRST: FAULT}, spent_ms={}, between_s=(0.0, 0.0)
-    )
+    return ExtractedShard(shard=Shard(index=0, jobs=()), outcomes={FIRST: FAULT}, spent_ms={}, between_s=(0.0, 0.0))
 
 
 def test_who_waits_gets_a_video_before_the_next_one_is_ready():

@@ -1,0 +1,50 @@
+"""Where frames came from, and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from reelabel.record import Merge, column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameProvenance:
+    """Where the frames of one answer came from, and what they cost. Durations are in milliseconds.
+
+    Each field is a column of the results table. The metadata gives the column's name and how the row of a job that
+    was asked twice combines the values of its two sets of frames.
+
+    Attributes:
+        fingerprint: Version of the video.
+        sampler: The sampler that chose the frames.
+        decode_method: How the frames were located: `index`, `seek` or `linear`.
+        decode_note: Why a faster method was unavailable, and whether the video is cut short; empty if there is nothing
+            to report.
+        keyframes_in_file: Number of keyframes in the video.
+        longest_gap_s: Longest gap without a keyframe; None if unknown.
+        keyframe_coverage: Share of the video that is near a keyframe, 0 to 1; None if unknown.
+        coverage: Why keyframes may not cover the video, as comma-separated codes; empty if they do.
+        frames_used: Number of unique frames shown to the model.
+        frames_decoded: Frames output by decoders, now or when the frame file was made.
+        bytes_fetched: Bytes of the video read for them; 0 if the frame file was cached.
+        fetch_ms: Waiting for the store; 0 if the frame file was cached.
+        decode_ms: Decoding, without `fetch_ms`; 0 if the frame file was cached.
+        cache_write_ms: Encoding and writing the frame file; 0 if it was cached.
+        cache_read_ms: Reading the frame file for inference.
+    """
+
+    fingerprint: str = field(metadata=column(Merge.LAST, name="source_fingerprint"))
+    sampler: str = field(default="keyframes", metadata=column(Merge.LAST))
+    decode_method: str = field(default="", metadata=column(Merge.LAST))
+    decode_note: str = field(default="", metadata=column(Merge.LAST))
+    keyframes_in_file: int = field(metadata=column(Merge.LAST))
+    longest_gap_s: float | None = field(default=None, metadata=column(Merge.LAST))
+    keyframe_coverage: float | None = field(default=None, metadata=column(Merge.LAST))
+    coverage: str = field(default="", metadata=column(Merge.LAST))
+    frames_used: int = field(metadata=column(Merge.LAST))
+    frames_decoded: int = field(default=0, metadata=column(Merge.SUM))
+    bytes_fetched: int = field(default=0, metadata=column(Merge.SUM, bits=64))
+    fetch_ms: float = field(default=0.0, metadata=column(Merge.SUM))
+    decode_ms: float = field(default=0.0, metadata=column(Merge.SUM))
+    cache_write_ms: float = field(default=0.0, metadata=column(Merge.SUM))
+    cache_read_ms: float = field(default=0.0, metadata=column(Merge.SUM))

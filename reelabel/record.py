@@ -1,0 +1,122 @@
+"""Records: dataclasses whose fields say which column stores them, and how to merge two of them into one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from functools import lru_cache
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import TypeVar
+
+    from _typeshed import DataclassInstance
+
+    Record = TypeVar("Record", bound=DataclassInstance)
+
+_RULE, _COLUMN, _BITS = "merge", "column", "bits"
+
+
+class Merge(StrEnum):
+    """Which value a record that stands for two, one made after the other, takes."""
+
+    SUM = "sum"
+    FIRST = "first"
+    LAST = "last"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordColumn:
+    """A column that stores a field.
+
+    Attributes:
+        name: Name of the column.
+        attribute: Name of the field.
+        type: Type of its values; None is allowed besides if the field allows it.
+        bits: Size of an integer: 16, 32 or 64.
+    """
+
+    name: str
+    attribute: str
+    type: type
+    bits: int
+
+
+def merged(rule: Merge) -> Mapping[str, Any]:
+    """Return the metadata of a field that no column stores by itself."""
+    return {_RULE: rule}
+
+
+def column(rule: Merge, *, name: str = "", bits: int = 32) -> Mapping[str, Any]:
+    """Return the metadata of a field that a column stores.
+
+    Args:
+        rule: How to merge two values.
+        name: Name of the column, if it differs from the field's.
+        bits: Size of an integer: 16, 32 or 64.
+    """
+    return {_RULE: rule, _COLUMN: name, _BITS: bits}
+
+
+@lru_cache
+def columns_of(record: type[DataclassInstance]) -> tuple[RecordColumn, ...]:
+    """Return the columns that store a record, in the order of its fields.
+
+    Raises:
+        TypeError: A field has neither `column` nor `merged` as its metadata, or a type that no column stores.
+    """
+    _rules_of(record)
+    types = get_type_hints(record)
+    return tuple(
+        RecordColumn(
+            name=each.metadata[_COLUMN] or each.name,
+            attribute=each.name,
+            type=_scalar(record, each.name, types[each.name]),
+            bits=each.metadata[_BITS],
+        )
+        for each in fields(record)
+        if _COLUMN in each.metadata
+    )
+
+
+@lru_cache
+def reader_of(record: type[DataclassInstance]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that reads a record's values in the order of `columns_of`."""
+    first, second, *others = (each.attribute for each in columns_of(record))
+    return attrgetter(first, second, *others)  # of one name, it would return no tuple
+
+
+def merge_records(first: Record, second: Record) -> Record:
+    """Merge two records, of which `second` was made later, field by field.
+
+    Raises:
+        TypeError: A field has no rule.
+    """
+    values = {
+        Merge.FIRST: lambda name: getattr(first, name),
+        Merge.LAST: lambda name: getattr(second, name),
+        Merge.SUM: lambda name: getattr(first, name) + getattr(second, name),
+    }
+    return replace(second, **{name: values[rule](name) for name, rule in _rules_of(type(second)).items()})
+
+
+@lru_cache
+def _rules_of(record: type[DataclassInstance]) -> dict[str, Merge]:
+    rules: dict[str, Merge] = {each.name: each.metadata[_RULE] for each in fields(record) if _RULE in each.metadata}
+    if missing := [each.name for each in fields(record) if each.name not in rules]:
+        raise TypeError(
+            f"{record.__name__}.{missing[0]} does not say how to merge two of its values; "
+            "add metadata=column(Merge....), or metadata=merged(Merge....) if no column stores it."
+        )
+    return rules
+
+
+def _scalar(record: type[DataclassInstance], name: str, hint: Any) -> type:  # noqa: ANN401 - of `typing`
+    """Return the type of a field's values, without None."""
+    found: set[type] = {*(get_args(hint) if isinstance(hint, UnionType) else (hint,))} - {NoneType}
+    if len(found) != 1 or not found <= {str, bool, int, float}:
+        raise TypeError(f"{record.__name__}.{name} is a {hint}; a column stores a str, bool, int or float, or None.")
+    return found.pop()

@@ -1,0 +1,51 @@
+from dataclasses import dataclass, field
+
+import pytest
+
+from reelabel.record import Merge, RecordColumn, column, columns_of, merge_records, merged, reader_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trip:
+    stops: int = field(default=0, metadata=column(Merge.SUM, bits=16))
+    start: str = field(metadata=column(Merge.FIRST, name="started_at"))
+    end: str | None = field(default=None, metadata=column(Merge.LAST))
+    map: tuple[int, ...] = field(default=(), metadata=merged(Merge.SUM))
+
+
+def test_columns_are_those_of_the_fields_that_have_one():
+    assert columns_of(Trip) == (
+        RecordColumn(name="stops", attribute="stops", type=int, bits=16),
+        RecordColumn(name="started_at", attribute="start", type=str, bits=32),
+        RecordColumn(name="end", attribute="end", type=str, bits=32),
+    )
+    assert reader_of(Trip)(Trip(stops=2, start="here")) == (2, "here", None)
+
+
+def test_each_field_is_merged_by_its_rule():
+    first, second = Trip(stops=2, start="here", end="there", map=(1,)), Trip(stops=3, start="there", map=(2, 3))
+
+    assert merge_records(first, second) == Trip(stops=5, start="here", end=None, map=(1, 2, 3))
+
+
+def test_a_field_without_a_rule_is_an_error():
+    @dataclass(frozen=True)
+    class Longer(Trip):
+        hours: float = 0.0
+
+    one = Longer(start="here")
+
+    with pytest.raises(TypeError, match=r"Longer\.hours does not say how to merge"):
+        merge_records(one, one)
+    with pytest.raises(TypeError, match=r"Longer\.hours does not say how to merge"):
+        columns_of(Longer)
+
+
+@pytest.mark.parametrize("unfit", [tuple[float, ...], int | str, None, bytes])
+def test_a_type_that_no_column_stores_is_an_error(unfit):
+    @dataclass(frozen=True)
+    class Longer(Trip):
+        odd: unfit = field(default=None, metadata=column(Merge.LAST))
+
+    with pytest.raises(TypeError, match=r"Longer\.odd is a .*; a column stores a str, bool, int or float, or None"):
+        columns_of(Longer)

@@ -1,0 +1,65 @@
+"""A column of the results is one field of a record: it reaches the row, and survives an escalation."""
+
+from dataclasses import asdict, dataclass, field, replace
+
+import pytest
+from sqlalchemy import text
+
+from reelabel.frames.provenance import FrameProvenance
+from reelabel.record import Merge, column, columns_of
+from tasks.database.tables import RESULT
+from tasks.domain.escalation import merge_answers
+from tasks.results.read import read_results
+from tasks.results.writer import ShardWriter
+from tests.results.rows import PROVENANCE, SPEC, job, result
+
+# No two alike, so that no column can stand in for another.
+VALUES = {each.attribute: each.type(number) for number, each in enumerate(columns_of(FrameProvenance), start=1)}
+
+
+def test_every_field_reaches_its_column(engine, run):
+    ShardWriter(engine, run).write([result(job("a"), **VALUES)], [])
+
+    row = read_results(engine, dataset="d", spec_id=SPEC.spec_id).row(0, named=True)
+
+    assert {each.attribute: row[each.name] for each in columns_of(FrameProvenance)} == VALUES
+    assert VALUES.keys() == asdict(PROVENANCE).keys()
+    assert {each.name for each in columns_of(FrameProvenance)} <= {*RESULT.c.keys()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wider(FrameProvenance):
+    """What a new column takes: a field that says how it is merged."""
+
+    seeks: int = field(default=0, metadata=column(Merge.SUM))
+    container: str = field(default="", metadata=column(Merge.LAST, name="container_format"))
+
+
+@pytest.fixture
+def wider_table(engine):
+    """What else it takes: a line in a migration."""
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE reelabel.result ADD seeks integer, ADD container_format text"))
+
+
+@pytest.mark.usefixtures("wider_table")
+def test_a_new_field_reaches_the_row_and_survives_an_escalation(engine, run):
+    seen = Wider(**asdict(PROVENANCE), seeks=2, container="mp4")
+    first = result(job("a"), (0.4, 0.6), provenance=seen)
+    second = result(job("a"), (0.1, 0.9), provenance=replace(seen, sampler="uniform", seeks=5, container="mov"))
+    once = result(job("b"), (0.1, 0.9), provenance=seen)
+
+    rows = [merge_answers(first, second, below=0.3), merge_answers(once, None, below=0.3)]
+    ShardWriter(engine, run).write(rows, [])
+
+    with engine.connect() as connection:
+        query = text("SELECT seeks, container_format, sampler, decode_ms FROM reelabel.result ORDER BY job_id")
+        found = [tuple(row) for row in connection.execute(query)]
+    assert found == [(7, "mov", "uniform", 4.0), (2, "mp4", "keyframes", 2.0)]
+
+
+def test_bytes_that_a_decoder_quotes_do_not_keep_a_row_from_being_written(engine, run):
+    ShardWriter(engine, run).write([result(job("a"), decode_note="no box \0\0 here")], [])
+
+    notes = read_results(engine, dataset="d", spec_id=SPEC.spec_id)["decode_note"].to_list()
+    assert notes == ["no box \N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER} here"]
