@@ -17,7 +17,7 @@ def test_inference_elsewhere_learns_of_each_video_what_extraction_knew(tmp_path)
     shard = Shard(index=3, jobs=tuple(job(name) for name in "abc"))
     facts = {"key": "frames/k", "was_cached": False, "frame_bytes": 99, "lookup_ms": 0.5}
     video = ExtractedVideo(uri="a.mp4", provenance=PROVENANCE, **facts)
-    prepared = {View("a.mp4"): video, View("a.mp4", shown="lossless", segment=Segment(None, 2.5)): video}
+    prepared = {View("a.mp4"): video, View("a.mp4", shown="dense", segment=Segment(None, 2.5)): video}
     crashed, missing = DecoderCrashedError("It died."), VideoMissingError("It is gone.")
     crashed.fingerprint = "e2"
     faults = {View("b.mp4"): crashed, View("c.mp4"): missing}

@@ -73,8 +73,8 @@ def test_jobs_are_chosen_by_what_is_known_of_them(choose, words, expected):
     assert ids_of(choose(**words).jobs) == expected.split()
 
 
-def test_sql_names_any_column_of_the_state_of_jobs(choose, engine):
-    found = inspect(engine).get_columns("job_state", schema="reelabel")
+def test_sql_names_any_column_of_the_state_of_jobs(choose, db):
+    found = inspect(db).get_columns("job_state", schema="reelabel")
     columns = {each["name"] for each in found} - {"dataset", "spec_id", "job_digest", "source_fingerprint"}
 
     chosen = choose(where=" OR ".join(f"{name} IS NOT NULL" for name in sorted(columns)))

@@ -17,10 +17,10 @@ from tests.results.rows import PROVENANCE, SPEC, job, result
 VALUES = {each.attribute: each.type(number) for number, each in enumerate(columns_of(FrameProvenance), start=1)}
 
 
-def test_every_field_reaches_its_column(engine, run):
-    ShardWriter(engine, run).write([result(job("a"), **VALUES)], [])
+def test_every_field_reaches_its_column(db, run):
+    ShardWriter(db, run).write([result(job("a"), **VALUES)], [])
 
-    row = read_results(engine, dataset="d", spec_id=SPEC.spec_id).row(0, named=True)
+    row = read_results(db, dataset="d", spec_id=SPEC.spec_id).row(0, named=True)
 
     assert {each.attribute: row[each.name] for each in columns_of(FrameProvenance)} == VALUES
     assert VALUES.keys() == asdict(PROVENANCE).keys()
@@ -36,30 +36,30 @@ class Wider(FrameProvenance):
 
 
 @pytest.fixture
-def wider_table(engine):
+def wider_table(db):
     """What else it takes: a line in a migration."""
-    with engine.begin() as connection:
+    with db.begin() as connection:
         connection.execute(text("ALTER TABLE reelabel.result ADD seeks integer, ADD container_format text"))
 
 
 @pytest.mark.usefixtures("wider_table")
-def test_a_new_field_reaches_the_row_and_survives_an_escalation(engine, run):
+def test_a_new_field_reaches_the_row_and_survives_an_escalation(db, run):
     seen = Wider(**asdict(PROVENANCE), seeks=2, container="mp4")
     first = result(job("a"), (0.4, 0.6), provenance=seen)
     second = result(job("a"), (0.1, 0.9), provenance=replace(seen, sampler="uniform", seeks=5, container="mov"))
     once = result(job("b"), (0.1, 0.9), provenance=seen)
 
     rows = [merge_answers(first, second, below=0.3), merge_answers(once, None, below=0.3)]
-    ShardWriter(engine, run).write(rows, [])
+    ShardWriter(db, run).write(rows, [])
 
-    with engine.connect() as connection:
+    with db.connect() as connection:
         query = text("SELECT seeks, container_format, sampler, decode_ms FROM reelabel.result ORDER BY job_id")
         found = [tuple(row) for row in connection.execute(query)]
     assert found == [(7, "mov", "uniform", 4.0), (2, "mp4", "keyframes", 2.0)]
 
 
-def test_bytes_that_a_decoder_quotes_do_not_keep_a_row_from_being_written(engine, run):
-    ShardWriter(engine, run).write([result(job("a"), decode_note="no box \0\0 here")], [])
+def test_bytes_that_a_decoder_quotes_do_not_keep_a_row_from_being_written(db, run):
+    ShardWriter(db, run).write([result(job("a"), decode_note="no box \0\0 here")], [])
 
-    notes = read_results(engine, dataset="d", spec_id=SPEC.spec_id)["decode_note"].to_list()
+    notes = read_results(db, dataset="d", spec_id=SPEC.spec_id)["decode_note"].to_list()
     assert notes == ["no box \N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER} here"]
