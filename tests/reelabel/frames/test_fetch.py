@@ -133,7 +133,7 @@ WAYS = pytest.mark.parametrize("ranges_min_bytes", [0, 1 << 40], ids=["in parts"
     ("status", "code", "message"),
     [
         (403, "InvalidObjectState", "is archived"),
-        (403, "AccessDenied", "refuses"),
+        (403, "AccessDenied", "denies access"),
         (400, "KMS.DisabledException", "encryption key"),
     ],
 )
