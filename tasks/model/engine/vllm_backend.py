@@ -73,8 +73,6 @@ def engine_config(
 
 
 _TIMEOUT_S = 180
-# Not `-m`: what it pickles would be a class of `__main__`.
-_TUNE = "from tasks.model.engine.tuning import main; main()"
 _IMPORT = "import torch, vllm; print(vllm.__version__, 'on torch', torch.__version__, end='')"
 
 
@@ -85,8 +83,8 @@ def check_tuning(config: EngineConfig) -> Iterator[Check]:
         config: The engine's configuration.
     """
     environment = engine_environment(config)
-    found = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-P", "-c", _TUNE],
+    found = subprocess.run(
+        [sys.executable, "-P", "-m", "tasks.model.engine.tuning_main"],
         input=pickle.dumps(config),
         env=environment,
         capture_output=True,
