@@ -34,7 +34,7 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment):
     assert (found["cpu"].work_pool_name, found["gpu"].work_pool_name) == ("cpu", "gpu")
     assert "if empty, every open plan" in found["gpu"].parameter_openapi_schema["properties"]["plan"]["description"]
     for name in ("on-demand", "by-ids"):
-        sampling = found[name].parameter_openapi_schema["definitions"]["SamplingChoice"]["properties"]
+        sampling = found[name].parameter_openapi_schema["definitions"]["SamplingOptions"]["properties"]
         assert {"keyframes", "qwen2_vl"} <= set(sampling["sampler"]["anyOf"][0]["enum"])
         assert "such as 0.95" in sampling["drop_similar"]["description"]
     words = found["by-ids"].parameter_openapi_schema["definitions"]["Selection"]["properties"]
