@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections import Counter
 from contextlib import contextmanager
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 _TEMPLATE = "template_reelabel"
 _SLOWEST_FILES = 10
+
+# Readline sets them in pytest's own process, workers inherit them, and consoles would keep them for good.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
 
 
 @pytest.hookimpl(trylast=True)

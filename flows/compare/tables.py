@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prefect.artifacts import create_table_artifact
-
-from flows.run.artifacts import artifact_errors_logged
-
 if TYPE_CHECKING:
     from tasks.evaluation.scores import CandidateScore, Difference, Evaluation, GroupScore, Proportion
 
@@ -30,6 +26,10 @@ _ALPHA = 0.05
 
 def publish_evaluation(evaluation: Evaluation) -> None:
     """Publish the accuracy of each candidate, and its difference from the baseline."""
+    from prefect.artifacts import create_table_artifact  # noqa: PLC0415 - commands import this module earlier
+
+    from flows.run.artifacts import artifact_errors_logged  # noqa: PLC0415
+
     rows = [dict(zip(SPEC_COLUMNS, spec_cells(spec), strict=True)) for spec in evaluation.specs]
     groups = [*evaluation.tasks, *evaluation.subtasks]
     with artifact_errors_logged():

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prefect.states import Completed
-
 from reelabel.wording import pluralize
 from tasks.domain import RunCost, RunPhase
 
@@ -39,6 +37,8 @@ class RunResult:
 
 def completed_state(sentence: object) -> State[str]:
     """Return a Completed state whose message is the sentence, instead of Prefect's default."""
+    from prefect.states import Completed  # noqa: PLC0415 - commands import this module before they configure Prefect
+
     return Completed(message=str(sentence), data=str(sentence))
 
 

@@ -9,8 +9,6 @@ from contextvars import ContextVar
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
-from prefect import get_run_logger
-
 from reelabel.errors import TransientError
 
 if TYPE_CHECKING:
@@ -106,6 +104,8 @@ def waits_cancelled_at_exit() -> Iterator[None]:
 
 def _wait(error: TransientError, delay_s: float) -> bool:
     """Log what is being waited for, and wait; return False if the flow is ending."""
+    from prefect import get_run_logger  # noqa: PLC0415 - commands import this module before they configure Prefect
+
     get_run_logger().warning("%s Retrying in %g s.", error.message, delay_s, extra={WAITING: True})
     error.retries_exhausted = _ENDING.get(threading.Event()).wait(delay_s)
     return not error.retries_exhausted

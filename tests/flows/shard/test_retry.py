@@ -2,6 +2,7 @@
 
 import contextvars
 
+import prefect.main  # noqa: F401 - sets up logging, which would enable what is disabled here
 import pytest
 from prefect.logging import disable_run_logger
 
