@@ -60,15 +60,11 @@ def describe_samplers() -> str:
 
 # Shared by the models that have these fields, with different defaults.
 HOW_CHOSEN = Field(description="How frames are chosen.", json_schema_extra=_list_samplers)
-NumFrames = Annotated[
-    int,
-    Field(
-        ge=1,
-        le=512,
-        description="Frames per video; the maximum for uniform, molmo2 and openpangu; "
-        f"ignored by {', '.join(_IGNORE_NUM_FRAMES[:-1])} and {_IGNORE_NUM_FRAMES[-1]}.",
-    ),
-]
+HOW_MANY = Field(
+    description="Frames per video; the maximum for uniform, molmo2 and openpangu; "
+    f"ignored by {', '.join(_IGNORE_NUM_FRAMES[:-1])} and {_IGNORE_NUM_FRAMES[-1]}."
+)
+NumFrames = Annotated[int, Field(ge=1, le=512)]
 MaxPixels = Annotated[int, Field(ge=784, le=16_777_216)]
 
 
@@ -205,7 +201,7 @@ class Sampling(SamplingOptions):
     """Which frames of a video the model sees, and at what size."""
 
     sampler: Annotated[SamplerName, HOW_CHOSEN] = "keyframes"
-    num_frames: NumFrames = 16
+    num_frames: Annotated[NumFrames, HOW_MANY] = 16
     max_pixels: Annotated[MaxPixels, Field(description="Maximum pixels per frame; larger frames are scaled down.")] = (
         602_112
     )

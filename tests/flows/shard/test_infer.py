@@ -80,7 +80,7 @@ def test_the_next_group_is_sent_while_one_is_answered(extractor, make_clip):
 class Sure:
     """Answers every question at once."""
 
-    def ask(self, batch):
+    def answer(self, batch):
         return [ANSWER] * len(batch.questions)
 
 

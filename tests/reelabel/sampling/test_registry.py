@@ -118,7 +118,7 @@ def test_settings_forms_candidates_and_models_know_a_registered_sampler():
     assert form["sampler"]["enum"] == ["keyframes", "auto", *form["dense_sampler"]["anyOf"][0]["enum"]]
     assert form["sampler"]["enum"][-1] == "every_nth"
     assert "every_nth (every n-th frame, from the first on)" in form["sampler"]["description"]
-    assert parse_sampler("every_nth:8")[0].sampler == "every_nth"
+    assert parse_sampler("every_nth:8").sampler == "every_nth"
     assert format_sampling(Sampling(sampler="every_nth", num_frames=8)) == "every_nth:8"
     assert native_sampler(processors=["EveryNthVideoProcessor"], model_type="any") == "every_nth"
     assert native_sampler(model_name="Someone/Every-Nth-2B") == "every_nth"
