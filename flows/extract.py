@@ -69,7 +69,7 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
             if each is None:
                 continue
             extracted = each.wait()
-            if extracted and source.attempt(each.held, partial(_hand_over, source, each.held, extracted)):
+            if extracted and source.run_or_release(each.leased, partial(_hand_over, source, each.leased, extracted)):
                 count += 1
     return count
 
@@ -103,12 +103,12 @@ def _on_ray(
         yield from extract_ahead(source, preparer_of, ahead=ahead, start=cluster.start)
 
 
-def _hand_over(source: ShardQueue, held: LeasedShard, extracted: ExtractedShard) -> bool:
-    write = partial(write_extracted, source.objects, held.plan.plan_uri, extracted)
-    retry_faults(write, partial(source.objects.reach, [held.plan.plan_uri]))
-    retry_outage(partial(finish_alone, source.database, held.lease, state="extracted"))
-    source.keeper.forget(held.lease)
+def _hand_over(source: ShardQueue, leased: LeasedShard, extracted: ExtractedShard) -> bool:
+    write = partial(write_extracted, source.objects, leased.plan.plan_uri, extracted)
+    retry_faults(write, partial(source.objects.reach, [leased.plan.plan_uri]))
+    retry_outage(partial(finish_alone, source.database, leased.lease, state="extracted"))
+    source.keeper.forget(leased.lease)
     failed = sum(isinstance(outcome, VideoError) for outcome in extracted.outcomes.values())
     extracted_count = len(extracted.outcomes) - failed
-    get_run_logger().info("Shard %s: %s videos extracted, %s failed.", held.shard.index, extracted_count, failed)
+    get_run_logger().info("Shard %s: %s videos extracted, %s failed.", leased.shard.index, extracted_count, failed)
     return True

@@ -153,13 +153,13 @@ def _read_ahead(source: ShardQueue, ledger: WallClockProfile) -> Iterator[ShardI
     while True:
         with ledger.doing(RunPhase.DECODE):  # what comes next is being extracted elsewhere
             try:
-                held = next(shards)
+                leased = next(shards)
             except StopIteration:
                 return
-        extracted = _read_handed_over(source, held) if held else None
-        if held and extracted:
-            yield ShardInExtraction(held=held, wait=partial(_itself, extracted), stream=ViewStream.whole(extracted))
-        elif held is None:
+        extracted = _read_handed_over(source, leased) if leased else None
+        if leased and extracted:
+            yield ShardInExtraction(leased=leased, wait=partial(_itself, extracted), stream=ViewStream.whole(extracted))
+        elif leased is None:
             yield None
 
 
@@ -167,15 +167,17 @@ def _itself(extracted: ExtractedShard) -> ExtractedShard:
     return extracted
 
 
-def _read_handed_over(source: ShardQueue, held: LeasedShard) -> ExtractedShard | None:
-    read = partial(read_extracted, source.objects, held.plan.plan_uri, held.shard)
+def _read_handed_over(source: ShardQueue, leased: LeasedShard) -> ExtractedShard | None:
+    read = partial(read_extracted, source.objects, leased.plan.plan_uri, leased.shard)
     try:
-        return source.attempt(held, partial(retry_faults, read, partial(source.objects.reach, [held.plan.plan_uri])))
+        return source.run_or_release(
+            leased, partial(retry_faults, read, partial(source.objects.reach, [leased.plan.plan_uri]))
+        )
     except PlanLostError as error:
         get_run_logger().warning("%s", error.message)
-        back = partial(finish_alone, source.database, held.lease, state="planned")
-        source.attempt(held, partial(retry_outage, back))
-        source.keeper.forget(held.lease)
+        back = partial(finish_alone, source.database, leased.lease, state="planned")
+        source.run_or_release(leased, partial(retry_outage, back))
+        source.keeper.forget(leased.lease)
         return None
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 # Limits the first scan of a prefix that is already full of manifests.
-_MOST_AT_ONCE = 100
+_MAX_AT_ONCE = 100
 
 
 @flow(
@@ -68,7 +68,7 @@ def start_new_runs(
     """
     found = sorted(stat_manifest_files(manifests, objects), key=lambda info: (info.modified is not None, info.modified))
     started = []
-    for info, flow_run_before in unstarted(engine, found)[:_MOST_AT_ONCE]:
+    for info, flow_run_before in unstarted(engine, found)[:_MAX_AT_ONCE]:
         version = f"{info.uri} {info.fingerprint}"
         try:
             deployment = client.read_deployment_by_name(ON_DEMAND)

@@ -100,7 +100,7 @@ def extract_keyframes(
         keyframes = _check_truncation(keyframes, missing_bytes(file, path.stat().st_size))
     return replace(
         keyframes,
-        frames_decoded=request.tally.frames,
+        frames_decoded=request.stats.frames,
         sampler=sampling.sampler,
         decode_ms=(time.perf_counter() - started) * 1e3,
     )
@@ -153,13 +153,13 @@ def extract_keyframes_by_ranges(
     except Exception as error:  # noqa: BLE001 - whatever the source raised
         cause = file.failure or error  # FFmpeg may have treated a failed read as the end of the file
         if isinstance(cause, FastPathUnavailableError):
-            cause.bytes_fetched, cause.frames_decoded = file.bytes_fetched, request.tally.frames
+            cause.bytes_fetched, cause.frames_decoded = file.bytes_fetched, request.stats.frames
         raise cause from None
     decode_ms = (time.perf_counter() - started - file.wait_s) * 1e3
     keyframes = replace(
         _without_similar(_check_segment(keyframes, request), sampling),
         decode_ms=decode_ms,
-        frames_decoded=request.tally.frames,
+        frames_decoded=request.stats.frames,
         fetch_ms=file.wait_s * 1e3,
         bytes_fetched=file.bytes_fetched,
         parts=file.extents,
@@ -220,11 +220,11 @@ def _check_segment(keyframes: SampledFrames, request: ExtractionRequest) -> Samp
         SamplingRefusedError: The segment starts after the end of the video.
     """
     start_s, duration_s = request.segment.start_s or 0.0, keyframes.duration_s
-    if request.tally.is_empty and 0 < duration_s <= start_s:
+    if request.stats.is_empty and 0 < duration_s <= start_s:
         raise SamplingRefusedError(
             f"The segment starts at {start_s:g} s, but the video ends at {duration_s:g} s; correct start_s.",
         )
-    if not request.tally.is_empty:
+    if not request.stats.is_empty:
         return keyframes
     what = "keyframe" if request.sampling.sampler == "keyframes" else "frame"
     note = f"the segment contains no {what}; the last one before it is used"

@@ -1,7 +1,7 @@
 """A server that speaks vLLM's API without a model; it starts at once, in the test's own process.
 
 What it answers depends on the question and its video alone: see `probabilities_of`. Like vLLM's, its prompts take up to
-`MOST_TOKENS`, its `/tokenize` is that of the tiny model, and it shows any token's logprob by the token's id.
+`MAX_TOKENS`, its `/tokenize` is that of the tiny model, and it shows any token's logprob by the token's id.
 """
 
 import base64
@@ -18,7 +18,7 @@ from tasks.model.prompts.ambiguity import load_tokenizer
 from tasks.model.prompts.choices import choice_probabilities, choice_tokens
 from tests.vllm_server import KEY, NAME
 
-MOST_TOKENS = 2048
+MAX_TOKENS = 2048
 _FRAME_FILE = "data:application/vnd.apache.arrow.file;base64,"
 _LIKELY = "ABCD"  # of all tokens; the others are all but impossible
 _SHOWN = 20
@@ -53,7 +53,7 @@ def serve_stub():
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         answers = {
-            "/v1/models": {"data": [{"id": NAME, "max_model_len": MOST_TOKENS}]},
+            "/v1/models": {"data": [{"id": NAME, "max_model_len": MAX_TOKENS}]},
             "/version": {"version": "stub"},
         }
         self._say(200, answers[self.path])
@@ -84,8 +84,8 @@ def _complete(body):
     *system, user = body["messages"]
     *videos, text = user["content"]
     prompt_tokens = len(encoder()(text["text"]))
-    if prompt_tokens > MOST_TOKENS:
-        message = f"This model's maximum context length is {MOST_TOKENS} tokens."
+    if prompt_tokens > MAX_TOKENS:
+        message = f"This model's maximum context length is {MAX_TOKENS} tokens."
         return 400, {"error": {"message": message, "code": 400}}
     asked = _digest(text["text"], system[0]["content"] if system else None, b"".join(map(_content, videos)))
     if "logprob_token_ids" in body:

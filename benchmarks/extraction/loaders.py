@@ -133,7 +133,7 @@ class FileParts:
         return self.path.stat().st_size
 
     @property
-    def patience_s(self) -> float:
+    def max_wait_s(self) -> float:
         """Never give up on a local file."""
         return math.inf
 
@@ -152,7 +152,7 @@ class HeldParts:
     parts: tuple[CachedRange, ...]
 
     @property
-    def patience_s(self) -> float:
+    def max_wait_s(self) -> float:
         """Never give up on memory."""
         return math.inf
 

@@ -30,12 +30,12 @@ class BareEngine:
 
     Attributes:
         arguments: Arguments of vLLM that override ours.
-        most_in_memory: Requests to render; further jobs reuse them under other names. None renders all.
+        max_in_memory: Requests to render; further jobs reuse them under other names. None renders all.
     """
 
     workload: Workload
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    most_in_memory: int | None = None
+    max_in_memory: int | None = None
     _llm: Any = field(default=None, init=False)
     _requests: list[_Request] = field(default_factory=list, init=False)
     _ids: Any = field(default_factory=count, init=False)
@@ -50,7 +50,7 @@ class BareEngine:
         self._llm = LLM(**{**vllm_arguments(self.workload.engine), "mm_processor_cache_gb": 0, **self.arguments})
         renderer = InputRenderer(self.workload.engine)
         self._answer(0, list(self._render(self.workload.warm_up, renderer)))
-        self._requests = list(self._render(self.workload.jobs[: self.most_in_memory], renderer))
+        self._requests = list(self._render(self.workload.jobs[: self.max_in_memory], renderer))
 
     def _render(self, jobs: Sequence[Job], renderer: InputRenderer) -> Iterator[_Request]:
         from vllm import SamplingParams  # noqa: PLC0415 - imported in the contender's own process

@@ -47,7 +47,7 @@ _SWEEP_REQUESTS = 32
 _FEW_JOBS = 500
 _SMALL_SHARD_JOBS = 50  # so that few jobs still make several shards
 _SIGNED_S = 24 * 3600
-_MOST_CHAT_JOBS = 400  # vLLM's own loader would take very long for all
+_MAX_CHAT_JOBS = 400  # vLLM's own loader would take very long for all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ class Comparison:
             loader=loader,
             cores=self.cores,
             urls={path: sign(f"{root_uri}/{Path(path).name}") for path in workload.videos},
-            most_jobs=_MOST_CHAT_JOBS,
+            max_jobs=_MAX_CHAT_JOBS,
         )
         return self._isolated(chat, environment, self.cores.host)
 

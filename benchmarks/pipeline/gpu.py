@@ -141,7 +141,7 @@ def _contenders(workload: Workload, scratch: Path, cores: Cores, *, logs: Path) 
         return Isolated(contender, environment=environment, cores=where, log_path=log_path)
 
     extractor = Extractor(sampling=workload.spec.sampling, store=StoreSettings(), root_uri=scratch.as_uri())
-    ceiling = BareEngine(workload=workload, most_in_memory=_REQUESTS_IN_MEMORY)
+    ceiling = BareEngine(workload=workload, max_in_memory=_REQUESTS_IN_MEMORY)
     return {
         CEILING: isolated(ceiling, inside, cores.engine),
         COLD: LocalPipeline(workload=workload, extractor=extractor, log_path=logs / "engine.log", cores=cores),

@@ -28,13 +28,13 @@ class LlmChat:
     Attributes:
         loader: vLLM's name of the video loader.
         urls: URLs of the clips, by path; other clips are read from their paths.
-        most_jobs: Ask only this many of the jobs; None asks all.
+        max_jobs: Ask only this many of the jobs; None asks all.
     """
 
     workload: Workload
     loader: str
     urls: Mapping[str, str] = field(default_factory=dict, repr=False)
-    most_jobs: int | None = None
+    max_jobs: int | None = None
     cores: Cores = field(default_factory=Cores)
     _llm: Any = field(default=None, init=False)
 
@@ -57,7 +57,7 @@ class LlmChat:
 
     def run(self, number: int) -> Timing:  # noqa: ARG002 - caches are reset instead
         """Ask all questions in one call."""
-        return self._ask(self.workload.jobs[: self.most_jobs])
+        return self._ask(self.workload.jobs[: self.max_jobs])
 
     def close(self) -> None:
         """Stop the engine."""

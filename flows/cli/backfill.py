@@ -133,7 +133,7 @@ def _size(pace: Pace, amount: _Amount) -> str:
 
 _DEPLOYMENT = "backfill/by-ids"
 # More would make a flow run's parameters unwieldy in the Prefect UI.
-_MOST_INLINE_IDS = 1000
+_MAX_INLINE_IDS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +222,7 @@ def _resolve_run(options: BackfillOptions, engine: Engine) -> tuple[str, Selecti
 
 def _id_parameters(named: list[str], settings: Settings, *, submit: bool) -> dict[str, Any]:
     """Pass few ids as a parameter, many in a file on the store, which every worker can read."""
-    if len(named) <= _MOST_INLINE_IDS:
+    if len(named) <= _MAX_INLINE_IDS:
         return {"job_ids": named}
     assert settings.store.uri is not None
     uri = store_ids(named, ObjectStore(settings.store, settings.web), settings.store.uri)

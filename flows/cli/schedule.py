@@ -73,8 +73,8 @@ def catch_up(*, since: str, until: str | None, dry_run: bool) -> int:
             missed = [night for night in nights if night.state == "missed"]
             if dry_run:
                 return 0
-            endings = [_run(client, night) for night in missed]
-            return 0 if all(endings) else 1
+            outcomes = [_run(client, night) for night in missed]
+            return 0 if all(outcomes) else 1
 
 
 def _run(client: Any, night: Night) -> bool:  # noqa: ANN401 - Prefect's, imported late

@@ -98,10 +98,10 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
     asked = row["jobs_labelled"] + row["jobs_failed"]
     reason = "already ended" if row["kind"] == "classify" else "not selected, or already ended"
     skipped = f" ({row['jobs_skipped']:,} {reason})" if row["jobs_skipped"] else ""
-    endings = f"{pluralize(row['jobs_labelled'], 'label')}, {pluralize(row['jobs_failed'], 'failure')}"
+    outcomes = f"{pluralize(row['jobs_labelled'], 'label')}, {pluralize(row['jobs_failed'], 'failure')}"
     lines = [
         ("jobs", f"{row['jobs_total']:,}{skipped}"),
-        ("answered in this run", f"{asked:,} ({endings})"),
+        ("answered in this run", f"{asked:,} ({outcomes})"),
         ("videos", f"{row['videos_extracted']:,} extracted, {row['videos_cached']:,} from the cache"),
     ]
     lines += [(f"accuracy: {name}", said) for name, said in _accuracies(summary)]

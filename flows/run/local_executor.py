@@ -68,7 +68,7 @@ class ShardInExtraction:
         stream: Stream of its ready views; unused if another process extracts it.
     """
 
-    held: LeasedShard
+    leased: LeasedShard
     wait: Callable[[], ExtractedShard | None]
     stream: ViewStream
 
@@ -154,16 +154,16 @@ def infer_shards(
             return
         spent_ms.update(extracted.spent_ms)
         ledger.split(RunPhase.DECODE, spent_ms)
-        report = source.attempt(each.held, future.result)
+        report = source.run_or_release(each.leased, future.result)
         if report:
-            source.keeper.forget(each.held.lease)
+            source.keeper.forget(each.leased.lease)
             yield report
 
     for each in extracting:
         if each:
-            held, context = each.held, answering_of(each.held.plan)
-            arguments = (quote(held.shard), quote(each.stream), quote(held.lease), quote(context))
-            under_way.append((each, infer_shard.submit(held.shard.index, *arguments)))  # type: ignore[call-overload]
+            leased, context = each.leased, answering_of(each.leased.plan)
+            arguments = (quote(leased.shard), quote(each.stream), quote(leased.lease), quote(context))
+            under_way.append((each, infer_shard.submit(leased.shard.index, *arguments)))  # type: ignore[call-overload]
         # With nothing left to lease, the shards in progress here may be all that the plan waits for.
         if under_way and (each is None or len(under_way) == at_once):
             yield from settle()
@@ -179,14 +179,16 @@ def extract_ahead(
     If there is nothing to lease at the moment, yield those in progress, and then None.
     """
     on_its_way: deque[ShardInExtraction] = deque()
-    for held in source:
-        if held:
+    for leased in source:
+        if leased:
             stream = ViewStream()
-            wait = start(held.shard, preparer_of(held.plan), stream)
-            on_its_way.append(ShardInExtraction(held=held, wait=partial(source.attempt, held, wait), stream=stream))
-        if on_its_way and (held is None or len(on_its_way) > ahead):
+            wait = start(leased.shard, preparer_of(leased.plan), stream)
+            on_its_way.append(
+                ShardInExtraction(leased=leased, wait=partial(source.run_or_release, leased, wait), stream=stream)
+            )
+        if on_its_way and (leased is None or len(on_its_way) > ahead):
             yield on_its_way.popleft()
-        elif held is None:
+        elif leased is None:
             yield None
     yield from on_its_way
 

@@ -150,7 +150,7 @@ def _groups(stream: ViewStream, context: InferenceContext) -> Iterator[dict[View
     taken = 0
     while True:
         with context.ledger.doing(RunPhase.DECODE):
-            ready = stream.after(taken, few=_MIN_GROUP, patience_s=_MAX_GROUP_WAIT_S)
+            ready = stream.after(taken, few=_MIN_GROUP, max_wait_s=_MAX_GROUP_WAIT_S)
         if not ready:
             return
         sums_bytes = accumulate(0 if isinstance(each, VideoError) else each.frame_bytes for each in ready.values())

@@ -87,12 +87,12 @@ class ShardQueue:
         taken_s = time.monotonic()
         while True:
             self._is_paused = False
-            held = next(filter(None, map(self._take, plans)), None)
-            if held:
-                yield held
-            if held or self._is_paused:  # a paused queue is not idle
+            leased = next(filter(None, map(self._take, plans)), None)
+            if leased:
+                yield leased
+            if leased or self._is_paused:  # a paused queue is not idle
                 taken_s = time.monotonic()
-            if held:
+            if leased:
                 continue
             if retry_outage(partial(self.has_ended, time.monotonic() - taken_s)):
                 return
@@ -100,7 +100,7 @@ class ShardQueue:
             time.sleep(_POLL_S)
             plans = retry_outage(self.plans)
 
-    def attempt(self, held: LeasedShard, work: Callable[[], Result]) -> Result | None:
+    def run_or_release(self, leased: LeasedShard, work: Callable[[], Result]) -> Result | None:
         """Run some work on a shard; if it fails, give the shard back and return None.
 
         Raises:
@@ -110,10 +110,10 @@ class ShardQueue:
             result = work()
         except LeaseLostError as error:
             get_run_logger().warning("%s", error.message)
-            self.keeper.forget(held.lease)
+            self.keeper.forget(leased.lease)
             return None
         except TransientError as error:
-            self._give_back(held.lease, error)
+            self._give_back(leased.lease, error)
             return None
         self._failures_in_row = 0
         return result

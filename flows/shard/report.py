@@ -48,35 +48,35 @@ class ShardReport:
         return f"Shard {self.index}: {self.labels} labels, {self.failures} failures; {videos}; seconds: {seconds}."
 
 
-def make_shard_report(extracted: ExtractedShard, endings: ShardOutcome, sampling: Sampling) -> ShardReport:
+def make_shard_report(extracted: ExtractedShard, outcomes: ShardOutcome, sampling: Sampling) -> ShardReport:
     """Return the report of a shard, before its rows are written.
 
     Args:
         extracted: The extracted shard.
-        endings: Results of its jobs.
+        outcomes: Results of its jobs.
         sampling: Sampling of its spec.
     """
-    videos, spent = endings.videos, [video.provenance for video in endings.videos]
-    answers = [result.answer for result in endings.results]
+    videos, spent = outcomes.videos, [video.provenance for video in outcomes.videos]
+    answers = [result.answer for result in outcomes.results]
     return ShardReport(
-        index=endings.index,
-        labels=len(endings.results),
-        failures=len(endings.failures),
+        index=outcomes.index,
+        labels=len(outcomes.results),
+        failures=len(outcomes.failures),
         videos_extracted=sum(not video.was_cached for video in videos),
         videos_cached=sum(video.was_cached for video in videos),
         stage_ms={
             "fetch": sum(each.fetch_ms for each in spent),
             "decode": sum(each.decode_ms for each in spent),
             "cache write": sum(each.cache_write_ms for each in spent),
-            "cache read": sum(endings.read_ms.values()),
+            "cache read": sum(outcomes.read_ms.values()),
             "preprocess": sum(answer.preprocess_ms for answer in answers),
             "inference": sum(answer.inference_ms for answer in answers),
             "database": 0.0,
         },
         prompt_tokens=sum(answer.prompt_tokens for answer in answers),
         cached_tokens=sum(answer.cached_tokens for answer in answers),
-        between_s={"extract": extracted.between_s, "infer": (endings.began_s, time.time())},
-        coverage=_count_coverage(endings.results, sampling),
+        between_s={"extract": extracted.between_s, "infer": (outcomes.began_s, time.time())},
+        coverage=_count_coverage(outcomes.results, sampling),
     )
 
 

@@ -51,19 +51,19 @@ class ViewStream:
             self._is_over.set()
             self._changed.notify_all()
 
-    def after(self, count: int, *, few: int = 1, patience_s: float = 0.0) -> dict[View, ExtractedVideo | VideoError]:
+    def after(self, count: int, *, few: int = 1, max_wait_s: float = 0.0) -> dict[View, ExtractedVideo | VideoError]:
         """Wait for views beyond the first `count`, and return them; empty at the end of the stream.
 
         Args:
             count: Number of views already read.
-            few: If fewer than this many are new, wait for the end of the stream or `patience_s`.
-            patience_s: Most seconds of that wait.
+            few: If fewer than this many are new, wait for the end of the stream or `max_wait_s`.
+            max_wait_s: Most seconds of that wait.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._is_over.is_set() or len(self._outcomes) > count)
             is_few = len(self._outcomes) < count + few
         if is_few:
-            self._is_over.wait(patience_s)
+            self._is_over.wait(max_wait_s)
         with self._changed:
             return dict(islice(self._outcomes.items(), count, None))
 

@@ -64,7 +64,7 @@ class ExtractionRequest:
     every: bool = False
     threads: int = 1
     segment: Segment = WHOLE
-    tally: DecodeStats = field(default_factory=DecodeStats)
+    stats: DecodeStats = field(default_factory=DecodeStats)
 
     def choose(
         self,
@@ -105,8 +105,8 @@ class ExtractionRequest:
             )
         first_s = first_pts * float(time_base)
         found = select_segment(np.asarray(pts, np.float64) * float(time_base), self.segment, first_s=first_s)
-        self.tally.starts_s = first_s + (self.segment.start_s or 0.0)
-        self.tally.is_empty = found.is_empty
+        self.stats.starts_s = first_s + (self.segment.start_s or 0.0)
+        self.stats.is_empty = found.is_empty
         numbers: list[int] = found.numbers.tolist()
         return numbers
 
@@ -148,7 +148,7 @@ def assemble_frames(
     *,
     chosen: list[int],
     frames: Iterable[tuple[FrameInfo, VideoFrame]],
-    census: IndexSummary,
+    summary: IndexSummary,
     method: Literal["index", "seek", "linear"],
     orientation: Orientation | None = None,
 ) -> SampledFrames:
@@ -159,14 +159,14 @@ def assemble_frames(
         describe: Returns the stream's properties; called after its frames are decoded.
         chosen: Numbers of the chosen frames, ascending, with repeats.
         frames: Each chosen frame once, in the same order.
-        census: What is known of the video's frames as a whole.
+        summary: What is known of the video's frames as a whole.
         method: The strategy used.
         orientation: Orientation of the frames; None reads it from their side data.
     """
     row_of = {number: row for row, number in enumerate(dict.fromkeys(chosen))}
-    sights: list[FrameInfo] = []
-    for sight, frame in frames:
-        if not sights:
+    infos: list[FrameInfo] = []
+    for info, frame in frames:
+        if not infos:
             renderer = Renderer.from_frame(
                 frame,
                 sampling=request.sampling,
@@ -176,20 +176,20 @@ def assemble_frames(
             )
             images = np.empty((len(row_of), *renderer.shape), np.uint8)
             native_width_px, native_height_px = frame.width, frame.height
-        renderer.draw(frame, images[len(sights)])
-        sights.append(sight)
+        renderer.draw(frame, images[len(infos)])
+        infos.append(info)
     stream = describe()
     return SampledFrames(
-        images=images[: len(sights)],
-        pts=np.array([NO_PTS if sight.pts is None else sight.pts for sight in sights], np.int64),
-        time_s=np.array([_time_s(sight, stream) for sight in sights], np.float64),
-        frame_index=np.array([sight.position for sight in sights], np.int64),
-        is_keyframe=np.array([sight.is_keyframe for sight in sights], np.bool_),
+        images=images[: len(infos)],
+        pts=np.array([NO_PTS if info.pts is None else info.pts for info in infos], np.int64),
+        time_s=np.array([_time_s(info, stream) for info in infos], np.float64),
+        frame_index=np.array([info.position for info in infos], np.int64),
+        is_keyframe=np.array([info.is_keyframe for info in infos], np.bool_),
         picks=np.array([row_of[number] for number in chosen], np.int64),
-        keyframes_in_file=census.keyframes,
-        keyframe_ms=pts_to_ms(census.keyframe_pts, stream.time_base),
-        first_ms=one_pts_to_ms(census.first_pts, stream.time_base),
-        total_frames=census.frames,
+        keyframes_in_file=summary.keyframes,
+        keyframe_ms=pts_to_ms(summary.keyframe_pts, stream.time_base),
+        first_ms=one_pts_to_ms(summary.first_pts, stream.time_base),
+        total_frames=summary.frames,
         fps=stream.fps,
         duration_s=stream.duration_s,
         pixel_aspect=stream.pixel_aspect,
@@ -197,15 +197,15 @@ def assemble_frames(
         native_height_px=native_height_px,
         orientation=renderer.orientation,
         segment=request.segment,
-        starts_s=request.tally.starts_s,
+        starts_s=request.stats.starts_s,
         method=method,
         reason="",
         decode_ms=0.0,
     )
 
 
-def _time_s(sight: FrameInfo, stream: StreamProperties) -> float:
-    if sight.pts is not None:
-        return sight.pts * float(stream.time_base)
+def _time_s(info: FrameInfo, stream: StreamProperties) -> float:
+    if info.pts is not None:
+        return info.pts * float(stream.time_base)
     # Without timestamps, as in a raw elementary stream, time follows from the frame rate.
-    return sight.position / stream.fps if stream.fps else 0.0
+    return info.position / stream.fps if stream.fps else 0.0

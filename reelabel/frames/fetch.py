@@ -55,9 +55,9 @@ class RemoteVideo:
         return self.info.size_bytes
 
     @property
-    def patience_s(self) -> float:
+    def max_wait_s(self) -> float:
         """Seconds that all reads together may take."""
-        return self.objects.patience_s(self.info.uri)
+        return self.objects.max_wait_s(self.info.uri)
 
     def read(self, start: int, size: int) -> bytes:
         """Read exactly `size` bytes from `start`.

@@ -48,7 +48,7 @@ class StoredPackets:
     packets: tuple[bytes, ...] = field(repr=False)
 
     @property
-    def patience_s(self) -> float:
+    def max_wait_s(self) -> float:
         """Seconds that reads may take; nominal, as reads are from memory."""
         return 1.0
 

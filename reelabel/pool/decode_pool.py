@@ -135,10 +135,10 @@ class DecodePool:
             ReelabelError: Whatever `source.read` raises.
         """
         wanted: dict[str, Any] = {"sampling": sampling, "limits": limits, "known": known, "segment": segment}
-        patience_s = 2 * source.patience_s  # time for all reads, and for the last one to fail
-        if math.isinf(patience_s):
-            patience_s = 0.0  # reads of files and memory count as decoding time
-        keyframes, index = self._run(_extract_by_ranges, source, patience_s=patience_s, **wanted, threads=self._threads)
+        max_wait_s = 2 * source.max_wait_s  # time for all reads, and for the last one to fail
+        if math.isinf(max_wait_s):
+            max_wait_s = 0.0  # reads of files and memory count as decoding time
+        keyframes, index = self._run(_extract_by_ranges, source, max_wait_s=max_wait_s, **wanted, threads=self._threads)
         return from_shared_memory(keyframes), index
 
     def close(self) -> None:
@@ -153,11 +153,11 @@ class DecodePool:
         self._pool.stop()  # type: ignore[no-untyped-call]
         self._pool.join()
 
-    def _run(self, function: Callable[..., T], *arguments: Any, patience_s: float = 0.0, **named: Any) -> T:  # noqa: ANN401
+    def _run(self, function: Callable[..., T], *arguments: Any, max_wait_s: float = 0.0, **named: Any) -> T:  # noqa: ANN401
         deaths = replaced = 0
         while True:
             try:
-                result = self._result(self._schedule(function, arguments, named, patience_s), patience_s)
+                result = self._result(self._schedule(function, arguments, named, max_wait_s), max_wait_s)
             except FutureTimeoutError:
                 raise DecoderTimeoutError(
                     f"Decoding took longer than {self._timeout_s:g} s; raise extract.timeout_s if the video is valid.",
@@ -188,7 +188,7 @@ class DecodePool:
         function: Callable[..., T],
         arguments: tuple[Any, ...],
         named: dict[str, Any],
-        patience_s: float,
+        max_wait_s: float,
     ) -> ProcessFuture[T]:
         with self._replacing:
             if self._is_closed:
@@ -198,7 +198,7 @@ class DecodePool:
                 self._stop()
                 self._pool = self._make_pool()
             call = [function, self._cpu_s, *arguments]
-            future = self._pool.schedule(_run_limited, args=call, kwargs=named, timeout=self._timeout_s + patience_s)
+            future = self._pool.schedule(_run_limited, args=call, kwargs=named, timeout=self._timeout_s + max_wait_s)
             if not self._running:
                 self._progressed_s = time.monotonic()
             self._running.add(future)
@@ -209,12 +209,12 @@ class DecodePool:
         self._running.discard(future)
         self._progressed_s = time.monotonic()
 
-    def _result(self, future: ProcessFuture[T], patience_s: float) -> T:
+    def _result(self, future: ProcessFuture[T], max_wait_s: float) -> T:
         """Wait for a call; replace the processes if no call has finished for longer than any may take.
 
         Pebble has been seen to wait forever for a process that was killed at a bad moment.
         """
-        longest_s = self._timeout_s + patience_s + _STUCK_S
+        longest_s = self._timeout_s + max_wait_s + _STUCK_S
         while True:
             try:
                 return future.result(_POLL_S)

@@ -24,7 +24,7 @@ _CHARACTERS_PER_BYTE = 3  # a percent-encoded byte, such as %41
 class DataUri:
     """Reads `data:` URIs, which are immutable."""
 
-    patience_s = math.inf
+    max_wait_s = math.inf
 
     def stat(self, uri: str) -> ObjectInfo:
         """Return the size and fingerprint of the data."""

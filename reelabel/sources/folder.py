@@ -48,7 +48,7 @@ _NOWHERE = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOL
 class FileStore:
     """Reads and writes files with the guarantees of S3: atomic, write-once if asked, unchanged while read."""
 
-    patience_s = math.inf  # the file system has no timeout
+    max_wait_s = math.inf  # the file system has no timeout
 
     @staticmethod
     def path(uri: str) -> Path:

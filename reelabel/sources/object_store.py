@@ -26,7 +26,7 @@ __all__ = ["ObjectInfo", "ObjectStore"]
 
 class _Readable(Protocol):
     @property
-    def patience_s(self) -> float: ...
+    def max_wait_s(self) -> float: ...
     def stat(self, uri: str) -> ObjectInfo: ...
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes: ...
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes: ...
@@ -126,9 +126,9 @@ class ObjectStore:
         """
         return self._readable(uri).read_range(uri, start=start, size=size, fingerprint=fingerprint)
 
-    def patience_s(self, uri: str) -> float:
+    def max_wait_s(self, uri: str) -> float:
         """Return the most seconds that a request can take, including retries, before it fails."""
-        return self._readable(uri).patience_s
+        return self._readable(uri).max_wait_s
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None) -> int:
         """Download an object to the file `path`, which is removed on failure.

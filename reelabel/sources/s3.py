@@ -46,7 +46,7 @@ class S3:
         self._settings = settings
 
     @property
-    def patience_s(self) -> float:
+    def max_wait_s(self) -> float:
         """Most seconds that a request can take, including retries, before it fails."""
         settings = self._settings
         return settings.max_attempts * (settings.connect_timeout_s + settings.read_timeout_s)

@@ -28,7 +28,7 @@ class ByteSource(Protocol):
         """Total length in bytes."""
 
     @property
-    def patience_s(self) -> float:
+    def max_wait_s(self) -> float:
         """Seconds that all reads together may take; infinite if reads need no time limit of their own."""
 
     def read(self, start: int, size: int) -> bytes:
@@ -178,7 +178,7 @@ class SparseFile:
 
     def _require_time_left(self) -> None:
         """Fail before the decoding time limit, which would blame the video for a slow store."""
-        if self.wait_s > self._source.patience_s:
+        if self.wait_s > self._source.max_wait_s:
             raise StoreUnavailableError(
                 f"Range requests are too slow: {self.wait_s:.0f} s for {self.bytes_fetched:,} bytes; "
                 "check the store, or raise its timeouts.",

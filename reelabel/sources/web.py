@@ -127,7 +127,7 @@ class Web:
         self._settings = settings
 
     @property
-    def patience_s(self) -> float:
+    def max_wait_s(self) -> float:
         """Most seconds that a request can take, including retries, before it fails."""
         return self._settings.total_timeout_s
 

@@ -72,15 +72,15 @@ def extract_by_gops(request: ExtractionRequest) -> SampledFrames:
         raise FastPathUnavailableError("frames precede the first presented keyframe")
     are_key = set(keyframes)
     unique = dict.fromkeys(choice.positions)
-    sights = [FrameInfo(times[position], position, is_keyframe=position in are_key) for position in unique]
+    infos = [FrameInfo(times[position], position, is_keyframe=position in are_key) for position in unique]
     pts = [times[position] for position in keyframes]
-    census = IndexSummary(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0])
+    summary = IndexSummary(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0])
     with open_video(request.source, request.limits, strictly=True) as opened:
         frames, describe = (
-            _decode_chosen(*opened, sights, times, keyframes, request.tally),
+            _decode_chosen(*opened, infos, times, keyframes, request.stats),
             partial(StreamProperties.of, *opened),
         )
-        got = assemble_frames(request, describe, chosen=choice.positions, frames=frames, census=census, method="seek")
+        got = assemble_frames(request, describe, chosen=choice.positions, frames=frames, summary=summary, method="seek")
     return choice.measured(got)
 
 
@@ -107,29 +107,29 @@ def read_frame_times(path: Path, limits: Limits) -> tuple[list[int], list[int]] 
 def _decode_chosen(
     container: InputContainer,
     stream: VideoStream,
-    sights: list[FrameInfo],
+    infos: list[FrameInfo],
     times: list[int],
     keyframes: list[int],
-    tally: DecodeStats,
+    stats: DecodeStats,
 ) -> Iterator[tuple[FrameInfo, VideoFrame]]:
     """Decode from a keyframe to each chosen frame, reading on into the next GOP or seeking past unneeded ones."""
-    for run in _split_into_runs(sights, keyframes):
+    for run in _split_into_runs(infos, keyframes):
         number = bisect_right(keyframes, run[0].position) - 1
         earlier = iter(keyframes[max(0, number - _MAX_PREROLL_GOPS) : number][::-1])
-        gop = _decode_from(container, stream, keyframes[number], times, wanted=run, tally=tally)
-        for place, sight in enumerate(run):
-            while (frame := _frame_at(gop, sight.position)) is None:
+        gop = _decode_from(container, stream, keyframes[number], times, wanted=run, stats=stats)
+        for place, info in enumerate(run):
+            while (frame := _frame_at(gop, info.position)) is None:
                 # A frame of an open GOP may depend on frames that only the previous GOP contains.
                 if (start := next(earlier, None)) is None:
                     raise FastPathUnavailableError("a GOP does not decode to the frames its packets announce")
-                gop = _decode_from(container, stream, start, times, wanted=run[place:], tally=tally)
-            yield sight, frame
+                gop = _decode_from(container, stream, start, times, wanted=run[place:], stats=stats)
+            yield info, frame
 
 
-def _split_into_runs(sights: list[FrameInfo], keyframes: list[int]) -> list[list[FrameInfo]]:
+def _split_into_runs(infos: list[FrameInfo], keyframes: list[int]) -> list[list[FrameInfo]]:
     """Split the chosen frames into runs between which the decoder can seek to a keyframe."""
-    spans = spans_to_decode((sight.position for sight in sights), keyframes)
-    return [[sight for sight in sights if first <= sight.position <= last] for first, last in spans]
+    spans = spans_to_decode((info.position for info in infos), keyframes)
+    return [[info for info in infos if first <= info.position <= last] for first, last in spans]
 
 
 def _frame_at(gop: Iterator[tuple[int, VideoFrame]], wanted: int) -> VideoFrame | None:
@@ -148,13 +148,13 @@ def _decode_from(
     times: list[int],
     *,
     wanted: list[FrameInfo],
-    tally: DecodeStats,
+    stats: DecodeStats,
 ) -> Iterator[tuple[int, VideoFrame]]:
     """Yield positions and frames from a keyframe on, dropping leading frames, which are incomplete."""
     container.seek(times[start], stream=stream, backward=True)
     begun = False
     try:
-        for frame in _frames_from(container, stream, times[start], {sight.pts for sight in wanted}, tally):
+        for frame in _frames_from(container, stream, times[start], {info.pts for info in wanted}, stats):
             position = bisect_left(times, frame.pts) if frame.pts is not None else len(times)
             if not begun and position < start:
                 continue  # a leading frame, which belongs to the previous GOP
@@ -177,7 +177,7 @@ def _frames_from(
     stream: VideoStream,
     start_pts: int,
     wanted: set[int | None],
-    tally: DecodeStats,
+    stats: DecodeStats,
 ) -> Iterator[VideoFrame]:
     """Decode from a keyframe to the last wanted frame, skipping frames that nothing wanted depends on.
 
@@ -194,14 +194,14 @@ def _frames_from(
         is_wanted = packet.pts in wanted
         if codec.name == "h264":
             codec.skip_frame = "DEFAULT" if is_wanted else "NONREF"
-        yield from _counted(codec.decode(packet), tally)
+        yield from _counted(codec.decode(packet), stats)
         wanted.discard(packet.pts)
         if not wanted:
             break
-    yield from _counted(codec.decode(None), tally)
+    yield from _counted(codec.decode(None), stats)
 
 
-def _counted(frames: list[VideoFrame], tally: DecodeStats) -> list[VideoFrame]:
+def _counted(frames: list[VideoFrame], stats: DecodeStats) -> list[VideoFrame]:
     """Count decoded frames, used or not."""
-    tally.frames += len(frames)
+    stats.frames += len(frames)
     return frames

@@ -86,8 +86,8 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
         request,
         describe,
         chosen=chosen,
-        frames=zip(infos, request.tally.each(decoded), strict=True),
-        census=IndexSummary(
+        frames=zip(infos, request.stats.each(decoded), strict=True),
+        summary=IndexSummary(
             keyframes=len(index.pts), frames=index.frames, keyframe_pts=index.pts, first_pts=index.earliest_pts
         ),
         method="index",

@@ -78,14 +78,14 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
     file.prefetch(spans)
     packets = [_packet(table, number, file.read_span(span)) for number, span in zip(numbers, spans, strict=True)]
     codecs = [table.codec.open(request.limits) for _ in range(request.threads)]
-    frames = request.tally.each(decode_packets_independently(packets, codecs))
-    sights = (_frame_info(table, number, packet, codecs[0]) for number, packet in zip(numbers, packets, strict=True))
+    frames = request.stats.each(decode_packets_independently(packets, codecs))
+    infos = (_frame_info(table, number, packet, codecs[0]) for number, packet in zip(numbers, packets, strict=True))
     return assemble_frames(
         request,
         lambda: table.stream,
         chosen=chosen,
-        frames=zip(sights, frames, strict=True),
-        census=IndexSummary(
+        frames=zip(infos, frames, strict=True),
+        summary=IndexSummary(
             keyframes=len(table.pts), frames=table.frames, keyframe_pts=table.pts, first_pts=int(table.pts[0])
         ),
         method="index",

@@ -28,19 +28,24 @@ def extract_by_linear_decode(request: ExtractionRequest) -> SampledFrames:
         VideoError: As `extract_keyframes` does.
     """
     with open_video(request.source, request.limits) as (container, stream):
-        sights, time_base = scan_frames(container, stream, request.limits), stream.time_base
-    request.tally.frames += 2 * len(sights)
-    keyframes = [sight for sight in sights if sight.is_keyframe]
-    candidates = keyframes or sights
-    first_pts = sights[0].pts if sights else None
-    chosen = request.choose([sight.pts for sight in candidates], time_base, first_pts=first_pts)
+        infos, time_base = scan_frames(container, stream, request.limits), stream.time_base
+    request.stats.frames += 2 * len(infos)
+    keyframes = [info for info in infos if info.is_keyframe]
+    candidates = keyframes or infos
+    first_pts = infos[0].pts if infos else None
+    chosen = request.choose([info.pts for info in candidates], time_base, first_pts=first_pts)
     wanted = {candidates[number].position: candidates[number] for number in chosen}
-    pts = [sight.pts for sight in keyframes]
-    census = IndexSummary(keyframes=len(keyframes), frames=len(sights), keyframe_pts=pts, first_pts=first_pts)
+    pts = [info.pts for info in keyframes]
+    summary = IndexSummary(keyframes=len(keyframes), frames=len(infos), keyframe_pts=pts, first_pts=first_pts)
     with open_video(request.source, request.limits) as opened:
         frames = decode_at(*opened, wanted, request.limits)
         return assemble_frames(
-            request, partial(StreamProperties.of, *opened), chosen=chosen, frames=frames, census=census, method="linear"
+            request,
+            partial(StreamProperties.of, *opened),
+            chosen=chosen,
+            frames=frames,
+            summary=summary,
+            method="linear",
         )
 
 

@@ -45,15 +45,15 @@ def extract_by_seeking(request: ExtractionRequest) -> SampledFrames:
     times, keyframes = presentation_order(listed)
     pts = [times[position] for position in keyframes]
     chosen = request.choose(pts, time_base, first_pts=times[0])
-    sights = [
+    infos = [
         FrameInfo(times[keyframes[number]], keyframes[number], is_keyframe=True) for number in dict.fromkeys(chosen)
     ]
-    census = IndexSummary(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0])
+    summary = IndexSummary(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0])
     # Reopened: demuxing to the end may have left state behind that a fresh demuxer would not have.
     with open_video(request.source, request.limits, strictly=True) as opened:
-        frames = ((sight, _frame_at(*opened, sight.pts, request.tally)) for sight in sights)
+        frames = ((info, _frame_at(*opened, info.pts, request.stats)) for info in infos)
         return assemble_frames(
-            request, partial(StreamProperties.of, *opened), chosen=chosen, frames=frames, census=census, method="seek"
+            request, partial(StreamProperties.of, *opened), chosen=chosen, frames=frames, summary=summary, method="seek"
         )
 
 
@@ -117,12 +117,12 @@ def presentation_order(listed: list[PacketInfo]) -> tuple[list[int], list[int]]:
     return times, keyframes
 
 
-def _frame_at(container: InputContainer, stream: VideoStream, wanted: int | None, tally: DecodeStats) -> VideoFrame:
+def _frame_at(container: InputContainer, stream: VideoStream, wanted: int | None, stats: DecodeStats) -> VideoFrame:
     """Seek to a keyframe, decode it and check that it is the wanted one."""
     assert wanted is not None
     try:
         container.seek(wanted, stream=stream, backward=True)
-        frame = _first_match(tally.each(container.decode(stream)), wanted)
+        frame = _first_match(stats.each(container.decode(stream)), wanted)
     except MemoryError:
         raise
     except av.error.FFmpegError:

@@ -45,22 +45,24 @@ def extract_dense_linear(request: ExtractionRequest) -> SampledFrames:
     """
     with open_video(request.source, request.limits) as opened:
         shown = scan_frames(*opened, request.limits)
-    request.tally.frames += 2 * len(shown)
+    request.stats.frames += 2 * len(shown)
     with open_video(request.source, request.limits) as (container, stream):
         announced = _announced_pts(container, stream, request.limits)
         if announced is None:
-            choice, replaced = choose_positions(request, [sight.pts for sight in shown], stream), 0
+            choice, replaced = choose_positions(request, [info.pts for info in shown], stream), 0
         else:
             wanted = choose_positions(request, announced, stream)
-            choice, replaced = _map_to_decoded(wanted, announced, [sight.pts or 0 for sight in shown])
-    sights = {position: shown[position] for position in choice.positions}
-    pts = [sight.pts for sight in shown if sight.is_keyframe]
-    census = IndexSummary(
+            choice, replaced = _map_to_decoded(wanted, announced, [info.pts or 0 for info in shown])
+    infos = {position: shown[position] for position in choice.positions}
+    pts = [info.pts for info in shown if info.is_keyframe]
+    summary = IndexSummary(
         keyframes=len(pts), frames=len(shown), keyframe_pts=pts, first_pts=shown[0].pts if shown else None
     )
     with open_video(request.source, request.limits) as opened:
-        frames, describe = decode_at(*opened, sights, request.limits), partial(StreamProperties.of, *opened)
-        got = assemble_frames(request, describe, chosen=choice.positions, frames=frames, census=census, method="linear")
+        frames, describe = decode_at(*opened, infos, request.limits), partial(StreamProperties.of, *opened)
+        got = assemble_frames(
+            request, describe, chosen=choice.positions, frames=frames, summary=summary, method="linear"
+        )
     return replace(
         choice.measured(got), reason=f"{replaced} broken frames were replaced by the next good ones" if replaced else ""
     )
@@ -121,8 +123,8 @@ def _segment_positions(
         )
     shown_s = np.arange(frames) / fps if times_s is None else times_s
     found = select_segment(shown_s, request.segment, first_s=float(shown_s[0]))
-    request.tally.starts_s = float(shown_s[found.numbers].min())
-    request.tally.is_empty = found.is_empty
+    request.stats.starts_s = float(shown_s[found.numbers].min())
+    request.stats.is_empty = found.is_empty
     return found.numbers
 
 

@@ -30,7 +30,7 @@ _STRIDE_BYTES = 2 * 1024**2
 _SAMPLE_BYTES = 4096
 _READERS = 16
 # Default limit of one frame: the target of Qwen's video processing, 768 x 28 x 28.
-_MOST_PIXELS = 602_112
+_MAX_PIXELS = 602_112
 _PATCH_PX = 14  # of Qwen2-VL, whose first configurations left it out
 # Their pixel limit applies to the whole video: frames x height x width.
 _WHOLE_VIDEO_LIMIT = frozenset({"Qwen3VLVideoProcessor", "Glm4vVideoProcessor", "Glm46VVideoProcessor"})
@@ -70,7 +70,7 @@ class ModelCard:
 
 def max_frame_pixels(card: ModelCard, settings: Settings, *, num_frames: int) -> int:
     """Return the limit of pixels per frame: the setting, or the model's limit, capped by the default."""
-    return settings.sampling.max_pixels or min(card.pixels_per_frame(num_frames) or _MOST_PIXELS, _MOST_PIXELS)
+    return settings.sampling.max_pixels or min(card.pixels_per_frame(num_frames) or _MAX_PIXELS, _MAX_PIXELS)
 
 
 def read_model_card(name: str | None, *, revision: str | None = None, dtype: str = "auto") -> ModelCard:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tasks.report.run_key import Key
 
-MOST_JOBS = 300
+MAX_JOBS = 300
 _EACH = 40
 _PER_CODE = 8
 _SEED = 1
@@ -33,7 +33,7 @@ SPENT_MS: ColumnElement[float] = (
 def choose_jobs(
     connection: Connection, key: Key, *, named: Sequence[str], changed: Iterable[str]
 ) -> dict[str, list[str]]:
-    """Choose up to MOST_JOBS jobs, the same ones for the same rows.
+    """Choose up to MAX_JOBS jobs, the same ones for the same rows.
 
     Args:
         connection: The database.
@@ -56,7 +56,7 @@ def choose_jobs(
     ]
     for reason, job_ids in groups:
         for job_id in job_ids:
-            if job_id in chosen or len(chosen) < MOST_JOBS:
+            if job_id in chosen or len(chosen) < MAX_JOBS:
                 chosen.setdefault(job_id, []).append(reason)
     return {
         job_id: reasons[:-1] if len(reasons) > 1 and reasons[-1] == "sample" else reasons
@@ -88,4 +88,4 @@ def _wrong(key: Key) -> Select[tuple[str]]:
 def _sample(key: Key) -> Select[tuple[str]]:
     """Draw by a seeded hash of the ids: no job is likelier than another, and the same are drawn again."""
     order = func.hashtextextended(cast(RESULT.c.job_id, Text), literal(_SEED))
-    return _labels(key).order_by(order, RESULT.c.job_id).limit(MOST_JOBS)
+    return _labels(key).order_by(order, RESULT.c.job_id).limit(MAX_JOBS)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tasks.report.run_key import Key
 
 _MARGIN_BINS = 20
-_MOST_LABELS = 16
+_MAX_LABELS = 16
 _IS_RIGHT = RESULT.c.label == RESULT.c.answer
 _CONFIDENCE = RESULT.c.probabilities[RESULT.c.choice_index + 1]
 
@@ -78,7 +78,7 @@ def count_labels(connection: Connection, key: Key) -> tuple[LabelCount, ...]:
         .group_by(RESULT.c.label)
         .subquery()
     )
-    name = case((ranked.c.rank <= _MOST_LABELS, ranked.c.label), else_=None)
+    name = case((ranked.c.rank <= _MAX_LABELS, ranked.c.label), else_=None)
     query = (
         select(name.label("label"), cast(func.sum(ranked.c.jobs), Integer).label("jobs"))
         .group_by(name)

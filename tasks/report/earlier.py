@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, RowMapping
 
-_MOST_RUNS = 6
-_MOST_MOVES = 8
-_MOST_EXAMPLES = 60
+_MAX_RUNS = 6
+_MAX_MOVES = 8
+_MAX_EXAMPLES = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def earlier_runs(connection: Connection, run: RowMapping) -> tuple[RunFigures, .
         )
         .order_by(RUN.c.started_at.desc())
     )
-    newest = connection.execute(query.limit(_MOST_RUNS)).mappings().all()
+    newest = connection.execute(query.limit(_MAX_RUNS)).mappings().all()
     other = connection.execute(query.where(RUN.c.spec_id != run["spec_id"]).limit(1)).mappings().all()
     found = {row["run_id"]: RunFigures(**row) for row in (*newest, *other)}
     return tuple(found.values())
@@ -111,12 +111,12 @@ def find_changes(connection: Connection, key: Key, runs: tuple[RunFigures, ...])
     )
     jobs = func.count().label("jobs")
     moves = select(then.c.label.label("before"), now.c.label.label("after"), jobs).group_by(then.c.label, now.c.label)
-    some = select(now.c.job_id, then.c.label).order_by(now.c.margin.desc(), now.c.job_id).limit(_MOST_EXAMPLES)
+    some = select(now.c.job_id, then.c.label).order_by(now.c.margin.desc(), now.c.job_id).limit(_MAX_EXAMPLES)
     counts, moves, some = (
         query.select_from(now.join(then, both)).where(mine, theirs) for query in (counts, moves, some)
     )
     order = (jobs.desc(), then.c.label, now.c.label)
-    moved = connection.execute(moves.where(is_changed).order_by(*order).limit(_MOST_MOVES)).mappings()
+    moved = connection.execute(moves.where(is_changed).order_by(*order).limit(_MAX_MOVES)).mappings()
     return Changes(
         run=other,
         differences=_differences(connection, other.spec_id, key.spec_id),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tasks.report.strip import Strip
 
 _READS_AT_ONCE = 8
-_MOST_CHOICES = 26
+_MAX_CHOICES = 26
 _TIMES = ("fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms", "preprocess_ms", "inference_ms")
 _COUNTS = ("prompt_tokens", "cached_tokens", "frames_used", "frames_decoded", "shard_index")
 _TEXTS = (
@@ -114,7 +114,7 @@ def read_shown(
     *,
     reasons: Mapping[str, Sequence[str]],
     before: Mapping[str, str],
-    most_videos: int,
+    max_videos: int,
 ) -> ShownJobs:
     """Read everything that a page shows of some jobs.
 
@@ -124,7 +124,7 @@ def read_shown(
         sources: What else tells of them.
         reasons: By job id, why it is shown; ids without a row are left out.
         before: Labels of those of them that were labelled otherwise.
-        most_videos: Videos whose frames are read.
+        max_videos: Videos whose frames are read.
     """
     rows = _rows(connection, key, list(reasons))
     asked, note = _asked(sources, rows)
@@ -134,7 +134,7 @@ def read_shown(
         if (row := rows.get(job_id))
     ]
     places = {job_id: _place(asked.get(job_id), row, sources.spec) for job_id, row in rows.items()}
-    return _with_strips(found, places, sources.cache, most_videos=most_videos, note=note)
+    return _with_strips(found, places, sources.cache, max_videos=max_videos, note=note)
 
 
 def _rows(connection: Connection, key: Key, job_ids: list[str]) -> dict[str, RowMapping]:
@@ -176,7 +176,7 @@ def _shown(
         job_id=row["job_id"],
         reasons=reasons,
         facts={name: row[name] for name in names if row.get(name) not in (None, "")},
-        choices=tuple(choices)[:_MOST_CHOICES] if choices else None,
+        choices=tuple(choices)[:_MAX_CHOICES] if choices else None,
         before=before,
         question=question.text if question else job.prompt if job else None,
         system_prompt=question.system_prompt if question else None,
@@ -193,11 +193,11 @@ def _with_strips(
     places: Mapping[str, str | None],
     cache: FrameCache,
     *,
-    most_videos: int,
+    max_videos: int,
     note: str,
 ) -> ShownJobs:
     """Read the frames of the first jobs' videos."""
-    wanted = list(dict.fromkeys(place for job in found if (place := places[job.job_id])))[:most_videos]
+    wanted = list(dict.fromkeys(place for job in found if (place := places[job.job_id])))[:max_videos]
     with ThreadPoolExecutor(_READS_AT_ONCE) as readers:
         read = dict(zip(wanted, readers.map(partial(_strip, cache), wanted), strict=True))
     strips = {place: strip for place, strip in read.items() if strip}

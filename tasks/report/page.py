@@ -34,9 +34,9 @@ LENGTHS = (4_000, 2_000, 1_000, 500, 250, 120, 60, 30)
 _SHARED = ("question", "system_prompt")
 
 
-def shorten_texts(shown: ShownJobs, most_characters: int) -> ShownJobs:
+def shorten_texts(shown: ShownJobs, max_characters: int) -> ShownJobs:
     """Shorten every text of every job but its id, by which it is found."""
-    return replace(shown, jobs=tuple(_shorten(job, most_characters) for job in shown.jobs))
+    return replace(shown, jobs=tuple(_shorten(job, max_characters) for job in shown.jobs))
 
 
 def share_texts(jobs: Iterable[ShownJob]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -47,11 +47,11 @@ def share_texts(jobs: Iterable[ShownJob]) -> tuple[list[dict[str, Any]], list[st
     return [row | {name: number_of.get(row[name]) for name in _SHARED} for row in rows], texts
 
 
-def _shorten(job: ShownJob, most_characters: int) -> ShownJob:
+def _shorten(job: ShownJob, max_characters: int) -> ShownJob:
     def cut(value: Any) -> Any:  # noqa: ANN401 - a column's value
-        if not isinstance(value, str) or len(value) <= most_characters:
+        if not isinstance(value, str) or len(value) <= max_characters:
             return value
-        return f"{value[:most_characters]}... ({len(value):,} characters)"
+        return f"{value[:max_characters]}... ({len(value):,} characters)"
 
     return replace(
         job,
@@ -61,7 +61,7 @@ def _shorten(job: ShownJob, most_characters: int) -> ShownJob:
     )
 
 
-MOST_BYTES = 3_000_000
+MAX_BYTES = 3_000_000
 _FRAMES_BYTES = 1_000_000
 _SECTIONS = (
     ("glance", "Run"),
@@ -79,7 +79,7 @@ _WORTH_DRAWING = 0.005
 
 
 def render(report: Report) -> str:
-    """Write a report as a page of less than MOST_BYTES.
+    """Write a report as a page of less than MAX_BYTES.
 
     Texts of jobs are shortened until there is room for _FRAMES_BYTES of frames, and frames of the last videos are
     left out until it fits. Nothing in it can run but our own scripts, whose hashes its policy names, and nothing can
@@ -87,7 +87,7 @@ def render(report: Report) -> str:
     """
     report = _with_short_texts(report)
     page = _render(report)
-    while len(page.encode()) >= MOST_BYTES and report.shown.strips:
+    while len(page.encode()) >= MAX_BYTES and report.shown.strips:
         kept = len(report.shown.strips) * 3 // 4
         report = replace(report, shown=drop_strips(report.shown, kept))
         page = _render(report)
@@ -98,13 +98,13 @@ def _with_short_texts(report: Report) -> Report:
     without_frames = drop_strips(report.shown, 0)
 
     @cache
-    def size_at(most_characters: int) -> int:
-        return len(_render(replace(report, shown=shorten_texts(without_frames, most_characters))).encode())
+    def size_at(max_characters: int) -> int:
+        return len(_render(replace(report, shown=shorten_texts(without_frames, max_characters))).encode())
 
-    with_frames = (length for length in LENGTHS if size_at(length) < MOST_BYTES - _FRAMES_BYTES)
-    alone = (length for length in LENGTHS if size_at(length) < MOST_BYTES)  # where it is not texts that take the room
-    most_characters = next(chain(with_frames, alone), LENGTHS[-1])
-    return replace(report, shown=shorten_texts(report.shown, most_characters))
+    with_frames = (length for length in LENGTHS if size_at(length) < MAX_BYTES - _FRAMES_BYTES)
+    alone = (length for length in LENGTHS if size_at(length) < MAX_BYTES)  # where it is not texts that take the room
+    max_characters = next(chain(with_frames, alone), LENGTHS[-1])
+    return replace(report, shown=shorten_texts(report.shown, max_characters))
 
 
 def _render(report: Report) -> str:

@@ -15,7 +15,7 @@ from reelabel.sampling.registry import native_sampler
 from reelabel.sources.uri import redact_uri
 from reelabel.wording import pluralize
 from tasks.database.tables import FAILURE, RESULT
-from tasks.report.choose import MOST_JOBS, choose_jobs
+from tasks.report.choose import MAX_JOBS, choose_jobs
 from tasks.report.counts import calibration_error, count_labels, count_margins, measure_reliability, score_tasks
 from tasks.report.earlier import earlier_runs, find_changes
 from tasks.report.findings import find_doubts, find_slowest, group_failures
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tasks.report.timeline import Timeline
     from tasks.report.trade import Trade
 
-_MOST_VIDEOS = 60
+_MAX_VIDEOS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +111,8 @@ def gather(
         TransientError: A service went away.
     """
     named = len(set(job_ids))
-    if named > MOST_JOBS:
-        raise ConfigurationError(f"A page holds {MOST_JOBS} jobs, and {named:,} were named; name fewer.")
+    if named > MAX_JOBS:
+        raise ConfigurationError(f"A page holds {MAX_JOBS} jobs, and {named:,} were named; name fewer.")
     key = Key(dataset=run["dataset"], spec_id=run["spec_id"])
     spec = _spec(engine, key.spec_id)
     evaluation = last_evaluation(engine, dataset=key.dataset)
@@ -126,7 +126,7 @@ def gather(
             Sources(manifest_uri=run["manifest_uri"], spec=spec, objects=objects, cache=FrameCache(objects, store_uri)),
             reasons=choose_jobs(connection, key, named=job_ids, changed=before),
             before=before,
-            most_videos=_MOST_VIDEOS,
+            max_videos=_MAX_VIDEOS,
         )
         _require(job_ids, shown, key)
         return Report(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LONG_SIDE_PX = 144
 _QUALITY = 60
-_MOST_KEYFRAMES = 2_000
+_MAX_KEYFRAMES = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +120,6 @@ def thumbnail(pixels: npt.NDArray[np.uint8], *, pixel_aspect: float = 1.0) -> st
 
 def _keyframe_times_s(file: FrameFile) -> tuple[float, ...] | None:
     times_ms = file.keyframe_ms
-    if times_ms is None or len(times_ms) > _MOST_KEYFRAMES:
+    if times_ms is None or len(times_ms) > _MAX_KEYFRAMES:
         return None
     return tuple((times_ms / 1e3).tolist())

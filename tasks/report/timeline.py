@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tasks.report.run_key import Key
 
-_MOST_DRAWN = 60
+_MAX_DRAWN = 60
 _CLOCKS_APART_S = 2.0
 
 
@@ -87,7 +87,7 @@ def read_timeline(connection: Connection, key: Key, run: RowMapping) -> Timeline
     extract_s, infer_s = _length(extract), _length(infer)
     either_s = _length(_union([*map(tuple, extract), *map(tuple, infer)]))
     return Timeline(
-        drawn=tuple(spans[at] for at in dict.fromkeys(pick_evenly(len(spans), _MOST_DRAWN))),
+        drawn=tuple(spans[at] for at in dict.fromkeys(pick_evenly(len(spans), _MAX_DRAWN))),
         shards=len(spans),
         extract_s=extract_s,
         infer_s=infer_s,

@@ -111,8 +111,8 @@ class AuditReport:
 
     def __str__(self) -> str:
         """Say it in one sentence."""
-        endings = f"{pluralize(self.labels, 'label')} + {pluralize(self.failures, 'failure')}"
-        counts = f"{pluralize(self.jobs, 'job')} = {endings}"
+        outcomes = f"{pluralize(self.labels, 'label')} + {pluralize(self.failures, 'failure')}"
+        counts = f"{pluralize(self.jobs, 'job')} = {outcomes}"
         if self.is_reconciled:
             return f"Reconciled: {counts}."
         faults = f"{self.missing:,} missing, {self.doubled:,} doubled, {self.stale:,} stale"

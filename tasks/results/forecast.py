@@ -14,7 +14,7 @@ from tasks.domain import RunPhase
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-_MOST_VIDEOS = 10_000
+_MAX_VIDEOS = 10_000
 _SIZED = r"^(s3|file):\d+:"
 
 
@@ -80,7 +80,7 @@ def _videos(connection: Connection, dataset: str, spec_id: str) -> tuple[int, fl
     some = (
         select(fingerprint)
         .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id, fingerprint.regexp_match(_SIZED))
-        .limit(_MOST_VIDEOS)
+        .limit(_MAX_VIDEOS)
         .subquery()
     )
     distinct = select(some.c.source_fingerprint).distinct().subquery()

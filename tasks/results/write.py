@@ -40,7 +40,7 @@ _LOCK_SHARED = select(func.pg_advisory_xact_lock_shared(_DATASET_KEY))
 _LOCK_ALL = select(func.pg_advisory_xact_lock(_DATASET_KEY))
 # Each job is locked until its transaction ends, and Postgres has one lock table of a few thousand entries: larger
 # transactions lock the dataset instead.
-MOST_LOCKS = 400
+MAX_LOCKS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ class _CurrentRows:
         """Lock jobs until the transaction ends, and read their rows."""
         # Without the lock, two writers could give a job a label and a failure at once.
         key = {"dataset": run.dataset, "spec_id": run.spec_id, "job_ids": array_text(map(_quoted, job_ids))}
-        if len(job_ids) <= MOST_LOCKS:
+        if len(job_ids) <= MAX_LOCKS:
             connection.execute(_LOCK_SHARED, key)
             connection.execute(_LOCK, key)
         else:

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import DatabaseUnavailableError
-from tasks.results.write import MOST_LOCKS, EndedShard, RunKey, write_shards
+from tasks.results.write import MAX_LOCKS, EndedShard, RunKey, write_shards
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ class ShardWriter:
     def _take(self) -> list[_Waiting]:
         """Take waiting shards in order: one, and as many more as fit into a transaction."""
         group: list[_Waiting] = []
-        while self._gathered and (not group or sum(map(_jobs, [*group, self._gathered[0]])) <= MOST_LOCKS):
+        while self._gathered and (not group or sum(map(_jobs, [*group, self._gathered[0]])) <= MAX_LOCKS):
             group.append(self._gathered.popleft())
         return group
 

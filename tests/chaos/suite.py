@@ -8,7 +8,7 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.trial import Trial
 from tests.chaos.world import model_server, opened
 
-_MOST_FAULTS = 4
+_MAX_FAULTS = 4
 _TRIALS_IN_A_WORLD = 15  # its store is small, and each leaves its frames
 
 
@@ -50,7 +50,7 @@ def _draw(kinds, rng):
     while True:
         by_worker = rng.random() < 0.5 or all(fault.needs == "worker" for fault in kinds)
         fitting = [fault for fault in kinds if by_worker or fault.needs != "worker"]
-        wanted = rng.randint(1, _MOST_FAULTS)
+        wanted = rng.randint(1, _MAX_FAULTS)
         dealt = list(islice((fault for fault in pack if fault in fitting), wanted))
         if len(dealt) < wanted:
             pack += rng.sample(kinds, len(kinds))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from infra.embedded import ServiceName, export
 
-_MOST_TRIES = 10
+_MAX_TRIES = 10
 _RUN_TIMEOUT_S = 300
 _SETTLE_TIMEOUT_S = 120
 _STANDING = """
@@ -72,7 +72,7 @@ class Trial:
         outcome = Outcome(number=self._number, by_worker=by_worker)
         began = time.monotonic()
         left = list(faults)
-        while outcome.tries < _MOST_TRIES:
+        while outcome.tries < _MAX_TRIES:
             outcome.tries += 1
             half = len(left) if outcome.tries > 1 else (len(left) + 1) // 2
             now, left = left[:half], left[half:]
@@ -84,7 +84,7 @@ class Trial:
             if code == 0:
                 break
         else:
-            outcome.wrong.append(f"not ended after {_MOST_TRIES} tries")
+            outcome.wrong.append(f"not ended after {_MAX_TRIES} tries")
         self._retry_failures(outcome)
         self._check(outcome, labels)
         outcome.seconds = time.monotonic() - began

@@ -10,7 +10,7 @@ from infra.errors import LeaseLostError
 from tasks.plans.lease import Work, claim
 from tasks.plans.plan import state_of
 from tasks.results.read import count_endings, read_failures, read_results
-from tasks.results.write import MOST_LOCKS, _CurrentRows
+from tasks.results.write import MAX_LOCKS, _CurrentRows
 from tasks.results.writer import ShardWriter
 from tests.results.rows import SPEC, failure, job, result
 
@@ -116,7 +116,7 @@ def test_jobs_without_number_on_one_video_are_written_together(db, run):
     assert len(read_failures(db, **_KEY, most=3)) == 3
 
 
-@pytest.mark.parametrize(("first", "then"), [(1, MOST_LOCKS + 1), (MOST_LOCKS + 1, 1)])
+@pytest.mark.parametrize(("first", "then"), [(1, MAX_LOCKS + 1), (MAX_LOCKS + 1, 1)])
 def test_who_writes_many_jobs_and_who_writes_one_of_them_wait_for_each_other(db, run, first, then):
     shards = [[failure(job(str(number))) for number in range(count)] for count in (first, then)]
     with ThreadPoolExecutor(1) as threads:

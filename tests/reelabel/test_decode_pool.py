@@ -98,7 +98,7 @@ def test_a_hanging_child_is_ended_and_replaced(make_clip):
 class OnAHangingDisk:
     """A video whose reads only the kernel could end."""
 
-    size_bytes, patience_s = 1_000_000, math.inf
+    size_bytes, max_wait_s = 1_000_000, math.inf
 
     def read(self, *_span):
         time.sleep(60)

@@ -22,7 +22,7 @@ class Memory:
         self.given = []
         self.failing_after = failing_after
 
-    patience_s = 60
+    max_wait_s = 60
 
     @property
     def size_bytes(self):

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from tasks.report.page import MOST_BYTES, render
+from tasks.report.page import MAX_BYTES, render
 from tests.report.rows import PIXEL, report, shown_job, strip
 
 HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)> & \"'"
@@ -65,7 +65,7 @@ def test_frames_of_the_last_videos_are_left_out_until_the_page_is_small_enough()
 
     data = data_of(page)
     with_frames = [job["job_id"] for job in data["jobs"] if job["strip"] is not None]
-    assert len(page.encode()) < MOST_BYTES
+    assert len(page.encode()) < MAX_BYTES
     assert 30 < len(with_frames) == len(data["strips"]) < 300
     assert with_frames == [f"clip-{at}" for at in range(len(with_frames))]
     assert data["jobs"][-1]["no_strip"] == "Its frames did not fit into this report."
@@ -79,7 +79,7 @@ def test_long_texts_are_shortened_so_that_frames_have_room():
     page = render(report(jobs=jobs, strips=[strip(image=image)] * 60))
 
     data = data_of(page)
-    assert len(page.encode()) < MOST_BYTES
+    assert len(page.encode()) < MAX_BYTES
     assert len(data["strips"]) > 40
     assert data["texts"][0] == f"{texts[0][:1000]}... (4,000 characters)"
 
@@ -88,7 +88,7 @@ def test_the_limit_holds_where_every_text_is_long():
     choices = tuple((f"{at:02}" + "'" * 4_000, 0.5) for at in range(26))
     jobs = [shown_job(f"clip-{at}", choices=choices, question=f"{at}" * 4_000) for at in range(300)]
 
-    assert len(render(report(jobs=jobs)).encode()) < MOST_BYTES
+    assert len(render(report(jobs=jobs)).encode()) < MAX_BYTES
 
 
 def test_a_text_that_many_jobs_share_is_held_once():

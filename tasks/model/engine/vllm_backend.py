@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Rendering prompts takes a quarter of the cores, shared by all engines; each gets at most 8 processes.
 _CORES_PER_RENDERER = 4
-_MOST_RENDERERS = 8
+_MAX_RENDERERS = 8
 
 
 def engine_config(
@@ -65,7 +65,7 @@ def engine_config(
         enforce_eager=model.enforce_eager,
         tensor_parallel_size=model.tensor_parallel_size,
         devices=devices,
-        render_processes=max(1, min(_MOST_RENDERERS, (os.cpu_count() or 1) // _CORES_PER_RENDERER // engines)),
+        render_processes=max(1, min(_MAX_RENDERERS, (os.cpu_count() or 1) // _CORES_PER_RENDERER // engines)),
         num_frames=num_frames,
         max_pixels=shown_px,
         size_multiple_px=card.size_multiple_px,

@@ -83,7 +83,7 @@ class _Ready:
     """What is known about the server after probing it."""
 
     model: str
-    manner: ServerCapabilities
+    capabilities: ServerCapabilities
     info: EngineInfo
 
 
@@ -186,19 +186,21 @@ class ServerBackend(Lifetime):
         started = time.perf_counter()
         model = self._client.find_model()
         self._check_tokenizer()
-        manner = detect_capabilities(self._client, model=model.id, frames=self._settings.frames, encode=self._encode)
+        capabilities = detect_capabilities(
+            self._client, model=model.id, frames=self._settings.frames, encode=self._encode
+        )
         version = self._client.find_version()
         software = f"vLLM {version}" if version else "not vLLM"
-        shown = "logprobs of any token" if manner.exact else "top logprobs only"
+        shown = "logprobs of any token" if capabilities.exact else "top logprobs only"
         info = EngineInfo(
             device=f"server {urlsplit(self._client.url).netloc}",
             gpus=self._settings.gpus,
             max_model_len=model.max_model_len or 0,
             start_ms=(time.perf_counter() - started) * 1e3,
             versions={"vllm": version} if version else {},
-            tuning=f"{model.id} at {self._client.url} ({software}), frames as {manner.frames}, {shown}",
+            tuning=f"{model.id} at {self._client.url} ({software}), frames as {capabilities.frames}, {shown}",
         )
-        return _Ready(model=model.id, manner=manner, info=info)
+        return _Ready(model=model.id, capabilities=capabilities, info=info)
 
     def _check_tokenizer(self) -> None:
         """Compare the model's tokenizer, if it is known here, with the server's, if the server exposes it."""
@@ -220,7 +222,7 @@ class ServerBackend(Lifetime):
     def _ask_video(self, ready: _Ready, frame_file: bytes, questions: list[Question]) -> list[Reply]:
         started = time.perf_counter()
         try:
-            carried = FRAME_ENCODINGS[ready.manner.frames](frame_file)
+            carried = FRAME_ENCODINGS[ready.capabilities.frames](frame_file)
         except JobError as error:
             return [QuestionFailure.of(error)] * len(questions)
         encode_ms = (time.perf_counter() - started) * 1e3 / len(questions)
@@ -233,7 +235,7 @@ class ServerBackend(Lifetime):
                 model=ready.model, text=question.text, system_prompt=question.system_prompt, carried=carried
             )
             with self._request_clock.share() as share:
-                completion = self._client.complete(body | logprobs_request(tokens, exact=ready.manner.exact))
+                completion = self._client.complete(body | logprobs_request(tokens, exact=ready.capabilities.exact))
             probabilities = score(tokens, read_logprobs(completion, self._encode))
         except JobError as error:
             return QuestionFailure.of(error)

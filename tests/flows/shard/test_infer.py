@@ -65,14 +65,14 @@ def context_of(extractor, engine):
 def test_the_next_group_is_sent_while_one_is_answered(extractor, make_clip):
     clips = [make_clip(name=f"{number}.mp4") for number in range(2 * MAX_CONCURRENT_GROUPS)]
     jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt="?", choices=CHOICES) for clip in clips]
-    views, stream, held, outcome = group_by_view(jobs, SPEC.sampling), ViewStream(), Held(), ShardOutcome(index=0)
+    views, stream, leased, outcome = group_by_view(jobs, SPEC.sampling), ViewStream(), Held(), ShardOutcome(index=0)
     for view in views:
         stream.add(view, extractor.prepare(view.video_uri))
     stream.end(None)
 
-    infer_views(stream, views, context_of(extractor, held), outcome)
+    infer_views(stream, views, context_of(extractor, leased), outcome)
 
-    assert held.batches == [1] * len(clips)
+    assert leased.batches == [1] * len(clips)
     assert {result.job.job_id for result in outcome.results} == {clip.stem for clip in clips}
     assert outcome.failures == []
 

@@ -71,13 +71,13 @@ def away():
 def test_a_shard_that_comes_to_nothing_is_given_up_and_the_others_go_on(db, planned, source_of):
     plan, tries = planned(3), 0
     source = source_of(plan)
-    for held in source:
-        if held.shard.index == 0:
+    for leased in source:
+        if leased.shard.index == 0:
             tries += 1
-            assert source.attempt(held, away) is None
+            assert source.run_or_release(leased, away) is None
         else:
-            assert source.attempt(held, lambda: "done") == "done"
-            finish_alone(db, held.lease, state="done")
+            assert source.run_or_release(leased, lambda: "done") == "done"
+            finish_alone(db, leased.lease, state="done")
 
     assert tries == MAX_ATTEMPTS
     state = state_of(db, plan.plan_id)
@@ -89,8 +89,8 @@ def test_where_shard_after_shard_comes_to_nothing_the_cause_is_told(db, planned,
     source = source_of(plan)
 
     def work():
-        for held in source:
-            source.attempt(held, away)
+        for leased in source:
+            source.run_or_release(leased, away)
 
     with pytest.raises(StoreUnavailableError, match="The store is away"):
         work()
@@ -106,14 +106,14 @@ def test_a_service_that_was_waited_for_in_vain_is_not_waited_for_with_the_next_s
         raise error
 
     with pytest.raises(StoreUnavailableError, match="stays away"):
-        source.attempt(next(iter(source)), stays_away)
+        source.run_or_release(next(iter(source)), stays_away)
 
 
 @contextmanager
 def away_for_a_moment(db):
     """Hold all three connections of a db for a second and a half."""
-    held = [db.connect() for _ in range(3)]
-    release = threading.Timer(1.5, lambda: [connection.close() for connection in held])
+    leased = [db.connect() for _ in range(3)]
+    release = threading.Timer(1.5, lambda: [connection.close() for connection in leased])
     release.start()
     yield
     release.join()
@@ -149,9 +149,9 @@ def test_a_shard_is_given_back_after_the_database_was_away_for_a_moment(db, busy
     plan = planned(1)
     with LeaseKeeper(busy_engine, holder="here", lease_s=600) as keeper:
         source = replace(source_of(plan), keeper=keeper)
-        held = next(iter(source))
+        leased = next(iter(source))
         with away_for_a_moment(busy_engine):
-            assert source.attempt(held, away) is None
+            assert source.run_or_release(leased, away) is None
 
     [lease] = claim(db, plan.plan_id, Work.BOTH, holder="there", lease_s=600)
     assert (lease.attempts, lease.message) == (1, "The store is away.")

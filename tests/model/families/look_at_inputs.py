@@ -57,7 +57,7 @@ def main(folder):
         for num_frames in (NUM_FRAMES, 1):
             data = frame_file(folder / family, folder / "clip.mp4", num_frames=num_frames)
             seen[f"{family} {num_frames}"] = look(renderer, data) | {
-                "most_tokens": read_model_profile(config).video_tokens(config)
+                "max_tokens": read_model_profile(config).video_tokens(config)
             }
     (folder / "seen.json").write_text(json.dumps(seen))
 

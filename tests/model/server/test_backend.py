@@ -11,7 +11,7 @@ from tasks.domain import Answer
 from tasks.model.server.capabilities import read_served_model_card
 from tests.model.asked import batch_about, frame_file, question
 from tests.model.server.questions import BATCH
-from tests.stub_server import MOST_TOKENS, probabilities_of
+from tests.stub_server import MAX_TOKENS, probabilities_of
 from tests.vllm_server import KEY, NAME, gate
 
 
@@ -25,7 +25,7 @@ EXPECTED = [pytest.approx(probabilities_of(one, BATCH.frame_files[one.video_id])
 def test_every_answer_goes_to_its_question_and_many_threads_may_ask(stub_server, make_asker):
     asker = make_asker(stub_server)
 
-    assert asker.wait_ready().max_model_len == MOST_TOKENS
+    assert asker.wait_ready().max_model_len == MAX_TOKENS
     with ThreadPoolExecutor(4) as threads:
         answered = list(threads.map(asker.answer, [BATCH] * 8))
 

@@ -27,7 +27,7 @@ PICKS = Sampling(num_frames=3)
 class Memory:
     """A `ByteSource` of a file, which notes what is read."""
 
-    patience_s = float("inf")
+    max_wait_s = float("inf")
 
     def __init__(self, path):
         self.data = path.read_bytes()
