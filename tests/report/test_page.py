@@ -38,7 +38,7 @@ def test_a_page_asks_for_nothing_from_elsewhere():
         pytest.param(report(jobs=[shown_job(question=HOSTILE)]), id="question"),
         pytest.param(report(jobs=[shown_job(name=HOSTILE)]), id="job id"),
         pytest.param(report(jobs=[shown_job(choices=((HOSTILE, 1.0),))]), id="choice"),
-        pytest.param(report(doubts=(HOSTILE,)), id="warning"),
+        pytest.param(report(caveats=(HOSTILE,)), id="warning"),
     ],
 )
 def test_what_a_manifest_says_stays_text(hostile):

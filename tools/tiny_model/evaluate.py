@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     # Maps manifest rows to the chosen texts, in the same order.
     Answerer = Callable[[list[dict[str, Any]]], list[str]]
 
-EVALUATION_SEED = 20_000  # distinct from the seeds of training and demo
+EVALUATION_SEED = 20_000  # differs from the seeds of training and demo
 FORWARDS, BACKWARDS, BLACK = "forwards", "backwards", "black"
 TARGETS = {"colour": 0.98, "direction": 0.95, "shape": 0.90}
 _CHANCE = (0.10, 0.40)  # four choices, few clips

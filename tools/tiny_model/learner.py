@@ -91,11 +91,11 @@ class Learner:
         )
 
     def accuracies(self, examples: Examples, duration_s: float = 6.0) -> dict[str, float]:
-        """Return the share of right answers by task, for questions whose answers the frames show."""
+        """Return the share of correct answers by task, for questions whose answer the frames show."""
         with torch.no_grad():
             guessed = self.answer(examples, duration_s)[:, self.prompts.answers].argmax(-1)
         right = (guessed == examples.truths).float()
-        of = {task: (examples.task_of == index) & (examples.tells > 0) for index, task in enumerate(TASKS)}
+        of = {task: (examples.task_of == index) & (examples.shows_answer > 0) for index, task in enumerate(TASKS)}
         return {task: round(right[chosen].mean().item(), 3) for task, chosen in of.items()}
 
 

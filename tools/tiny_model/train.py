@@ -72,7 +72,7 @@ def train(
         if step % _REPORT_STEPS == 0 or step == steps:
             elapsed_s = time.monotonic() - started
             _console.print(
-                f"{elapsed_s:5.0f} s, step {step} of {steps}, right {learner.accuracies(held_out)}", soft_wrap=True
+                f"{elapsed_s:5.0f} s, step {step} of {steps}, accuracy {learner.accuracies(held_out)}", soft_wrap=True
             )
             on_report()
 

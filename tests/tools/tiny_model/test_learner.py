@@ -101,7 +101,7 @@ def test_the_direction_of_a_still_can_only_be_guessed():
     stills = torch.tensor([(np.ptp(examples.clips[clip], axis=0) == 0).all() for clip in examples.clip_of[asked]])
 
     assert stills.any()
-    assert (examples.tells[asked] == (~stills).float()).all()
+    assert (examples.shows_answer[asked] == (~stills).float()).all()
 
 
 def test_a_prompt_around_its_video_is_the_whole_prompt(learner, tokenizer):
