@@ -109,7 +109,7 @@ def test_a_page_says_that_it_holds_a_sample():
 
 
 def test_a_run_that_asked_nothing_has_a_page():
-    nothing = replace(report().glance, asked=0, cost=None, parts=(), bottleneck="")
+    nothing = replace(report().glance, ended=0, cost=None, parts=(), bottleneck="")
 
     page = render(report(glance=nothing, labels=0, failures=0, timeline=None, slowest=(), tasks=(), reliability=()))
 
