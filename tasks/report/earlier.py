@@ -57,7 +57,7 @@ class Changes:
         changed: Number of those whose label differs.
         gained: Number of those that were wrong and are now correct, among jobs with a known answer.
         lost: Number of those that were correct and are now wrong.
-        moves: The most frequent changes of a label.
+        label_changes: The most frequent changes of a label.
         job_ids: Some of the changed jobs with their earlier label, the highest margin first.
     """
 
@@ -67,7 +67,7 @@ class Changes:
     changed: int
     gained: int
     lost: int
-    moves: tuple[LabelChange, ...]
+    label_changes: tuple[LabelChange, ...]
     job_ids: tuple[tuple[str, str], ...]
 
 
@@ -125,7 +125,7 @@ def find_changes(connection: Connection, key: ReportKey, runs: tuple[RunFigures,
     return Changes(
         run=other,
         differences=_differences(connection, other.spec_id, key.spec_id),
-        moves=tuple(LabelChange(**row) for row in moved),
+        label_changes=tuple(LabelChange(**row) for row in moved),
         job_ids=tuple((row.job_id, row.label) for row in connection.execute(some.where(is_changed))),
         **connection.execute(counts).mappings().one(),
     )

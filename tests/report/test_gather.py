@@ -137,7 +137,7 @@ def test_labels_are_compared_with_those_of_another_way_of_asking(engine, started
     changes = page_of(engine, tmp_path).changes
 
     assert (changes.compared, changes.changed, changes.gained, changes.lost) == (2, 1, 1, 0)
-    assert [(move.before, move.after, move.jobs) for move in changes.moves] == [("yes", "no", 1)]
+    assert [(change.before, change.after, change.jobs) for change in changes.label_changes] == [("yes", "no", 1)]
     assert changes.differences == (("sampling.num_frames", 4, 16),)
     assert changes.job_ids == (("a", "yes"),)
 
