@@ -145,7 +145,7 @@ def _execute_plan(plan: Plan, progress: Progress, context: RunContext, *, done_b
 
 
 def _record(context: RunContext, progress: Progress, report: AuditReport) -> dict[str, Any]:
-    """Record how the run ended; return the columns of its row."""
+    """Record the outcome of the run; return the columns of its row."""
     # Jobs answered by other runs meanwhile count as skipped; a few may have been answered twice.
     columns = progress.columns() | {"jobs_skipped": max(0, context.jobs.rows - progress.jobs_ended)}
     state = "done" if report.is_reconciled else "failed"
@@ -154,7 +154,7 @@ def _record(context: RunContext, progress: Progress, report: AuditReport) -> dic
 
 
 def _publish(context: RunContext, report: AuditReport, columns: dict[str, Any]) -> None:
-    """Publish how the run ended.
+    """Publish the outcome of the run.
 
     Raises:
         NotReconciledError: Some jobs have no row.

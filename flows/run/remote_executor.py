@@ -116,7 +116,7 @@ class _Flows:
             get_run_logger().info("Started %s flow runs of %s.", self.count, self.deployment)
 
     def have_ended(self) -> bool:
-        """Whether none is running or about to be restarted.
+        """Return whether none is running or about to be restarted.
 
         Raises:
             ConfigurationError: All of them failed.

@@ -81,7 +81,7 @@ def record_results(
     read_ms: Iterable[float],
     write_ms: float,
 ) -> None:
-    """Count how a shard's jobs ended.
+    """Count the jobs of a shard by outcome.
 
     Args:
         results: Labels.

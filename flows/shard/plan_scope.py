@@ -94,7 +94,7 @@ class PlanScope:
         return [plan for plan in plans if plan.plan_id == self.plan_id]
 
     def has_ended(self, idle_timeout_s: float) -> bool:
-        """Whether its plan is drained, or the idle timeout has passed."""
+        """Return whether its plan is drained, or the idle timeout has passed."""
         is_over = self.plan_id is not None and is_drained(self.database, self.plan_id)
         return is_over or idle_timeout_s >= self.idle_timeout_s
 

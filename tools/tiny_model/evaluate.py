@@ -95,7 +95,7 @@ def evaluate(manifest: pl.DataFrame, answer: Answerer) -> pl.DataFrame:
     )
 
 
-def faults(scores: pl.DataFrame) -> list[str]:
+def missed_targets(scores: pl.DataFrame) -> list[str]:
     """Describe every score that misses its target."""
     low, high = _CHANCE
     found = []
@@ -147,7 +147,7 @@ def main(
 
 
 def _print_accuracy(settings: Settings, jobs: pl.DataFrame) -> int:
-    """Print the scores of the last run; return 1 where one misses its target."""
+    """Print the scores of the last run; return 1 if one misses its target."""
     engine = connect(settings.database)
     try:
         run = find_run(engine, "last")
@@ -157,9 +157,9 @@ def _print_accuracy(settings: Settings, jobs: pl.DataFrame) -> int:
     label_of = dict(labels.select("job_id", "label").iter_rows())
     scores = evaluate(jobs, lambda rows: [label_of.get(row["job_id"], "") for row in rows])
     OUT.print(accuracy_table(scores))
-    missed = faults(scores)
-    for fault in missed:
-        print_line((fault, "red"))
+    missed = missed_targets(scores)
+    for line in missed:
+        print_line((line, "red"))
     return 1 if missed else 0
 
 

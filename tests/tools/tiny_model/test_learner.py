@@ -56,9 +56,9 @@ def test_patches_are_those_of_the_shipped_processor(tokenizer):
 def test_fast_vision_gives_the_stock_numbers(learner, fast_vision):
     clips = draw_examples(np.random.default_rng(1), 2).clips
     with torch.no_grad():
-        stock = learner.see(clips)
+        stock = learner.embed(clips)
         fast_vision()
-        fast = learner.see(clips)
+        fast = learner.embed(clips)
 
     assert torch.allclose(fast, stock, atol=1e-4)
 
