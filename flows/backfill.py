@@ -53,18 +53,18 @@ def backfill(
         force: Also answer jobs that have a valid label.
     """
     settings = load_settings()
-    choosing = _prepare(settings, manifest, job_ids, ids_file, jobs, dataset)
+    selector = _prepare(settings, manifest, job_ids, ids_file, jobs, dataset)
     request = RunRequest(
         kind="backfill",
         manifest=manifest,
-        dataset=choosing.earlier.dataset if choosing.earlier.spec else dataset,
+        dataset=selector.earlier.dataset if selector.earlier.spec else dataset,
         overrides=overrides,
-        base=choosing.earlier.spec,
-        choosing=choosing,
+        base=selector.earlier.spec,
+        selector=selector,
         force=force,
         limit=jobs.limit,
     )
-    return completed_state(execute_run(request, choosing.earlier.restored(settings)))
+    return completed_state(execute_run(request, selector.earlier.restored(settings)))
 
 
 def _prepare(

@@ -14,7 +14,7 @@ from flows.run.parameters import IdleTimeout, PlanId
 from flows.run.ray_executor import ray_cluster, remote_extractor
 from flows.shard.plan_scope import CACHED_PLANS, PlanScope
 from flows.shard.queue import make_lease_keeper
-from flows.shard.retry import retry_faults, retry_outage, waits_cancelled_at_exit
+from flows.shard.retry import cancel_waits_at_exit, retry_faults, retry_outage
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
 from reelabel.errors import VideoError
@@ -58,14 +58,14 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
     count = 0
     objects = ObjectStore(settings.store, settings.web)
     with (
-        PlanScope.opened(settings, plan=plan, idle_timeout_s=idle_timeout_s) as serving,
-        make_lease_keeper(serving.database, settings) as keeper,
-        waits_cancelled_at_exit(),
+        PlanScope.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as scope,
+        make_lease_keeper(scope.database, settings) as keeper,
+        cancel_waits_at_exit(),
     ):
         most = settings.extract.max_pending_shards
-        source = serving.source(Work.EXTRACT, keeper=keeper, objects=objects, max_pending=most)
+        source = scope.queue(Work.EXTRACT, keeper=keeper, objects=objects, max_pending=most)
         extracting = _on_ray if settings.extract.ray_address else _here
-        for each in extracting(settings, source, serving.spec_of):
+        for each in extracting(settings, source, scope.spec_of):
             if each is None:
                 continue
             extracted = each.wait()
@@ -83,10 +83,10 @@ def _here(
     with decode_pool(settings, processes=processes) as pool, local_extraction(processes * (1 + ahead)) as start:
 
         @lru_cache(CACHED_PLANS)
-        def preparer_of(plan: Plan) -> FrameExtractor:
+        def extractor_of(plan: Plan) -> FrameExtractor:
             return open_extractor(settings, pool, spec_of(plan), keep_bytes=0)
 
-        yield from extract_ahead(source, lambda plan: partial(preparer_of, plan), ahead=ahead, start=start)
+        yield from extract_ahead(source, lambda plan: partial(extractor_of, plan), ahead=ahead, start=start)
 
 
 def _on_ray(
@@ -96,11 +96,11 @@ def _on_ray(
     processes = settings.extract.processes or 1
     with ray_cluster(settings.extract.ray_address or "", processes=processes) as cluster:
 
-        def preparer_of(plan: Plan) -> Callable[[], FrameExtractor]:
+        def extractor_of(plan: Plan) -> Callable[[], FrameExtractor]:
             return partial(remote_extractor, spec_of(plan).model_dump_json(), processes)
 
-        ahead = cluster.shards_at_once + settings.extract.lookahead_shards
-        yield from extract_ahead(source, preparer_of, ahead=ahead, start=cluster.start)
+        ahead = cluster.max_concurrent_shards + settings.extract.lookahead_shards
+        yield from extract_ahead(source, extractor_of, ahead=ahead, start=cluster.start)
 
 
 def _hand_over(source: ShardQueue, leased: LeasedShard, extracted: ExtractedShard) -> bool:

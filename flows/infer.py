@@ -17,7 +17,7 @@ from flows.run.local_executor import MAX_TASKS, ShardInExtraction, infer_shards,
 from flows.run.parameters import IdleTimeout, Model, PlanId
 from flows.shard.plan_scope import CACHED_PLANS, PlanScope
 from flows.shard.queue import make_lease_keeper
-from flows.shard.retry import retry_faults, retry_outage, waits_cancelled_at_exit
+from flows.shard.retry import cancel_waits_at_exit, retry_faults, retry_outage
 from flows.shard.stream import ViewStream
 from infra.errors import PlanLostError
 from infra.settings import load_settings
@@ -72,53 +72,53 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
     Raises:
         ConfigurationError: The named plan needs another model.
     """
-    backend = backend_of(settings)
-    card = backend.card(model, settings)
-    backend.check(card, settings)
+    registered = backend_of(settings)
+    card = registered.card(model, settings)
+    registered.check(card, settings)
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     objects = ObjectStore(settings.store, settings.web)
-    with PlanScope.opened(settings, plan=plan, idle_timeout_s=idle_timeout_s) as serving:
-        plans = _wait_for_plans(serving, identity)
+    with PlanScope.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as scope:
+        plans = _wait_for_plans(scope, identity)
         if not plans:
             return 0
-        largest = max((serving.spec_of(plan).sampling for plan in plans), key=_shown_px)
+        largest = max((scope.spec_of(plan).sampling for plan in plans), key=_shown_px)
         start_metrics(settings.metrics)
         ledger = WallClockProfile()
         with ExitStack() as stack:
             with ledger.doing(RunPhase.LOAD):
                 pool = stack.enter_context(decode_pool(settings, processes=1))
-                engine = stack.enter_context(backend.open(card, settings, sampling=largest))
-                keeper = stack.enter_context(make_lease_keeper(serving.database, settings))
-                stack.enter_context(waits_cancelled_at_exit())
-                info = engine.wait_ready()
-            source = serving.source(Work.INFER, keeper=keeper, objects=objects)
-            source = replace(source, plans=partial(_charging_plans, serving, identity, ledger))
+                backend = stack.enter_context(registered.open(card, settings, sampling=largest))
+                keeper = stack.enter_context(make_lease_keeper(scope.database, settings))
+                stack.enter_context(cancel_waits_at_exit())
+                info = backend.wait_ready()
+            source = scope.queue(Work.INFER, keeper=keeper, objects=objects)
+            source = replace(source, plans=partial(_charging_plans, scope, identity, ledger))
 
             @lru_cache(CACHED_PLANS)
-            def answering_of(plan: Plan) -> InferenceContext:
-                spec = serving.spec_of(plan)
+            def context_of(plan: Plan) -> InferenceContext:
+                spec = scope.spec_of(plan)
                 extractor = open_extractor(settings, pool, spec, keep_bytes=0)
                 run = _run_key(plan, model=identity.name, info=info)
                 made = make_inference_context(
-                    extractor, engine, run=run, spec=spec, settings=settings, database=serving.database
+                    extractor, backend, run=run, spec=spec, settings=settings, database=scope.database
                 )
                 return replace(made, ledger=ledger, gpus=info.gpus)
 
-            at_once = settings.model.max_concurrent_shards * engine.engines
+            max_concurrent = settings.model.max_concurrent_shards * backend.engines
             count = 0
             for report in infer_shards(
-                _read_ahead(source, ledger), source, answering_of, ledger=ledger, at_once=at_once
+                _read_ahead(source, ledger), source, context_of, ledger=ledger, max_concurrent=max_concurrent
             ):
                 get_run_logger().info("%s", report, extra={"shard": report.index})
                 count += 1
             return count
 
 
-def _wait_for_plans(serving: PlanScope, identity: ModelIdentity) -> list[Plan]:
+def _wait_for_plans(scope: PlanScope, identity: ModelIdentity) -> list[Plan]:
     """Wait for plans of this model before loading it; return an empty list after the idle timeout."""
-    until_s = time.monotonic() + serving.idle_timeout_s
-    while not (plans := retry_outage(partial(_plans_of, serving, identity))):
-        if retry_outage(partial(serving.has_ended, 0.0)) or time.monotonic() >= until_s:
+    until_s = time.monotonic() + scope.idle_timeout_s
+    while not (plans := retry_outage(partial(_plans_of, scope, identity))):
+        if retry_outage(partial(scope.has_ended, 0.0)) or time.monotonic() >= until_s:
             break
         time.sleep(_POLL_S)
     return plans
@@ -128,21 +128,21 @@ def _shown_px(sampling: Sampling) -> int:
     return sampling.num_frames * sampling.max_pixels
 
 
-def _plans_of(serving: PlanScope, identity: ModelIdentity) -> list[Plan]:
-    plans = serving.plans()
-    fitting = [plan for plan in plans if serving.spec_of(plan).model == identity]
-    if plans and serving.plan_id and not fitting:
-        wanted = serving.spec_of(plans[0]).model
+def _plans_of(scope: PlanScope, identity: ModelIdentity) -> list[Plan]:
+    plans = scope.plans()
+    fitting = [plan for plan in plans if scope.spec_of(plan).model == identity]
+    if plans and scope.plan_id and not fitting:
+        wanted = scope.spec_of(plans[0]).model
         raise ConfigurationError(
-            f"Plan {serving.plan_id} needs model {wanted.name} ({wanted.dtype}), but this worker has {identity.name} "
+            f"Plan {scope.plan_id} needs model {wanted.name} ({wanted.dtype}), but this worker has {identity.name} "
             f"({identity.dtype}), or another version of it; set model.name, model.revision and model.dtype to match."
         )
     return fitting
 
 
-def _charging_plans(serving: PlanScope, identity: ModelIdentity, ledger: WallClockProfile) -> list[Plan]:
+def _charging_plans(scope: PlanScope, identity: ModelIdentity, ledger: WallClockProfile) -> list[Plan]:
     """List the plans; time without any plan is charged to none."""
-    plans = _plans_of(serving, identity)
+    plans = _plans_of(scope, identity)
     if not plans:
         ledger.lap()
     return plans
@@ -151,7 +151,7 @@ def _charging_plans(serving: PlanScope, identity: ModelIdentity, ledger: WallClo
 def _read_ahead(source: ShardQueue, ledger: WallClockProfile) -> Iterator[ShardInExtraction | None]:
     shards = iter(source)
     while True:
-        with ledger.doing(RunPhase.DECODE):  # what comes next is being extracted elsewhere
+        with ledger.doing(RunPhase.DECODE):  # the next shard is being extracted by other flows
             try:
                 leased = next(shards)
             except StopIteration:

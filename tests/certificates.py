@@ -1,4 +1,4 @@
-"""A certificate authority of a test's own, and the certificates that it signs."""
+"""A private certificate authority for tests."""
 
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -12,7 +12,7 @@ _DAY = timedelta(days=1)
 
 
 class Authority:
-    """Signs certificates; `certificate` is the file by which others trust them."""
+    """A certificate authority; clients and servers that trust it load the file `certificate`."""
 
     def __init__(self, folder: Path, name: str = "Test authority"):
         self._folder = folder
@@ -25,7 +25,7 @@ class Authority:
         self.certificate.write_bytes(_pem(signed.sign(self._key, hashes.SHA256())))
 
     def sign(self, name: str, *hosts: str) -> tuple[Path, Path]:
-        """Make a certificate and its key for a server's hosts, or without them for a client's name."""
+        """Create a certificate and its key: for a server if hosts are given, otherwise for a client named `name`."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_named(name), self._name, key.public_key())
         if hosts:

@@ -1,4 +1,4 @@
-"""Fixtures that make real clips with PyAV."""
+"""Real clips, encoded and decoded with PyAV."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def make_clip(tmp_path):
-    """Make a clip whose frames all differ, in the test's own folder."""
+    """Return a function that writes a clip with distinct frames into the test's folder."""
 
     def make(name="clip.mp4", **wanted):
         return write_clip(Path(tmp_path) / name, **wanted)
@@ -30,7 +30,7 @@ def write_clip(
     rotation_deg=0,
     **options,
 ):
-    """Write a clip whose frames all differ."""
+    """Write a clip whose frames are all distinct."""
     codec_options = {"g": str(gop), "keyint_min": str(gop), "sc_threshold": "0", **options}
     if codec == "libx264":
         codec_options["bf"] = str(b_frames)
@@ -57,7 +57,10 @@ def write_clip(
 
 
 def cut_start(path, cut_path, *, frames):
-    """Copy a clip without its first frames: an MP4's stay in the file, hidden by an edit list, for others need them."""
+    """Copy a clip without its first frames.
+
+    In an MP4 they stay in the file, hidden by an edit list, since later frames depend on them.
+    """
     with av.open(str(path)) as source, av.open(str(cut_path), "w") as target:
         [stream] = source.streams
         copy = target.add_stream_from_template(stream)
@@ -71,11 +74,11 @@ def cut_start(path, cut_path, *, frames):
 
 @pytest.fixture
 def decode_linearly():
-    """Decode every frame of a clip with PyAV alone: list of (pts, is_keyframe, pixels)."""
+    """Return a function that decodes all frames of a clip with PyAV alone: a list of (pts, is_keyframe, pixels)."""
 
     def decode(path):
         with av.open(str(path)) as container:
-            # Slice threads would switch FFmpeg's error concealment off: damage would look different each time.
+            # Slice threads disable FFmpeg's error concealment, so that damaged frames would differ between runs.
             container.streams.video[0].codec_context.thread_type = "NONE"
             return [
                 (frame.pts, bool(frame.key_frame), frame.to_ndarray(format="rgb24"))

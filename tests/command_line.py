@@ -1,4 +1,4 @@
-"""The command `reelabel`, in this process or as one of its own."""
+"""The command `reelabel`, in this process or in a new one."""
 
 import os
 import subprocess
@@ -9,15 +9,15 @@ from unittest.mock import patch
 from click.testing import CliRunner
 from typer.main import get_command
 
-# Consoles take their width from the environment when they are made, else each time they print: made here, they do so.
+# Imported before the environment is patched: a console created with COLUMNS set would keep that width.
 from flows.cli.main import app
 
 _TIMEOUT_S = 500
 
 
 def reelabel(environment, *arguments):
-    """Run a command in this process, with this environment and no other; an exception that escapes it is raised."""
-    with patch.dict(os.environ, environment, clear=True), _prefect_as_set():
+    """Run a command in this process with exactly this environment; raise any exception that it does not handle."""
+    with patch.dict(os.environ, environment, clear=True), _prefect_settings_reloaded():
         result = CliRunner().invoke(get_command(app), arguments, prog_name="reelabel")
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -25,16 +25,18 @@ def reelabel(environment, *arguments):
 
 
 def reelabel_process(environment, *arguments):
-    """Run a command as users do: a process of its own, which takes seconds to begin."""
+    """Run a command as users do, in a new process, which takes seconds to start."""
     command = [sys.executable, "-m", "flows.cli.main", *arguments]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-    assert "Traceback" not in ended.stdout + ended.stderr
-    return ended
+    completed = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+    )
+    assert "Traceback" not in completed.stdout + completed.stderr
+    return completed
 
 
 @contextmanager
-def _prefect_as_set():
-    """Have Prefect, which reads its environment once, read it again."""
+def _prefect_settings_reloaded():
+    """Make Prefect read the environment again; by default it does so once."""
     from prefect.context import SettingsContext, get_settings_context  # noqa: PLC0415
     from prefect.settings import Settings  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Real services for every test that asks for one; a test that asks for none starts none."""
+"""Fixtures for real services, started only if a test uses them."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 _TEMPLATE = "template_reelabel"
 _SLOWEST_FILES = 10
 
-# Readline sets them in pytest's own process, workers inherit them, and consoles would keep them for good.
+# Readline sets these in pytest's process and workers inherit them; consoles would keep that width.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Have --dist loadgroup see the groups: with pytest 9.2, pytest-xdist 3.8 passes over all of them (its issue 1386).
+    """Make --dist loadgroup respect groups, which pytest-xdist 3.8 ignores with pytest 9.2 (pytest-xdist issue 1386).
 
-    A test's own group counts, and not its module's too.
+    A test's own group takes precedence over that of its module.
     """
     if not getattr(config.option, "loadgroup", False):
         return
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the files whose tests took longest, summed over all workers, with what their fixtures took."""
+    """List the slowest test files, summed over all workers and including fixtures."""
     spent_s: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
@@ -66,7 +66,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """Settings of a Postgres and an S3 server that all workers share."""
+    """Settings of a Postgres and an S3 server shared by all workers."""
     settings = Settings(home=common_folder(tmp_path_factory) / "home")
     with running(settings, wanted=frozenset({ServiceName.POSTGRES, ServiceName.S3})) as started:
         yield started
@@ -74,9 +74,9 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 
 @pytest.fixture(scope="session")
 def prefect_services(services: Settings) -> Settings:
-    """Settings with a Prefect server and a process worker, too; its flow runs write to `database.url`.
+    """`services` plus a Prefect server and a process worker, whose flow runs use `database.url`.
 
-    All workers share them: whoever looks at more than the runs that it started belongs to the group `prefect`.
+    All workers share them: tests that inspect flow runs other than their own belong to the group `prefect`.
     """
     from sql.migrate import upgrade  # noqa: PLC0415
 
@@ -89,7 +89,7 @@ def prefect_services(services: Settings) -> Settings:
 def own_services(
     prefect_services: Settings, _template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Settings]:
-    """`prefect_services` with a database, a prefix on S3 and a home of the module's own: its runs are the only ones."""
+    """`prefect_services` with a separate database, S3 prefix and home for each module."""
     with _new_database(prefect_services, _template) as name:
         yield prefect_services.model_copy(
             update={
@@ -102,7 +102,7 @@ def own_services(
 
 @pytest.fixture(scope="session")
 def prefect_api(prefect_services: Settings) -> Iterator[str]:
-    """URL of the Prefect API, which this process's Prefect client uses as well."""
+    """URL of the Prefect API, also configured for the Prefect client of this process."""
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings  # noqa: PLC0415
 
     prefect = prefect_services.prefect
@@ -114,7 +114,7 @@ def prefect_api(prefect_services: Settings) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of the API of a real vLLM server with the tiny model; all workers share it. Its key: `tests.vllm_server`."""
+    """API URL of a real vLLM server with the tiny model, shared by all workers; its key is `tests.vllm_server.KEY`."""
     from tests.vllm_server import serve_tiny_model  # noqa: PLC0415
 
     with serve_tiny_model(common_folder(tmp_path_factory)) as url:
@@ -123,7 +123,7 @@ def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def store_settings(services: Settings) -> StoreSettings:
-    """The S3 server, and a prefix of the test's own as `uri`."""
+    """Settings of the S3 server, with a separate prefix for each test as `uri`."""
     return services.store.model_copy(update={"uri": f"s3://frames/tests/{secrets.token_hex(6)}"})
 
 
@@ -135,14 +135,14 @@ def objects(store_settings: StoreSettings) -> ObjectStore:
 
 @pytest.fixture
 def database_url(services: Settings, _template: str) -> Iterator[str]:
-    """An administrator's URL of a migrated, empty database of the test's own."""
+    """Administrator URL of a migrated, empty database for each test."""
     with _new_database(services, _template) as name:
         yield _url_of(services, name)
 
 
 @pytest.fixture
 def db(database_url: str) -> Iterator[Engine]:
-    """An SQLAlchemy engine on the test's own database, as its administrator."""
+    """SQLAlchemy engine for the test's database, as its administrator."""
     db = connect(DatabaseSettings(url=database_url))
     yield db
     db.dispose()
@@ -164,14 +164,14 @@ def _template(services: Settings) -> str:
 
 @pytest.fixture
 def database(services: Settings, database_url: str) -> DatabaseSettings:
-    """The logins of the test's own database: who writes rows, who reads them, and who owns the tables."""
+    """Logins of the test's database: writer, reader and owner."""
     return _logins(services, make_url(database_url).database)
 
 
 @contextmanager
 def _new_database(services: Settings, template: str) -> Iterator[str]:
     name = f"test_{secrets.token_hex(6)}"
-    with locked(services.home / "template.use"):  # Postgres refuses to copy one template twice at once
+    with locked(services.home / "template.use"):  # Postgres refuses concurrent copies of a template
         _execute(services, f'CREATE DATABASE "{name}" TEMPLATE "{template}" OWNER "{OWNER}"')
     yield name
     _execute(services, f'DROP DATABASE "{name}" WITH (FORCE)')
@@ -184,7 +184,7 @@ def _logins(services: Settings, database: str | None) -> DatabaseSettings:
 
 
 def _url_of(settings: Settings, database: str | None = None) -> str:
-    """Give an administrator's URL."""
+    """Return an administrator's URL."""
     assert settings.database.url is not None
     port = make_url(settings.database.url.get_secret_value()).port
     url = make_url(Postgres(Home(settings.home)).administrator_url(port or 0))

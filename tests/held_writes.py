@@ -1,4 +1,4 @@
-"""A run that can be killed in its middle, however fast it is: only its first shard's rows get through."""
+"""Hold back writes of a run after its first shard, so that the run can reliably be killed halfway."""
 
 from contextlib import contextmanager
 
@@ -24,9 +24,9 @@ _DROP = DDL("DROP TRIGGER hold_back ON reelabel.result; DROP FUNCTION reelabel.h
 
 @contextmanager
 def only_first_rows_of(dataset, database):
-    """Let one transaction write rows of a dataset; each later one waits until the block ends.
+    """Let one transaction write rows of a dataset; block later ones until the context ends.
 
-    Whoever was killed meanwhile never commits: Postgres finds nobody at the other end.
+    A process killed meanwhile never commits, since Postgres detects the closed connection.
     """
     owner = connect(database.model_copy(update={"url": database.owner_url}))
     with owner.begin() as connection:

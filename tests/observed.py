@@ -1,4 +1,4 @@
-"""A run that has something to show of everything, and the queries of the dashboard that ships."""
+"""A manifest whose run populates all metrics, and the queries of the bundled dashboard."""
 
 import json
 from pathlib import Path
@@ -12,17 +12,17 @@ MISSING = 5
 
 
 def write_observed_manifest(folder):
-    """Make clips, and a manifest of two shards and more that asks about five others, too, which are not there."""
+    """Write clips, and a manifest of more than two shards that also includes MISSING jobs without a video."""
     good = make_demo(folder, seed=78, clips=32, uri_prefix=str(folder))
-    gone = good.head(MISSING).with_columns(
+    missing = good.head(MISSING).with_columns(
         job_id=pl.format("gone-{}", pl.int_range(MISSING)), video_uri=pl.lit(str(folder / "gone.mp4"))
     )
-    pl.concat([good, gone]).write_parquet(folder / "observed.parquet")
+    pl.concat([good, missing]).write_parquet(folder / "observed.parquet")
     return folder / "observed.parquet"
 
 
 def dashboard_queries(*, interval):
-    """Every panel's queries with its title, Grafana's own variables filled in."""
+    """Return all queries with the title of their panel, with Grafana's variables substituted."""
     panels = json.loads(DASHBOARD.read_text())["panels"]
     variables = {"$__rate_interval": interval, "$__range": interval, "$dataset": ".*"}
     queries = [(panel["title"], target["expr"]) for panel in panels for target in panel["targets"]]

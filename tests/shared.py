@@ -1,4 +1,4 @@
-"""What all test workers share: the first one that needs it makes it, the last one that used it ends it."""
+"""Resources shared by all test workers: the first user creates them, the last one ends them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ Value = TypeVar("Value")
 
 
 def common_folder(factory: pytest.TempPathFactory) -> Path:
-    """Return the temporary folder that all workers of this test session see."""
+    """Return a temporary folder shared by all workers of this test session."""
     folder = factory.getbasetemp()
     return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file, which is made where it is missing."""
+    """Hold an exclusive lock on a file, creating it if necessary."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def made_once(path: Path, make: Callable[[], Value]) -> Value:
-    """Return what the first caller of all workers made; it must be writable as JSON."""
+    """Return a value created once for all workers, and cached as JSON."""
     with locked(path.with_suffix(".lock")):
         if not path.exists():
             path.write_text(json.dumps(make()))
@@ -42,12 +42,12 @@ def made_once(path: Path, make: Callable[[], Value]) -> Value:
 
 @contextmanager
 def shared(path: Path, make: Callable[[], Value], end: Callable[[Value], None]) -> Iterator[Value]:
-    """Yield what the first of the current users made; the last of them ends it.
+    """Yield a value created by its first user and ended by its last one.
 
     Args:
-        path: Where it is noted, as JSON.
-        make: Make it.
-        end: End it; called in another process than `make` where another worker is the last.
+        path: File that records it, as JSON.
+        make: Creates it.
+        end: Ends it, possibly in another worker than the one that created it.
     """
     with path.with_suffix(".users").open("w") as users:
         with locked(path.with_suffix(".change")):

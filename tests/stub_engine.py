@@ -1,9 +1,9 @@
-"""An engine without a model, behind the real process, protocol and renderers; it starts in half a second.
+"""An engine without a model, in the real process with the real protocol and renderers; it starts in half a second.
 
-Tests start it in place of vLLM: `EngineProcess(config, command=COMMAND, ...)`. An answer depends on the question
-and its frame file alone: see `answer_to`. Words in a question's text make it fail as real engines do: see `Word`.
-What it does while it loads depends on what lies at `EngineConfig.model`: nothing lets it load at once; a FIFO makes
-it wait until a test has opened and closed it; a file makes it fail with the file's text.
+Tests start it instead of vLLM: `EngineProcess(config, command=COMMAND, ...)`. An answer depends only on the question
+and its frame file: see `answer_to`. Trigger words in the question make it fail as real engines do: see `Trigger`. The
+file at `EngineConfig.model` controls loading: without one, it loads immediately; with a FIFO, it waits until the test
+has opened and closed it; with a regular file, it fails with the file's text as the message.
 """
 
 import os
@@ -25,15 +25,15 @@ COMMAND = (sys.executable, "-P", __file__)
 _HUNGRY_BYTES = 1024**3
 
 
-class Word(StrEnum):
-    """What a question's text may say."""
+class Trigger(StrEnum):
+    """Words in a question that trigger a failure."""
 
-    POISON = "poison"  # the engine's process is killed
-    HANG = "hang"  # the engine answers nothing more
-    HUNGRY = "hungry"  # the engine takes a gibibyte, if it is allowed to
-    TOO_LONG = "too long"  # the renderer refuses the question
-    REFUSED = "refused"  # the engine refuses it
-    RENDERER_POISON = "renderer dies"  # the renderer's process is killed
+    POISON = "poison"  # kills the engine process
+    HANG = "hang"  # the engine stops responding
+    HUNGRY = "hungry"  # the engine tries to allocate a gibibyte
+    TOO_LONG = "too long"  # the renderer rejects the question
+    REFUSED = "refused"  # the engine rejects the question
+    RENDERER_POISON = "renderer dies"  # kills the renderer process
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class StubReady:
 
 
 def answer_to(question: Question, frame_file: bytes) -> Answer:
-    """Answer a question, always in the same way."""
-    asked = repr((question.text, question.system_prompt, question.choices, question.scoring)).encode()
-    digest = blake2b(asked + frame_file, digest_size=len(question.choices)).digest()
+    """Return the deterministic answer to a question."""
+    key = repr((question.text, question.system_prompt, question.choices, question.scoring)).encode()
+    digest = blake2b(key + frame_file, digest_size=len(question.choices)).digest()
     probabilities = tuple((byte + 1) / (sum(digest) + len(digest)) for byte in digest)
     return Answer(
         choice_index=max(range(len(probabilities)), key=probabilities.__getitem__),
@@ -64,15 +64,15 @@ def _render(videos):
 
 
 def _render_question(question, frame_file):
-    if Word.RENDERER_POISON in question.text:
+    if Trigger.RENDERER_POISON in question.text:
         os.kill(os.getpid(), signal.SIGKILL)
-    if Word.TOO_LONG in question.text:
+    if Trigger.TOO_LONG in question.text:
         return QuestionFailure.of(PromptTooLongError("The prompt is too long."))
     return StubReady(text=question.text, answer=answer_to(question, frame_file))
 
 
 class StubEngine:
-    """Answers one question a step, so that batches overlap."""
+    """Answers one question per step, so that batches overlap."""
 
     def __init__(self, config, *, started):
         model = Path(config.model)
@@ -81,27 +81,27 @@ class StubEngine:
         elif model.is_file():
             raise ModelError(model.read_text())
         self._start_ms = (time.perf_counter() - started) * 1e3
-        self._asked = []
+        self._pending = []
 
     @property
     def is_idle(self):
-        return not self._asked
+        return not self._pending
 
     def describe(self):
         return EngineInfo(device="cpu", gpus=0, max_model_len=2048, start_ms=self._start_ms, versions={"stub": "1"})
 
     def feed(self, ticket, ready):
-        if Word.POISON in ready.text:
+        if Trigger.POISON in ready.text:
             os.kill(os.getpid(), signal.SIGKILL)
-        if Word.REFUSED in ready.text:
-            raise InferenceError("The engine refuses the question.")
-        self._asked.append((ticket, ready))
+        if Trigger.REFUSED in ready.text:
+            raise InferenceError("The engine rejects the question.")
+        self._pending.append((ticket, ready))
 
     def step(self):
-        ticket, ready = self._asked.pop()  # the last one first: replies come in another order than questions
-        if Word.HANG in ready.text:
+        ticket, ready = self._pending.pop()  # last in, first out: replies arrive out of order
+        if Trigger.HANG in ready.text:
             signal.pause()
-        if Word.HUNGRY in ready.text:
+        if Trigger.HUNGRY in ready.text:
             bytearray(_HUNGRY_BYTES)
         return [(ticket, ready.answer)]
 

@@ -1,7 +1,7 @@
-"""A server that speaks vLLM's API without a model; it starts at once, in the test's own process.
+"""A server with vLLM's API but no model, in the test's own process; it starts immediately.
 
-What it answers depends on the question and its video alone: see `probabilities_of`. Like vLLM's, its prompts take up to
-`MAX_TOKENS`, its `/tokenize` is that of the tiny model, and it shows any token's logprob by the token's id.
+An answer depends only on the question and its video: see `probabilities_of`. As in vLLM, prompts are limited to
+`MAX_TOKENS`, `/tokenize` uses the tiny model's tokenizer, and logprobs can be requested by token id.
 """
 
 import base64
@@ -20,26 +20,26 @@ from tests.vllm_server import KEY, NAME
 
 MAX_TOKENS = 2048
 _FRAME_FILE = "data:application/vnd.apache.arrow.file;base64,"
-_LIKELY = "ABCD"  # of all tokens; the others are all but impossible
+_LIKELY = "ABCD"  # all other tokens are almost impossible
 _SHOWN = 20
 
 
 @cache
 def encoder():
-    """Give the tiny model's tokenizer."""
+    """Return the tiny model's tokenizer."""
     return load_tokenizer(read_model_card(str(TINY_MODEL)))
 
 
 def probabilities_of(question, frame_file):
-    """Give the probabilities that a server's answer about a frame file comes to."""
+    """Return the probabilities in the server's answer to a question about a frame file."""
     tokens = choice_tokens(question.choices, scoring=question.scoring, encode=encoder())
-    asked = _digest(question.text, question.system_prompt, frame_file)
-    return choice_probabilities(tokens, {token: _logprob(asked, token) for token in set().union(*tokens)})
+    seed = _digest(question.text, question.system_prompt, frame_file)
+    return choice_probabilities(tokens, {token: _logprob(seed, token) for token in set().union(*tokens)})
 
 
 @contextmanager
 def serve_stub():
-    """Give the URL of its API; it asks for `KEY`, and serves `NAME`."""
+    """Yield the URL of its API, which requires `KEY` and serves model `NAME`."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
@@ -56,13 +56,13 @@ class _Handler(BaseHTTPRequestHandler):
             "/v1/models": {"data": [{"id": NAME, "max_model_len": MAX_TOKENS}]},
             "/version": {"version": "stub"},
         }
-        self._say(200, answers[self.path])
+        self._respond(200, answers[self.path])
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self._say(*{"/tokenize": _tokenize, "/v1/chat/completions": _complete}[self.path](body))
+        self._respond(*{"/tokenize": _tokenize, "/v1/chat/completions": _complete}[self.path](body))
 
-    def _say(self, status, answer):
+    def _respond(self, status, answer):
         if self.headers["Authorization"] != f"Bearer {KEY}":
             status, answer = 401, {"error": "Unauthorized"}
         content = json.dumps(answer).encode()
@@ -87,11 +87,11 @@ def _complete(body):
     if prompt_tokens > MAX_TOKENS:
         message = f"This model's maximum context length is {MAX_TOKENS} tokens."
         return 400, {"error": {"message": message, "code": 400}}
-    asked = _digest(text["text"], system[0]["content"] if system else None, b"".join(map(_content, videos)))
+    seed = _digest(text["text"], system[0]["content"] if system else None, b"".join(map(_content, videos)))
     if "logprob_token_ids" in body:
-        top = [{"token": f"token_id:{one}", "logprob": _logprob(asked, one)} for one in body["logprob_token_ids"]]
+        top = [{"token": f"token_id:{one}", "logprob": _logprob(seed, one)} for one in body["logprob_token_ids"]]
     else:
-        shown = [{"token": letter, "logprob": _logprob(asked, encoder()(letter)[0])} for letter in ascii_uppercase]
+        shown = [{"token": letter, "logprob": _logprob(seed, encoder()(letter)[0])} for letter in ascii_uppercase]
         top = sorted(shown, key=lambda one: -one["logprob"])[:_SHOWN]
     usage = {"prompt_tokens": prompt_tokens, "prompt_tokens_details": {"cached_tokens": 0}}
     return 200, {"choices": [{"logprobs": {"content": [{"top_logprobs": top}]}}], "usage": usage}
@@ -106,6 +106,6 @@ def _digest(text, system_prompt, content):
     return blake2b(repr((text, system_prompt)).encode() + content).digest()
 
 
-def _logprob(asked, token):
+def _logprob(seed, token):
     is_likely = token in {encoder()(letter)[0] for letter in _LIKELY}
-    return -asked[token % len(asked)] / 256 - (1 if is_likely else 20)
+    return -seed[token % len(seed)] / 256 - (1 if is_likely else 20)

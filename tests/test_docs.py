@@ -1,4 +1,4 @@
-"""What the documentation names exists: links, anchors, commands and their options, benchmarks, paths, settings."""
+"""The documentation refers only to existing links, anchors, commands, options, benchmarks, paths and settings."""
 
 import re
 import shlex
@@ -15,10 +15,10 @@ from infra.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-# The settings of one process each, which no settings file has.
+# Variables of single processes, which are not settings.
 OUTSIDE_SETTINGS = {"REELABEL_LOADER_PROCESSES", "REELABEL_BIND"}
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
-# Files that docs/extending.md has its reader write.
+# Files that the reader of docs/extending.md is told to write.
 EXAMPLES = {"reelabel/sampling/every_nth.py", "sql/migrations/0002_lookup_ms.up.sql"}
 # Options of vLLM, Docker and `make chaos`.
 FOREIGN_OPTIONS = {
@@ -41,7 +41,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=page_id)
 
 
 def code_of(page):
-    """Code blocks of commands, line by line with continuations joined, and inline code."""
+    """Yield the lines of code blocks, with continuations joined, and inline code."""
     text = page.read_text().replace("\\\n", " ")
     blocks = re.findall(r"^```\w*\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     without = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
@@ -50,7 +50,7 @@ def code_of(page):
 
 
 def calls(page, program):
-    """Arguments after `program`, where it is run, up to a comment, a pipe, or the end of the code."""
+    """Yield the arguments of each call of `program`, up to a comment, a pipe, or the end of the code."""
     pattern = rf"(?:^|[|&]\s*)(?:\w+=\S+\s+)*(?:\S*/)?{program}((?: .*)?)$"
     for code in code_of(page):
         found = re.search(pattern, code)
@@ -71,7 +71,7 @@ def command_of(name):
 
 
 def faults_of(words, command):
-    """Why this is no call of the command; None if it is one."""
+    """Return why this is not a valid call of the command; None if it is."""
     while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
         if words[0] not in command.commands:
             return f"no command {words[0]}"
@@ -87,7 +87,7 @@ def anchors(page):
 
 
 @each_page
-def test_relative_links_lead_somewhere(page):
+def test_relative_links_resolve(page):
     links = re.findall(r"\]\((?!https?:)([^)\s]*)\)", page.read_text())
 
     for link in links:
@@ -111,7 +111,7 @@ def test_benchmarks_exist_with_their_options(page):
 
 
 @each_page
-def test_options_that_are_named_alone_belong_to_some_command(page):
+def test_options_mentioned_alone_exist(page):
     named = {
         option
         for code in code_of(page)
@@ -142,7 +142,7 @@ def test_paths_of_the_tree_exist(page):
     assert [path for path in named if not any((root / path).exists() for root in roots) and path not in EXAMPLES] == []
 
 
-def test_the_tables_of_tests_name_files_and_folders():
+def test_tables_of_tests_name_existing_files_and_folders():
     text = (ROOT / "docs/testing.md").read_text()
     rows = "".join(re.findall(r"^\| .*\|$", text, flags=re.MULTILINE))
     named = [path for path in re.findall(r"`([\w/*.]+(?:\.py|/))`", rows) if "tests/" not in path]
@@ -152,7 +152,7 @@ def test_the_tables_of_tests_name_files_and_folders():
 
 
 @each_page
-def test_modules_that_are_imported_exist(page):
+def test_imported_modules_exist(page):
     named = re.findall(
         r"^from ((?:reelabel|flows|tasks|infra)(?:\.[\w.]+)?) import", page.read_text(), flags=re.MULTILINE
     )

@@ -1,4 +1,4 @@
-"""A real `vllm serve` of the tiny model, and a gate before it that answers for it where a test wants."""
+"""A real vLLM server with the tiny model, and a proxy that can answer requests in its place."""
 
 import json
 import os
@@ -27,9 +27,9 @@ _STOP_TIMEOUT_S = 30
 
 @contextmanager
 def serve_tiny_model(folder):
-    """Yield the URL of its API; it asks for `KEY`, and takes frame files and requests with times.
+    """Yield the URL of its API, which requires `KEY`, and accepts frame files and requests with times.
 
-    Whoever calls this meanwhile with the same folder, in any process, gets the same server; the last one ends it.
+    Concurrent callers with the same folder share the server across processes; the last one ends it.
     """
 
     def start():
@@ -56,12 +56,12 @@ def _command(port):
     command += ["--limit-mm-per-prompt", '{"image": 16, "video": 1}']
     command += ["--media-io-kwargs", '{"video": {"video_backend": "reelabel_frames"}}']
     command += ["--trust-request-mm-kwargs", "--enable-prompt-tokens-details"]
-    # By itself it takes a share of all memory, less what it holds itself: on a small machine, nothing.
+    # The default is a share of all memory minus vLLM's own, which leaves nothing on a small machine.
     return [*command, "--kv-cache-memory-bytes", "256M"]
 
 
 def _end(pid):
-    """End the server, whose parent may be another process than this one, with what it has started."""
+    """End the server and its child processes; its parent may be another process."""
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + _STOP_TIMEOUT_S
     while _is_alive(pid) and time.monotonic() < deadline:
@@ -98,12 +98,12 @@ def _wait_healthy(server, url, log_path):
 
 @contextmanager
 def gate(url, answer=lambda _path, _body: None):
-    """Give the URL of a gate before a server.
+    """Yield the URL of a proxy in front of a server.
 
     Args:
-        url: The server's.
-        answer: Called with the path and the request's JSON, which it may change; gives a status and a
-            message to answer with, or bytes instead of one as the whole answer, or None to pass the request on.
+        url: URL of the server.
+        answer: Called with the path and the request's JSON, which it may change. Returns None to forward the request,
+            or a status and the response: bytes for the whole body, or text for an error message.
     """
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""SeaweedFS started as a test wants it; the embedded one is started by `infra.embedded`."""
+"""SeaweedFS with custom arguments; `infra.embedded` starts the embedded one."""
 
 import subprocess
 import time
@@ -11,7 +11,7 @@ from reelabel.errors import ReelabelError, StoreUnavailableError
 
 @contextmanager
 def weed(arguments, folder):
-    """Run `weed server` with its inner parts on free ports, its log in `folder`."""
+    """Run `weed server` with its internal services on free ports and its log in `folder`."""
     inner = [f"-{name}.port={free_port()}" for name in ("master", "volume", "filer")]
     with (folder / "weed.log").open("wb") as log:
         server = subprocess.Popen([s3_program(), *arguments, *inner], stdout=log, stderr=log, cwd=folder)
@@ -23,7 +23,7 @@ def weed(arguments, folder):
 
 
 def wait_until_stored(objects, uri, data):
-    """Make the bucket and write the object, as soon as the server does its work."""
+    """Create the bucket and write the object, retrying until the server is ready."""
     deadline_s = time.monotonic() + 30
     while True:
         try:

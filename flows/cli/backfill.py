@@ -58,7 +58,7 @@ def print_forecast(
     _, spec = resolve_spec(request, choosing.earlier.restored(settings))
     objects = ObjectStore(settings.store, settings.web)
     with open_jobs(manifest, objects, only=choosing.only) as jobs:
-        found = choosing.look(jobs, spec)
+        found = choosing.resolve(jobs, spec)
         wanted = found.jobs if force else _pending(found.jobs, choosing, spec, objects)
         asked = wanted.first(choosing.selection.limit)
         amount = _Amount(jobs=len(asked), videos=asked.count_videos())

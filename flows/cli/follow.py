@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from flows.cli.console import OUT, print_line
-from flows.shard.retry import WAITING
+from flows.shard.retry import IS_OUTAGE
 from reelabel.errors import ReelabelError
 from reelabel.wording import pluralize
 from tasks.results.runs import newest_run, read_run
@@ -84,7 +84,7 @@ class _WaitHandler(logging.Handler):
 
     def __init__(self, console: Console) -> None:
         super().__init__(logging.WARNING)
-        self.addFilter(lambda record: hasattr(record, WAITING))
+        self.addFilter(lambda record: hasattr(record, IS_OUTAGE))
         self._console = console
         self._printed_s: dict[str, float] = {}
 

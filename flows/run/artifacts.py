@@ -84,7 +84,7 @@ def publish_results(
 
 @contextmanager
 def artifact_errors_logged() -> Iterator[None]:
-    """Log an artifact that Prefect rejects, and go on: artifacts must not fail a run."""
+    """Log errors of Prefect instead of raising them: artifacts must not fail a run."""
     try:
         yield
     except (httpx.HTTPError, PrefectException) as error:

@@ -71,7 +71,7 @@ def open_run_context(request: RunRequest, settings: Settings) -> Iterator[RunCon
     """
     objects = ObjectStore(settings.store, settings.web)
     next(objects.list(_required_store(settings)), None)  # raises if the bucket is missing or refuses access
-    # Read first: if the manifest is replaced meanwhile, its jobs must not pass for those of the new version.
+    # Read first: if the manifest is replaced meanwhile, its jobs must not be recorded under the new version.
     fingerprint = manifest_fingerprint(request.manifest, objects)
     with open_jobs(request.manifest, objects, only=request.only) as jobs:
         card, spec = resolve_spec(request, settings)

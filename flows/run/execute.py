@@ -80,7 +80,7 @@ def write_report_page(database: Engine, run_id: UUID, settings: Settings) -> str
 def execute_run(request: RunRequest, settings: Settings) -> RunResult:
     """Execute a run inside a Prefect flow.
 
-    The request is validated before the first row is written; only a model that fails to load is found later.
+    The request is validated before the first row is written; only a failure to load the model is detected later.
 
     Raises:
         ManifestError: The manifest cannot be used.
@@ -92,37 +92,37 @@ def execute_run(request: RunRequest, settings: Settings) -> RunResult:
     progress = Progress(processes=settings.extract.processes or os.cpu_count() or 1)
     with ExitStack() as stack:
         with progress.ledger.doing(RunPhase.SETUP):
-            ready = stack.enter_context(open_run_context(request, settings))
-        with _interruption_recorded(ready):
-            report = _ask(ready, progress)
-            columns = _record(ready, progress, report)
-        _publish(ready, report, columns)
-        return RunResult(asked=progress.jobs_ended, report=report)
+            context = stack.enter_context(open_run_context(request, settings))
+        with _interruption_recorded(context):
+            report = _answer_jobs(context, progress)
+            columns = _record(context, progress, report)
+        _publish(context, report, columns)
+        return RunResult(answered=progress.jobs_ended, report=report)
 
 
-def _ask(ready: RunContext, progress: Progress) -> AuditReport:
+def _answer_jobs(context: RunContext, progress: Progress) -> AuditReport:
     """Plan, execute the plan, and audit the result."""
-    planner, run = Planner.of(ready), ready.run
-    with heartbeat(ready.database, run.run_id, progress, ready.settings.notify):
+    planner, run = Planner.of(context), context.run
+    with heartbeat(context.database, run.run_id, progress, context.settings.notify):
         with progress.ledger.doing(RunPhase.SETUP):
             plan = planner.plan()
         while plan:
-            _execute_plan(plan, progress, ready, done_before=planner.done_before)
+            _execute_plan(plan, progress, context, done_before=planner.done_before)
             # Jobs may have changed since a joined plan was made.
             plan = planner.plan() if plan.run_id != run.run_id else None
     with progress.ledger.doing(RunPhase.AUDIT):
-        audit = partial(audit_jobs, ready.database, dataset=run.dataset, spec_id=run.spec_id)
+        audit = partial(audit_jobs, context.database, dataset=run.dataset, spec_id=run.spec_id)
         return retry_outage(lambda: audit(jobs=planner.audited_jobs.parts()))
 
 
-def _execute_plan(plan: Plan, progress: Progress, ready: RunContext, *, done_before: Sequence[int]) -> None:
+def _execute_plan(plan: Plan, progress: Progress, context: RunContext, *, done_before: Sequence[int]) -> None:
     """Execute a plan until it is drained, with the local or the remote executor."""
-    settings, database, run, request = ready.settings, ready.database, ready.run, ready.request
-    is_here = settings.run.executor == "local"
+    settings, database, run, request = context.settings, context.database, context.run, context.request
+    is_local = settings.run.executor == "local"
     try:
-        if is_here:
+        if is_local:
             execute_locally(
-                plan, progress, run=run, spec=ready.spec, card=ready.card, settings=settings, database=database
+                plan, progress, run=run, spec=context.spec, card=context.card, settings=settings, database=database
             )
         else:
             execute_remotely(
@@ -136,44 +136,44 @@ def _execute_plan(plan: Plan, progress: Progress, ready: RunContext, *, done_bef
             )
     except BaseException as error:
         # A shared plan is kept for the next run, but workers must not continue a run that its user has stopped.
-        is_stopped = not is_here and not isinstance(error, Exception)
+        is_stopped = not is_local and not isinstance(error, Exception)
         if is_stopped or not plan.shared:
             with suppress(TransientError):
-                finish_plan(database, ready.objects, plan, state="dropped")
+                finish_plan(database, context.objects, plan, state="dropped")
         raise
-    retry_outage(partial(finish_plan, database, ready.objects, plan, state="done"))
+    retry_outage(partial(finish_plan, database, context.objects, plan, state="done"))
 
 
-def _record(ready: RunContext, progress: Progress, report: AuditReport) -> dict[str, Any]:
-    """Record how the run ended; return the columns of its row."""
+def _record(context: RunContext, progress: Progress, report: AuditReport) -> dict[str, Any]:
+    """Record the outcome of the run; return the columns of its row."""
     # Jobs answered by other runs meanwhile count as skipped; a few may have been answered twice.
-    columns = progress.columns() | {"jobs_skipped": max(0, ready.jobs.rows - progress.jobs_ended)}
+    columns = progress.columns() | {"jobs_skipped": max(0, context.jobs.rows - progress.jobs_ended)}
     state = "done" if report.is_reconciled else "failed"
-    retry_outage(partial(close_run, ready.database, ready.run.run_id, state=state, message=str(report), **columns))
+    retry_outage(partial(close_run, context.database, context.run.run_id, state=state, message=str(report), **columns))
     return columns
 
 
-def _publish(ready: RunContext, report: AuditReport, columns: dict[str, Any]) -> None:
-    """Publish how the run ended.
+def _publish(context: RunContext, report: AuditReport, columns: dict[str, Any]) -> None:
+    """Publish the outcome of the run.
 
     Raises:
         NotReconciledError: Some jobs have no row.
     """
     get_run_logger().info("%s", " ".join(filter(None, (str(report), columns["bottleneck"]))))
     publish_results(
-        ready.run.run_id,
-        dataset=ready.run.dataset,
+        context.run.run_id,
+        dataset=context.run.dataset,
         report=report,
         cost=cost_lines(columns),
         warnings=warn_of_coverage(columns["coverage"]),
-        page=write_report_page(ready.database, ready.run.run_id, ready.settings),
+        page=write_report_page(context.database, context.run.run_id, context.settings),
     )
     if not report.is_reconciled:
         raise NotReconciledError(str(report))
 
 
 @contextmanager
-def _interruption_recorded(ready: RunContext) -> Iterator[None]:
+def _interruption_recorded(context: RunContext) -> Iterator[None]:
     """Record why a run was interrupted, if the database is available."""
     try:
         yield
@@ -181,7 +181,7 @@ def _interruption_recorded(ready: RunContext) -> Iterator[None]:
         with suppress(TransientError):
             if isinstance(error, Exception):
                 message = error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}"
-                close_run(ready.database, ready.run.run_id, state="failed", message=message)
+                close_run(context.database, context.run.run_id, state="failed", message=message)
             else:
-                cancel_run(ready.database, ready.run.run_id)
+                cancel_run(context.database, context.run.run_id)
         raise

@@ -32,7 +32,7 @@ _BEAT_S = 15.0
 
 @contextmanager
 def heartbeat(
-    engine: Engine, run_id: UUID, progress: Progress, settings: NotifySettings, *, beat_s: float = _BEAT_S
+    database: Engine, run_id: UUID, progress: Progress, settings: NotifySettings, *, beat_s: float = _BEAT_S
 ) -> Iterator[None]:
     """Update the heartbeat in a run's row while the body runs, and emit an event if the run is in trouble."""
     ended = threading.Event()
@@ -42,8 +42,8 @@ def heartbeat(
         while not ended.wait(min(beat_s, settings.stall_s)):
             # If the database is briefly unavailable, the run itself reports it.
             with contextlib.suppress(ReelabelError):
-                mark_alive(engine, run_id)
-            alarm.look()
+                mark_alive(database, run_id)
+            alarm.check()
 
     # Prefect's client finds its server through the context.
     thread = threading.Thread(target=contextvars.copy_context().run, args=(beat,), name="heartbeat", daemon=True)
@@ -53,32 +53,32 @@ def heartbeat(
     finally:
         ended.set()
         thread.join()
-        alarm.judge_failures()
+        alarm.check_failure_rate()
 
 
 class _Alarm:
-    """Emits each event once; a stall again after further progress."""
+    """Emits each event once; a stall is emitted again after further progress."""
 
     def __init__(self, run_id: UUID, progress: Progress, settings: NotifySettings) -> None:
         self._run_id = run_id
         self._progress = progress
         self._settings = settings
-        self._last = _Moment(jobs=0, at_s=time.monotonic())
+        self._last = _Sample(jobs=0, at_s=time.monotonic())
         self._emitted: set[str] = set()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check the run for failures and for a stall."""
-        self.judge_failures()
+        self.check_failure_rate()
         jobs, now_s = self._progress.jobs_ended, time.monotonic()
         if jobs != self._last.jobs:
-            self._last = _Moment(jobs=jobs, at_s=now_s)
+            self._last = _Sample(jobs=jobs, at_s=now_s)
             self._emitted.discard(STALLED)
         elif now_s - self._last.at_s >= self._settings.stall_s:
             ended = f"{pluralize(jobs, 'job')} had ended before"
             self._emit(STALLED, f"no job has ended for {now_s - self._last.at_s:,.0f} s; {ended}")
 
-    def judge_failures(self) -> None:
-        """Compare the failure rate with its limit."""
+    def check_failure_rate(self) -> None:
+        """Emit an event if the failure rate has reached its limit."""
         ended, failed = self._progress.jobs_ended, self._progress.jobs_failed
         if ended >= self._settings.failure_jobs and failed / ended >= self._settings.failure_rate:
             self._emit(FAILURE_RATE, f"{failed:,} of {pluralize(ended, 'job')} failed ({failed / ended:.0%})")
@@ -97,6 +97,6 @@ class _Alarm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Moment:
+class _Sample:
     jobs: int
     at_s: float

@@ -1,4 +1,4 @@
-"""The local executor: extract shards ahead, and answer several at once."""
+"""The local executor: extract shards ahead, and infer several at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prefect.utilities.annotations import quote
 from flows.run.artifacts import ProgressArtifact
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext
 from flows.shard.queue import LeasedShard, ShardQueue, make_lease_keeper
-from flows.shard.retry import retry_outage, waits_cancelled_at_exit
+from flows.shard.retry import cancel_waits_at_exit, retry_outage
 from flows.shard.stream import ViewStream
 from flows.shard.tasks import extract_shard, infer_shard
 from infra.telemetry import start_metrics
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from tasks.plans.plan import Plan
     from tasks.results.write import RunKey
 
-    # Returns the extractor of videos, in the process that uses it.
-    FindPreparer = Callable[[], FrameExtractor]
-    # Starts the extraction of a shard with a extractor and a stream; returns a function that waits for its end.
-    StartExtraction = Callable[[Shard, FindPreparer, ViewStream], Callable[[], ExtractedShard]]
+    # Returns the extractor, in the process that uses it.
+    MakeExtractor = Callable[[], FrameExtractor]
+    # Starts the extraction of a shard with an extractor and a stream; returns a function that waits for its end.
+    StartExtraction = Callable[[Shard, MakeExtractor, ViewStream], Callable[[], ExtractedShard]]
 
 # Threads are created on demand, for shards extracted ahead and for those at the engine.
 MAX_TASKS = 96
@@ -64,7 +64,7 @@ class ShardInExtraction:
     """A shard whose extraction has started.
 
     Attributes:
-        wait: Waits for its end; returns None if it failed.
+        wait: Waits for the extraction; returns None if it failed.
         stream: Stream of its ready views; unused if another process extracts it.
     """
 
@@ -88,17 +88,17 @@ def execute_locally(
     Other processes may work on it as well. The CPUs extract the next shards while the engine answers one.
 
     Raises:
-        TransientError: A service was unavailable for longer than the retries; leased shards are given back.
+        TransientError: A service was unavailable for longer than the retries; leased shards are released.
     """
     start_metrics(settings.metrics)
     ledger = progress.ledger
     with ExitStack() as stack:
         with ledger.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
-            engine = stack.enter_context(backend_of(settings).open(card, settings, sampling=spec.sampling))
+            backend = stack.enter_context(backend_of(settings).open(card, settings, sampling=spec.sampling))
             extractor = open_extractor(settings, pool, spec, keep_bytes=settings.model.batch_mib * 1024**2)
             keeper = stack.enter_context(make_lease_keeper(database, settings))
-            stack.enter_context(waits_cancelled_at_exit())
+            stack.enter_context(cancel_waits_at_exit())
             source = ShardQueue(
                 keeper=keeper,
                 objects=extractor.objects,
@@ -110,21 +110,23 @@ def execute_locally(
             ahead = settings.extract.lookahead_shards
             start = stack.enter_context(local_extraction(progress.processes * (1 + ahead)))
             extracting = extract_ahead(source, lambda _: lambda: extractor, ahead=ahead, start=start)
-            begun = list(islice(extracting, 1))
-            if not begun:  # other workers have finished the plan meanwhile
+            first = list(islice(extracting, 1))
+            if not first:  # other workers have finished the plan meanwhile
                 return
-            info = engine.wait_ready()
+            info = backend.wait_ready()
         progress.gpus = info.gpus
         progress.start_cpu_clock()
         progress.stage_ms["engine start"] = info.start_ms
         run = replace(run, versions=run.versions | info.versions)
-        context = make_inference_context(extractor, engine, run=run, spec=spec, settings=settings, database=database)
+        context = make_inference_context(extractor, backend, run=run, spec=spec, settings=settings, database=database)
         context = replace(context, ledger=ledger)
-        at_once = settings.model.max_concurrent_shards * engine.engines
+        max_concurrent = settings.model.max_concurrent_shards * backend.engines
         artifact = ProgressArtifact(total=plan.jobs)
         # Engine tuning affects speed but not answers: recorded with the run, not with its rows.
         versions = run.versions | ({"engine settings": info.tuning} if info.tuning else {})
-        reports = infer_shards(chain(begun, extracting), source, lambda _: context, ledger=ledger, at_once=at_once)
+        reports = infer_shards(
+            chain(first, extracting), source, lambda _: context, ledger=ledger, max_concurrent=max_concurrent
+        )
         for report in reports:
             progress.add(report)
             retry_outage(partial(update_run, database, run.run_id, versions=versions, **progress.columns()))
@@ -137,17 +139,17 @@ def execute_locally(
 def infer_shards(
     extracting: Iterable[ShardInExtraction | None],
     source: ShardQueue,
-    answering_of: Callable[[Plan], InferenceContext],
+    context_of: Callable[[Plan], InferenceContext],
     *,
     ledger: WallClockProfile,
-    at_once: int,
+    max_concurrent: int,
 ) -> Iterator[ShardReport]:
     """Answer shards, several at once, so that the engine has work while results are written."""
     spent_ms = Counter[RunPhase]()
-    under_way: deque[tuple[ShardInExtraction, PrefectFuture[ShardReport | None]]] = deque()
+    in_progress: deque[tuple[ShardInExtraction, PrefectFuture[ShardReport | None]]] = deque()
 
     def settle() -> Iterator[ShardReport]:
-        each, future = under_way.popleft()
+        each, future = in_progress.popleft()
         extracted = each.wait()
         if extracted is None:
             future.wait()
@@ -161,36 +163,36 @@ def infer_shards(
 
     for each in extracting:
         if each:
-            leased, context = each.leased, answering_of(each.leased.plan)
+            leased, context = each.leased, context_of(each.leased.plan)
             arguments = (quote(leased.shard), quote(each.stream), quote(leased.lease), quote(context))
-            under_way.append((each, infer_shard.submit(leased.shard.index, *arguments)))  # type: ignore[call-overload]
+            in_progress.append((each, infer_shard.submit(leased.shard.index, *arguments)))  # type: ignore[call-overload]
         # With nothing left to lease, the shards in progress here may be all that the plan waits for.
-        if under_way and (each is None or len(under_way) == at_once):
+        if in_progress and (each is None or len(in_progress) == max_concurrent):
             yield from settle()
-    while under_way:
+    while in_progress:
         yield from settle()
 
 
 def extract_ahead(
-    source: ShardQueue, preparer_of: Callable[[Plan], FindPreparer], *, ahead: int, start: StartExtraction
+    source: ShardQueue, extractor_of: Callable[[Plan], MakeExtractor], *, ahead: int, start: StartExtraction
 ) -> Iterator[ShardInExtraction | None]:
     """Yield shards in order while they are being extracted, with up to `ahead` more in progress.
 
     If there is nothing to lease at the moment, yield those in progress, and then None.
     """
-    on_its_way: deque[ShardInExtraction] = deque()
+    in_progress: deque[ShardInExtraction] = deque()
     for leased in source:
         if leased:
             stream = ViewStream()
-            wait = start(leased.shard, preparer_of(leased.plan), stream)
-            on_its_way.append(
+            wait = start(leased.shard, extractor_of(leased.plan), stream)
+            in_progress.append(
                 ShardInExtraction(leased=leased, wait=partial(source.run_or_release, leased, wait), stream=stream)
             )
-        if on_its_way and (leased is None or len(on_its_way) > ahead):
-            yield on_its_way.popleft()
+        if in_progress and (leased is None or len(in_progress) > ahead):
+            yield in_progress.popleft()
         elif leased is None:
             yield None
-    yield from on_its_way
+    yield from in_progress
 
 
 @contextmanager
@@ -202,7 +204,7 @@ def local_extraction(threads: int) -> Iterator[StartExtraction]:
     """
     workers = ThreadPoolExecutor(threads)
 
-    def start(shard: Shard, extractor: FindPreparer, stream: ViewStream) -> Callable[[], ExtractedShard]:
+    def start(shard: Shard, extractor: MakeExtractor, stream: ViewStream) -> Callable[[], ExtractedShard]:
         # Quoted, so that Prefect does not walk through every job looking for futures.
         arguments = (quote(shard), quote(extractor), quote(lambda: nullcontext(workers)), quote(stream))
         future = extract_shard.submit(shard.index, *arguments)  # type: ignore[call-overload]
@@ -217,7 +219,7 @@ def local_extraction(threads: int) -> Iterator[StartExtraction]:
 
 def make_inference_context(
     extractor: FrameExtractor,
-    engine: InferenceBackend,
+    backend: InferenceBackend,
     *,
     run: RunKey,
     spec: RunSpec,
@@ -230,7 +232,7 @@ def make_inference_context(
         cache=extractor.cache,
         pool=extractor.pool,
         limits=extractor.limits,
-        engine=engine,
+        backend=backend,
         writer=ShardWriter(database, run),
         batch_bytes=settings.model.batch_mib
         * 1024**2

@@ -28,9 +28,9 @@ EMPTY_SELECTION = Selection()
 
 
 class SpecOverrides(SettingsSection):
-    """What a run changes of its spec; empty fields are as in the settings, or as in the run that a backfill corrects.
+    """Changes of a run to its spec; empty fields default to the settings, or to the run that a backfill corrects.
 
-    Commands have an option for each field, forms a group for each model; all pass this one object on.
+    Each field has a command line option, and each nested model a group in forms.
     """
 
     model: Annotated[
@@ -41,10 +41,10 @@ class SpecOverrides(SettingsSection):
         ),
     ] = None
     sampling: Annotated[SamplingOptions, Field(description="How frames are chosen.")] = SamplingOptions()
-    prompts: Annotated[PromptOptions, Field(description="How questions are put.")] = PromptOptions()
+    prompts: Annotated[PromptOptions, Field(description="How questions are worded.")] = PromptOptions()
 
     def as_parameter(self) -> dict[str, Any]:
-        """Return only what is changed, as the JSON value of a flow's parameter."""
+        """Return only the changed fields, as the JSON value of a flow's parameter."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Planner:
-    """Plans a run.
+    """Makes or joins the plans of a run.
 
     Attributes:
-        ready: The run.
+        context: The run.
         audited_jobs: The jobs that the run's audit covers. A backfill covers its selected jobs only, since the
             others may have no result with a new spec.
         done_before: Indexes of the plan's shards that had ended before the run joined it.
     """
 
-    ready: RunContext
+    context: RunContext
     audited_jobs: JobTable
     done_before: list[int] = field(default_factory=list)
     _is_open: bool = False
@@ -46,9 +46,9 @@ class Planner:
     _shards: int = 0
 
     @classmethod
-    def of(cls, ready: RunContext) -> Planner:
+    def of(cls, context: RunContext) -> Planner:
         """Return a planner without a plan."""
-        return cls(ready, audited_jobs=ready.jobs)
+        return cls(context, audited_jobs=context.jobs)
 
     def plan(self) -> Plan | None:
         """Join the open plan of the same manifest and spec, or make one; open the run's row the first time.
@@ -56,19 +56,19 @@ class Planner:
         Returns:
             The plan; None if there is nothing to do.
         """
-        ready = self.ready
-        key = {"dataset": ready.run.dataset, "spec_id": ready.run.spec_id}
-        with planning(ready.database, **key):
-            if ready.request.shared:
-                version = ready.manifest_fingerprint
-                joined = find_shared_plan(ready.database, manifest_fingerprint=version, **key)
+        context = self.context
+        key = {"dataset": context.run.dataset, "spec_id": context.run.spec_id}
+        with planning(context.database, **key):
+            if context.request.shared:
+                version = context.manifest_fingerprint
+                joined = find_shared_plan(context.database, manifest_fingerprint=version, **key)
                 if joined:
                     return self._join(joined)
             return self._make()
 
     def _join(self, plan: Plan) -> Plan:
-        left = state_of(self.ready.database, plan.plan_id)
-        self.done_before = done_shards(self.ready.database, plan.plan_id)
+        left = state_of(self.context.database, plan.plan_id)
+        self.done_before = done_shards(self.context.database, plan.plan_id)
         self._open_run(jobs=left.jobs_left)
         self._record_size(jobs=left.jobs_left, shards=left.planned + left.extracted)
         get_run_logger().info(
@@ -79,64 +79,64 @@ class Planner:
     def _make(self) -> Plan | None:
         self._drop_earlier()
         self.done_before = []
-        wanted = self._wanted()
-        if self.ready.request.choosing:
-            self.audited_jobs = wanted
-        self._open_run(jobs=len(wanted), message=self._warn_of_ambiguous(wanted))
-        plan, shard_jobs = self._write(wanted)
+        selected = self._select_jobs()
+        if self.context.request.selector:
+            self.audited_jobs = selected
+        self._open_run(jobs=len(selected), message=self._warn_of_ambiguous(selected))
+        plan, shard_jobs = self._write(selected)
         self._record_size(jobs=plan.jobs, shards=plan.shards)
         if not plan.shards:
             return None
-        open_plan(self.ready.database, plan, shard_jobs)
+        open_plan(self.context.database, plan, shard_jobs)
         return plan
 
     def _drop_earlier(self) -> None:
         """Drop plans made before this run was restarted, so that workers do not answer jobs twice."""
-        for plan in open_plans(self.ready.database, run_id=self.ready.run.run_id):
+        for plan in open_plans(self.context.database, run_id=self.context.run.run_id):
             if not plan.shared:  # else other runs may have joined it
-                finish_plan(self.ready.database, self.ready.objects, plan, state="dropped")
+                finish_plan(self.context.database, self.context.objects, plan, state="dropped")
 
-    def _wanted(self) -> JobTable:
+    def _select_jobs(self) -> JobTable:
         """Return the jobs to answer."""
-        ready, request = self.ready, self.ready.request
-        wanted = request.choosing.choose(ready.jobs, ready.spec) if request.choosing else ready.jobs
+        context, request = self.context, self.context.request
+        selected = request.selector.choose(context.jobs, context.spec) if request.selector else context.jobs
         if not request.force:
-            wanted = pending_jobs(
-                ready.database,
-                dataset=ready.run.dataset,
-                spec_id=ready.run.spec_id,
-                jobs=wanted,
-                fingerprints_of=partial(current_fingerprints, ready.objects),
-                retry_failures=request.choosing is not None,
-                run_id=ready.run.run_id,
+            selected = pending_jobs(
+                context.database,
+                dataset=context.run.dataset,
+                spec_id=context.run.spec_id,
+                jobs=selected,
+                fingerprints_of=partial(current_fingerprints, context.objects),
+                retry_failures=request.selector is not None,
+                run_id=context.run.run_id,
             )
-        return wanted.first(request.limit)
+        return selected.first(request.limit)
 
-    def _warn_of_ambiguous(self, wanted: JobTable) -> str:
+    def _warn_of_ambiguous(self, selected: JobTable) -> str:
         """Warn of jobs whose choices cannot be told apart, before any work; empty if there are none."""
-        encode = load_tokenizer(self.ready.card) if len(wanted) else None
-        scoring = self.ready.spec.choice_scoring
-        found = find_ambiguous_jobs(wanted.parts(), scoring=scoring, encode=encode) if encode else None
+        encode = load_tokenizer(self.context.card) if len(selected) else None
+        scoring = self.context.spec.choice_scoring
+        found = find_ambiguous_jobs(selected.parts(), scoring=scoring, encode=encode) if encode else None
         if found:
             get_run_logger().warning("%s", found)
         return str(found or "")
 
-    def _write(self, wanted: JobTable) -> tuple[Plan, list[int]]:
+    def _write(self, selected: JobTable) -> tuple[Plan, list[int]]:
         """Write the shards' files; return the plan, and the number of jobs of each shard."""
-        ready, plan_id = self.ready, uuid4()
-        plan_uri = f"{(ready.settings.store.uri or '').rstrip('/')}/plans/{plan_id}"
-        with PlanWriter(ready.objects, plan_uri) as writer:
-            for shards in split_into_shards(wanted.parts(), target_jobs=ready.settings.shard.target_jobs):
+        context, plan_id = self.context, uuid4()
+        plan_uri = f"{(context.settings.store.uri or '').rstrip('/')}/plans/{plan_id}"
+        with PlanWriter(context.objects, plan_uri) as writer:
+            for shards in split_into_shards(selected.parts(), target_jobs=context.settings.shard.target_jobs):
                 writer.add(shards.rows, shards.sizes)
         plan = Plan(
             plan_id=plan_id,
-            run_id=ready.run.run_id,
-            dataset=ready.run.dataset,
-            spec_id=ready.run.spec_id,
-            manifest_uri=ready.request.manifest,
-            manifest_fingerprint=ready.manifest_fingerprint,
-            kind=ready.request.kind,
-            shared=ready.request.shared,
+            run_id=context.run.run_id,
+            dataset=context.run.dataset,
+            spec_id=context.run.spec_id,
+            manifest_uri=context.request.manifest,
+            manifest_fingerprint=context.manifest_fingerprint,
+            kind=context.request.kind,
+            shared=context.request.shared,
             plan_uri=plan_uri,
             shards=len(writer.jobs),
             jobs=sum(writer.jobs),
@@ -144,30 +144,30 @@ class Planner:
         return plan, writer.jobs
 
     def _open_run(self, *, jobs: int, message: str = "") -> None:
-        if self._is_open:  # keeps what an earlier plan of this run recorded
+        if self._is_open:  # keep what an earlier plan of this run has recorded
             return
         self._is_open = True
-        ready, rows = self.ready, self.ready.jobs.rows
+        context, rows = self.context, self.context.jobs.rows
         facts = {
-            "dataset": ready.run.dataset,
-            "manifest_uri": ready.request.manifest,
-            "kind": ready.request.kind,
+            "dataset": context.run.dataset,
+            "manifest_uri": context.request.manifest,
+            "kind": context.request.kind,
             "jobs_total": rows,
             "jobs_skipped": rows - jobs,
             "shards_total": 0,
-            "host": ready.run.host,
-            "versions": ready.run.versions,
+            "host": context.run.host,
+            "versions": context.run.versions,
             "message": message,
         }
-        open_run(ready.database, run_id=ready.run.run_id, spec=ready.spec, facts=facts)
+        open_run(context.database, run_id=context.run.run_id, spec=context.spec, facts=facts)
 
     def _record_size(self, *, jobs: int, shards: int) -> None:
         """Record and log how much there is to do."""
-        run, rows = self.ready.run, self.ready.jobs.rows
+        run, rows = self.context.run, self.context.jobs.rows
         self._jobs += jobs
         self._shards += shards
         skipped = max(0, rows - self._jobs)  # some may be in two plans
-        update_run(self.ready.database, run.run_id, shards_total=self._shards, jobs_skipped=skipped)
+        update_run(self.context.database, run.run_id, shards_total=self._shards, jobs_skipped=skipped)
         get_run_logger().info(
             "%s: %s jobs, %s to answer in %s shards, with %s.",
             run.dataset,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prefect.futures import PrefectFuture
     from prefect_ray import RayTaskRunner
 
-    from flows.run.local_executor import FindPreparer, StartExtraction
+    from flows.run.local_executor import MakeExtractor, StartExtraction
     from flows.shard.stream import ViewStream
     from reelabel.frames.extractor import FrameExtractor
     from reelabel.pool.decode_pool import DecodePool
@@ -34,9 +34,9 @@ _STARTS = 3
 
 @lru_cache(_SPECS_KEPT)
 def remote_extractor(spec: str, processes: int) -> FrameExtractor:
-    """Create a extractor on the machine where this is called, from the settings of that machine.
+    """Create an extractor on the machine where this is called, from the settings of that machine.
 
-    So no secrets are sent over the network.
+    Thus no secrets are sent over the network.
 
     Args:
         spec: Spec of the run, as JSON.
@@ -56,11 +56,11 @@ class Cluster:
 
     Attributes:
         start: Starts the extraction of a shard, and returns a function that waits for it.
-        shards_at_once: Number of shards that it has CPUs for.
+        max_concurrent_shards: Number of shards for which it has CPUs.
     """
 
     start: StartExtraction
-    shards_at_once: int
+    max_concurrent_shards: int
 
 
 @contextmanager
@@ -82,9 +82,9 @@ def ray_cluster(address: str, *, processes: int) -> Iterator[Cluster]:
         raise ConfigurationError(
             "REELABEL_EXTRACT_RAY_ADDRESS is set, but Ray is not installed here; run: pip install 'reelabel-app[ray]'."
         ) from None
-    kept_quiet = {"log_to_driver": False} | ({"include_dashboard": False} if address == "local" else {})
+    quiet_options = {"log_to_driver": False} | ({"include_dashboard": False} if address == "local" else {})
 
-    def start(shard: Shard, extractor: FindPreparer, _arriving: ViewStream) -> Callable[[], ExtractedShard]:
+    def start(shard: Shard, extractor: MakeExtractor, _stream: ViewStream) -> Callable[[], ExtractedShard]:
         arguments = {
             "index": shard.index,
             "shard": shard,
@@ -101,9 +101,9 @@ def ray_cluster(address: str, *, processes: int) -> Iterator[Cluster]:
         except ray.exceptions.RayError as error:
             raise DecodersLostError(f"The Ray worker of a shard was lost: {error}") from None
 
-    with _entered(partial(RayTaskRunner, address=address, init_kwargs=kept_quiet), address) as runner:
-        room = int(ray.cluster_resources().get("CPU", 1)) // processes
-        yield Cluster(start=start, shards_at_once=max(1, room))
+    with _entered(partial(RayTaskRunner, address=address, init_kwargs=quiet_options), address) as runner:
+        shards = int(ray.cluster_resources().get("CPU", 1)) // processes
+        yield Cluster(start=start, max_concurrent_shards=max(1, shards))
 
 
 @contextmanager

@@ -56,17 +56,17 @@ def execute_remotely(
         progress: Updated from the plan's shards.
         done_before: Indexes of shards that do not count towards this run.
         run_id: The run.
-        model: Its model; None takes the setting.
+        model: Its model; None uses the setting.
         settings: Settings of this process; workers have their own.
         database: Database of the plan.
 
     Raises:
         ConfigurationError: A deployment does not exist, or all flows of a stage have failed.
     """
-    key, asked = f"{run_id}/{plan.plan_id}", {"plan": str(plan.plan_id)}
-    extracting = _Flows(deployment="extract/cpu", count=settings.run.extract_flows, parameters=asked, key=key)
-    answering = _Flows(
-        deployment="infer/gpu", count=settings.run.infer_flows, parameters=asked | {"model": model}, key=key
+    key, parameters = f"{run_id}/{plan.plan_id}", {"plan": str(plan.plan_id)}
+    extract_flows = _Flows(deployment="extract/cpu", count=settings.run.extract_flows, parameters=parameters, key=key)
+    infer_flows = _Flows(
+        deployment="infer/gpu", count=settings.run.infer_flows, parameters=parameters | {"model": model}, key=key
     )
     earlier, left = progress.sums(), retry_outage(partial(state_of, database, plan.plan_id)).jobs_left
     artifact = ProgressArtifact(total=progress.jobs_ended + left)
@@ -78,11 +78,11 @@ def execute_remotely(
         artifact.update(progress.jobs_ended)
 
     with progress.ledger.doing(RunPhase.ELSEWHERE):
-        extracting.start()
-        answering.start()  # at the same time, since the model takes a while to load
+        extract_flows.start()
+        infer_flows.start()  # at the same time, since the model takes a while to load
         while not (state := retry_outage(partial(state_of, database, plan.plan_id))).is_drained:
             # Flows may have reached their idle timeout before there was work for them.
-            for flows, waiting in ((extracting, state.planned), (answering, state.extracted)):
+            for flows, waiting in ((extract_flows, state.planned), (infer_flows, state.extracted)):
                 if waiting and flows.have_ended():
                     flows.start()
             show()
@@ -116,7 +116,7 @@ class _Flows:
             get_run_logger().info("Started %s flow runs of %s.", self.count, self.deployment)
 
     def have_ended(self) -> bool:
-        """Whether none is running or about to be restarted.
+        """Return whether none is running or about to be restarted.
 
         Raises:
             ConfigurationError: All of them failed.

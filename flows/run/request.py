@@ -24,10 +24,10 @@ class RunRequest:
 
     Attributes:
         kind: `classify` or `backfill`.
-        overrides: What the run changes of the spec that the settings or `base` give.
+        overrides: Changes to the spec from the settings or `base`.
         shared: Whether runs with the same manifest and spec share a plan.
-        base: Spec of an earlier run; None takes the settings.
-        choosing: Selects among the manifest's jobs; None takes all of them.
+        base: Spec of an earlier run; None uses the settings.
+        selector: Selects among the manifest's jobs; None selects all of them.
         force: Also answer jobs that have a valid label.
         limit: Most jobs to answer; None is no limit.
     """
@@ -38,18 +38,18 @@ class RunRequest:
     overrides: SpecOverrides = NO_OVERRIDES
     shared: bool = False
     base: RunSpec | None = None
-    choosing: JobSelector | None = None
+    selector: JobSelector | None = None
     force: bool = False
     limit: int | None = None
 
     @property
     def only(self) -> pl.Series | None:
         """Ids of the only jobs that can be selected; None if any job can."""
-        return self.choosing.only if self.choosing else None
+        return self.selector.only if self.selector else None
 
     @property
     def kept(self) -> set[str]:
-        """Fields of the spec that must be those of the earlier run."""
+        """Fields of the spec that must not differ from the earlier run."""
         if self.overrides == NO_OVERRIDES:
             return set(RunSpec.model_fields)
         return set() if self.overrides.model is not None else {"model", "frames_as"}
@@ -63,7 +63,7 @@ def resolve_spec(request: RunRequest, settings: Settings) -> tuple[ModelCard, Ru
         ConfigurationError: The options conflict, or the earlier spec cannot be reproduced.
     """
     base = request.base
-    # The spec does not hold a folder's path: a folder other than that in the settings must be named.
+    # The spec does not include a folder's path, so a folder other than that in the settings must be named.
     backend = backend_of(settings)
     on_hub = base is not None and base.model.revision is not None and backend.takes_hub_models
     card = backend.card(request.overrides.model or (base.model.name if base and on_hub else None), settings)

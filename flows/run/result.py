@@ -23,16 +23,16 @@ class RunResult:
     """The result of a run.
 
     Attributes:
-        asked: Number of jobs that it answered.
+        answered: Number of jobs that it answered.
         report: The audit of the jobs of its manifest.
     """
 
-    asked: int
+    answered: int
     report: AuditReport
 
     def __str__(self) -> str:
         """Return a sentence or two."""
-        return str(self.report) if self.asked else f"Nothing to do. {self.report}"
+        return str(self.report) if self.answered else f"Nothing to do. {self.report}"
 
 
 def completed_state(sentence: object) -> State[str]:

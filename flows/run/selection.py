@@ -68,7 +68,7 @@ def find_base_run(settings: Settings, *, manifest: str, dataset: str | None, run
         named = find_run(reader, run)
         if dataset not in {None, named["dataset"]}:
             raise ConfigurationError(
-                f"Run {named['run_id']} belongs to dataset {named['dataset']}, not {dataset}; give only one of them."
+                f"Run {named['run_id']} belongs to dataset {named['dataset']}, not {dataset}; name only one of them."
             )
         return BaseRun(dataset=named["dataset"], spec=read_spec(reader, named["spec_id"]), run_id=named["run_id"])
     finally:
@@ -94,7 +94,7 @@ class JobSelector:
         """Reject an empty selection, which would select every job."""
         if not self.named and self.selection.is_empty:
             raise ConfigurationError(
-                "No jobs selected; give job ids, or select by failed, code, missing, label, margin_below, run, task, "
+                "No jobs selected; name job ids, or select by failed, code, missing, label, margin_below, run, task, "
                 "since, until or where."
             )
 
@@ -103,8 +103,8 @@ class JobSelector:
         """Ids of the only jobs that can be selected; None if any job can."""
         return None if self.selection.names_states or not self.named else pl.Series("job_id", self.named)
 
-    def look(self, jobs: JobTable, spec: RunSpec) -> ChosenJobs:
-        """Select jobs, and return unknown ids as well.
+    def resolve(self, jobs: JobTable, spec: RunSpec) -> ChosenJobs:
+        """Select jobs, and also return unknown ids.
 
         Args:
             jobs: The manifest's jobs, or those that can be selected.
@@ -129,12 +129,12 @@ class JobSelector:
             reader.dispose()
 
     def choose(self, jobs: JobTable, spec: RunSpec) -> JobTable:
-        """Select jobs as `look` does.
+        """Select jobs, and reject unknown ids unless `skip_unknown` is set.
 
         Raises:
             ConfigurationError: Postgres rejects the user's SQL, or an id is not in the manifest.
         """
-        chosen = self.look(jobs, spec)
+        chosen = self.resolve(jobs, spec)
         if chosen.unknown and not self.selection.skip_unknown:
             raise ConfigurationError(
                 f"{describe_unknown_ids(chosen.unknown, self.settings.home)}; correct them, or ignore them with "

@@ -35,7 +35,7 @@ def make_spec(
     Args:
         card: The model.
         settings: Defaults.
-        overrides: What the run changes of them; its model is that of the card.
+        overrides: Changes to the defaults; their model is that of the card.
         base: Spec of an earlier run, whose values are the defaults instead of the settings.
 
     Raises:
@@ -45,8 +45,8 @@ def make_spec(
     usual = base.sampling if base else settings.sampling
     options = _merged_options(usual, overrides.sampling) | {"size_multiple_px": card.size_multiple_px}
     shown = options["num_frames"]
-    is_as_before = base is not None and base.model == identity and base.sampling.num_frames == shown
-    options["max_pixels"] = usual.max_pixels if is_as_before else max_frame_pixels(card, settings, num_frames=shown)
+    is_unchanged = base is not None and base.model == identity and base.sampling.num_frames == shown
+    options["max_pixels"] = usual.max_pixels if is_unchanged else max_frame_pixels(card, settings, num_frames=shown)
     try:
         sampling = Sampling(**options)
     except ValidationError as error:
@@ -73,7 +73,7 @@ def require_unchanged(spec: RunSpec, base: RunSpec, kept: Collection[str]) -> No
     Raises:
         ConfigurationError: The settings or their model have changed since.
     """
-    changed = [name for name in RunSpec.model_fields if name in kept and _differ(spec, base, name)]
+    changed = [name for name in RunSpec.model_fields if name in kept and _differs(spec, base, name)]
     if changed:
         raise ConfigurationError(
             f"The settings no longer match the earlier run's {', '.join(changed)} (its model was {base.model.name}); "
@@ -81,7 +81,7 @@ def require_unchanged(spec: RunSpec, base: RunSpec, kept: Collection[str]) -> No
         )
 
 
-def _differ(spec: RunSpec, base: RunSpec, name: str) -> bool:
+def _differs(spec: RunSpec, base: RunSpec, name: str) -> bool:
     found: bool = getattr(spec, name) != getattr(base, name)
     return found
 

@@ -1,1 +1,1 @@
-"""One shard: leased, extracted, inferred, reported."""
+"""One shard: lease, extraction, inference and report."""

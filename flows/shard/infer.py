@@ -1,4 +1,4 @@
-"""Inference on a shard: ask the model about views as they are extracted."""
+"""Inference on a shard: answer its jobs as their views are extracted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tasks.model.backend import InferenceBackend
     from tasks.results.writer import ShardWriter
 
-_READS_AT_ONCE = 4
+_MAX_CONCURRENT_READS = 4
 # Every group has a fixed cost: if the engine outpaces extraction, a short wait merges small groups.
 _MIN_GROUP = 8
 _MAX_GROUP_WAIT_S = 0.1
@@ -45,8 +45,8 @@ class InferenceContext:
     """What inference needs besides the shard.
 
     Attributes:
-        pool: Decodes frame files that hold packets.
-        limits: Limits on decoding one of them.
+        pool: Decodes frame files that contain packets.
+        limits: Limits for decoding one of them.
         writer: Writes the results of shards.
         batch_bytes: Most frame bytes in one group of a shard.
         extractor: Prepares the dense views of escalated jobs.
@@ -59,7 +59,7 @@ class InferenceContext:
     cache: FrameCache
     pool: DecodePool
     limits: Limits
-    engine: InferenceBackend
+    backend: InferenceBackend
     writer: ShardWriter
     batch_bytes: int
     extractor: FrameExtractor
@@ -68,14 +68,14 @@ class InferenceContext:
     gpus: int = 0
 
     def lap(self) -> dict[str, float]:
-        """Return milliseconds by part since the last lap, splitting the engine's share as it reports."""
-        times = self.engine.times
-        made_of_ms = {
+        """Return milliseconds by part since the last lap, with the engine's share split as it reports."""
+        times = self.backend.times
+        split_ms = {
             RunPhase.ANSWER: times.busy_ms,
             RunPhase.PREPROCESS: times.starved_ms,
             RunPhase.RESTART: times.restart_ms,
         }
-        self.ledger.split(RunPhase.ANSWER, made_of_ms)
+        self.ledger.split(RunPhase.ANSWER, split_ms)
         return self.ledger.lap()
 
 
@@ -94,24 +94,24 @@ class ShardOutcome:
 def infer_views(
     stream: ViewStream, by_view: Mapping[View, Sequence[Job]], context: InferenceContext, shard_outcome: ShardOutcome
 ) -> None:
-    """Ask the questions of jobs about their views, as these become ready."""
-    under_way: deque[Future[None]] = deque()
-    with ThreadPoolExecutor(MAX_CONCURRENT_GROUPS) as askers, ThreadPoolExecutor(_READS_AT_ONCE) as readers:
+    """Answer jobs as their views become ready."""
+    in_progress: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(MAX_CONCURRENT_GROUPS) as threads, ThreadPoolExecutor(_MAX_CONCURRENT_READS) as readers:
         for group in _groups(stream, context):
-            prepared = _take_faults(group, by_view, shard_outcome)
-            under_way.append(askers.submit(_ask_group, prepared, context, shard_outcome, readers))
-            if len(under_way) == MAX_CONCURRENT_GROUPS:  # the next group takes whatever is ready by then
-                under_way.popleft().result()
-        for future in under_way:
+            prepared = _split_faulty(group, by_view, shard_outcome)
+            in_progress.append(threads.submit(_infer_group, prepared, context, shard_outcome, readers))
+            if len(in_progress) == MAX_CONCURRENT_GROUPS:  # the next group takes whatever is ready by then
+                in_progress.popleft().result()
+        for future in in_progress:
             future.result()
 
 
-def _take_faults(
+def _split_faulty(
     group: Mapping[View, ExtractedVideo | VideoError],
     by_view: Mapping[View, Sequence[Job]],
     shard_outcome: ShardOutcome,
 ) -> dict[View, tuple[ExtractedVideo, Sequence[Job]]]:
-    """Return the prepared videos of a group with their jobs; jobs of faulty videos end as failures."""
+    """Return the extracted videos of a group with their jobs; record failures for the jobs of faulty videos."""
     prepared: dict[View, tuple[ExtractedVideo, Sequence[Job]]] = {}
     for view, outcome in group.items():
         if isinstance(outcome, VideoError):
@@ -125,21 +125,21 @@ def _take_faults(
 
 
 def escalate(context: InferenceContext, shard_outcome: ShardOutcome, *, below: float) -> None:
-    """Ask jobs whose margin is below `below` again, with the dense sampler."""
-    unsure = [result.job for result in shard_outcome.results if needs_escalation(result, below=below)]
+    """Answer jobs whose margin is below `below` again, with the dense sampler."""
+    uncertain = [result.job for result in shard_outcome.results if needs_escalation(result, below=below)]
     views: dict[View, list[Job]] = {}
-    for job in unsure:
+    for job in uncertain:
         views.setdefault(View.of(job, context.spec.sampling)._replace(shown="dense"), []).append(job)
-    again = ShardOutcome(index=shard_outcome.index)
-    if unsure:
-        shard, stream = Shard(index=shard_outcome.index, jobs=tuple(unsure)), ViewStream()
-        with context.ledger.doing(RunPhase.DECODE), ThreadPoolExecutor(_READS_AT_ONCE) as workers:
+    second_outcome = ShardOutcome(index=shard_outcome.index)
+    if uncertain:
+        shard, stream = Shard(index=shard_outcome.index, jobs=tuple(uncertain)), ViewStream()
+        with context.ledger.doing(RunPhase.DECODE), ThreadPoolExecutor(_MAX_CONCURRENT_READS) as workers:
             stream.end(extract_views(shard, views, context.extractor, workers=workers, stream=stream))
-        infer_views(stream, views, context, again)
-    shard_outcome.read_ms |= again.read_ms
-    shard_outcome.videos += again.videos
-    endings_again: list[JobResult | Failure] = [*again.results, *again.failures]
-    second = {ending.job.job_id: ending for ending in endings_again}
+        infer_views(stream, views, context, second_outcome)
+    shard_outcome.read_ms |= second_outcome.read_ms
+    shard_outcome.videos += second_outcome.videos
+    answered: list[JobResult | Failure] = [*second_outcome.results, *second_outcome.failures]
+    second = {each.job.job_id: each for each in answered}
     shard_outcome.results = [
         merge_answers(first, second.get(first.job.job_id), below=below) for first in shard_outcome.results
     ]
@@ -147,20 +147,20 @@ def escalate(context: InferenceContext, shard_outcome: ShardOutcome, *, below: f
 
 def _groups(stream: ViewStream, context: InferenceContext) -> Iterator[dict[View, ExtractedVideo | VideoError]]:
     """Group ready views so that their frames fit into one batch; while one is answered, the next one grows."""
-    taken = 0
+    consumed = 0
     while True:
         with context.ledger.doing(RunPhase.DECODE):
-            ready = stream.after(taken, few=_MIN_GROUP, max_wait_s=_MAX_GROUP_WAIT_S)
+            ready = stream.after(consumed, min_count=_MIN_GROUP, max_wait_s=_MAX_GROUP_WAIT_S)
         if not ready:
             return
         sums_bytes = accumulate(0 if isinstance(each, VideoError) else each.frame_bytes for each in ready.values())
         fitting = sum(sum_bytes <= context.batch_bytes for sum_bytes in sums_bytes)
         group = dict(islice(ready.items(), max(1, fitting)))
-        taken += len(group)
+        consumed += len(group)
         yield group
 
 
-def _ask_group(
+def _infer_group(
     group: Mapping[View, tuple[ExtractedVideo, Sequence[Job]]],
     context: InferenceContext,
     shard_outcome: ShardOutcome,
@@ -171,12 +171,12 @@ def _ask_group(
         video, jobs = group[view]
         fingerprint = video.provenance.fingerprint
         shard_outcome.failures += [_failure(job, fault, shard_outcome.index, fingerprint) for job in jobs]
-    asked = [(view, job) for view, (_, jobs) in group.items() if view.name in files for job in jobs]
-    questions = tuple(build_question(job, context.spec, video_id=view.name) for view, job in asked)
+    pairs = [(view, job) for view, (_, jobs) in group.items() if view.name in files for job in jobs]
+    questions = tuple(build_question(job, context.spec, video_id=view.name) for view, job in pairs)
     with context.ledger.doing(RunPhase.ANSWER):
         batch = Batch(frame_files=files, questions=questions)
-        replies = answer_permuted(context.engine.answer, batch) if asked else []
-    for (view, job), reply in zip(asked, replies, strict=True):
+        replies = answer_permuted(context.backend.answer, batch) if pairs else []
+    for (view, job), reply in zip(pairs, replies, strict=True):
         video, _ = group[view]
         if isinstance(reply, Answer):
             shard_outcome.results.append(
@@ -223,21 +223,21 @@ def _read(context: InferenceContext, video: ExtractedVideo) -> tuple[bytes | Job
 
 
 def _read_frame_file(video: ExtractedVideo, context: InferenceContext) -> bytes:
-    """Read and verify a frame file, and decode it if it holds packets.
+    """Read and verify a frame file, and decode it if it contains packets.
 
     Raises:
         FrameFileError: It is damaged or missing.
-        VideoError: It holds packets that can no longer be decoded.
+        VideoError: It contains packets that can no longer be decoded.
     """
     cache = context.cache
     try:
         return with_pixels(cache.read(video.key), context.pool, context.limits)
     except (FrameFileError, ObjectMissingError) as error:
-        raise FrameFileError(f"{cache.uri_of(video.key)}: {error.message} Run again to create it anew.") from None
+        raise FrameFileError(f"{cache.uri_of(video.key)}: {error.message} Run again to re-create it.") from None
 
 
 def _routed_by(view: View, video: ExtractedVideo, spec: RunSpec) -> str:
-    """Name what made `auto` choose the dense sampler; empty if nothing did."""
+    """Return why `auto` chose the dense sampler, `task` or `coverage`; empty if it did not."""
     if spec.sampling.sampler != "auto" or video.provenance.sampler == "keyframes":
         return ""
     return "task" if view.shown == "dense" else "coverage"

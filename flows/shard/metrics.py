@@ -29,7 +29,7 @@ _stages = _METER.create_histogram(
     "Seconds of one stage: of a video, an answer, or a shard's rows.",
     explicit_bucket_boundaries_advisory=_SECONDS,
 )
-_under_way = _METER.create_up_down_counter("reelabel.shards.under_way", "{shard}", "Shards in progress, by stage.")
+_in_progress = _METER.create_up_down_counter("reelabel.shards.under_way", "{shard}", "Shards in progress, by stage.")
 _left = _METER.create_gauge("reelabel.run.jobs.left", "{job}", "Jobs of the run that have not ended.")
 _spent = _METER.create_gauge("reelabel.run.time", "s", "Wall-clock time of the run, by what the engine was doing.")
 
@@ -41,11 +41,11 @@ def shard_in_progress(stage: str) -> Iterator[None]:
     Args:
         stage: `extract` or `answer`.
     """
-    _under_way.add(1, {"stage": stage})
+    _in_progress.add(1, {"stage": stage})
     try:
         yield
     finally:
-        _under_way.add(-1, {"stage": stage})
+        _in_progress.add(-1, {"stage": stage})
 
 
 def record_videos(outcomes: Iterable[ExtractedVideo | VideoError]) -> None:
@@ -81,7 +81,7 @@ def record_results(
     read_ms: Iterable[float],
     write_ms: float,
 ) -> None:
-    """Count how a shard's jobs ended.
+    """Count the jobs of a shard by outcome.
 
     Args:
         results: Labels.

@@ -44,11 +44,11 @@ class PlanScope:
     plan_id: UUID | None
     idle_timeout_s: float
     database: Engine
-    _passed_over: set[UUID] = field(default_factory=set, init=False, repr=False, compare=False)
+    _skipped: set[UUID] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @classmethod
     @contextmanager
-    def opened(cls, settings: Settings, *, plan: str | None, idle_timeout_s: float | None) -> Iterator[PlanScope]:
+    def open(cls, settings: Settings, *, plan: str | None, idle_timeout_s: float | None) -> Iterator[PlanScope]:
         """Open the database for a flow.
 
         Raises:
@@ -66,7 +66,7 @@ class PlanScope:
         finally:
             database.dispose()
 
-    def source(
+    def queue(
         self,
         work: Work,
         *,
@@ -74,7 +74,7 @@ class PlanScope:
         objects: ObjectStore,
         max_pending: int | None = None,
     ) -> ShardQueue:
-        """Return a source of the shards of the served plans."""
+        """Return a queue of the shards of the served plans."""
         return ShardQueue(
             keeper=keeper,
             objects=objects,
@@ -94,7 +94,7 @@ class PlanScope:
         return [plan for plan in plans if plan.plan_id == self.plan_id]
 
     def has_ended(self, idle_timeout_s: float) -> bool:
-        """Whether its plan is drained, or the idle timeout has passed."""
+        """Return whether its plan is drained, or the idle timeout has passed."""
         is_over = self.plan_id is not None and is_drained(self.database, self.plan_id)
         return is_over or idle_timeout_s >= self.idle_timeout_s
 
@@ -106,8 +106,8 @@ class PlanScope:
         try:
             self.spec_of(plan)
         except ConfigurationError as error:
-            if plan.plan_id not in self._passed_over:
-                self._passed_over.add(plan.plan_id)
+            if plan.plan_id not in self._skipped:
+                self._skipped.add(plan.plan_id)
                 get_run_logger().warning("Skipping plan %s: %s", plan.plan_id, error.message)
             return False
         return True

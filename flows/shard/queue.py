@@ -1,4 +1,4 @@
-"""A queue of shards: lease them one after another, and give failed ones back."""
+"""A queue of shards: lease shards one after another, and release failed ones."""
 
 from __future__ import annotations
 
@@ -84,24 +84,24 @@ class ShardQueue:
             TransientError: The store or the database is unavailable.
         """
         plans = retry_outage(self.plans)
-        taken_s = time.monotonic()
+        leased_s = time.monotonic()
         while True:
             self._is_paused = False
-            leased = next(filter(None, map(self._take, plans)), None)
+            leased = next(filter(None, map(self._lease_next, plans)), None)
             if leased:
                 yield leased
             if leased or self._is_paused:  # a paused queue is not idle
-                taken_s = time.monotonic()
+                leased_s = time.monotonic()
             if leased:
                 continue
-            if retry_outage(partial(self.has_ended, time.monotonic() - taken_s)):
+            if retry_outage(partial(self.has_ended, time.monotonic() - leased_s)):
                 return
             yield None
             time.sleep(_POLL_S)
             plans = retry_outage(self.plans)
 
     def run_or_release(self, leased: LeasedShard, work: Callable[[], Result]) -> Result | None:
-        """Run some work on a shard; if it fails, give the shard back and return None.
+        """Run some work on a shard; if it fails, release the shard and return None.
 
         Raises:
             TransientError: Several shards in a row have failed, or a service stays unavailable.
@@ -113,12 +113,12 @@ class ShardQueue:
             self.keeper.forget(leased.lease)
             return None
         except TransientError as error:
-            self._give_back(leased.lease, error)
+            self._release(leased.lease, error)
             return None
         self._failures_in_row = 0
         return result
 
-    def _take(self, plan: Plan) -> LeasedShard | None:
+    def _lease_next(self, plan: Plan) -> LeasedShard | None:
         if self.max_pending:
             waiting = retry_outage(partial(count_extracted, self.database, plan.plan_id))
             if waiting >= self.max_pending:
@@ -144,15 +144,15 @@ class ShardQueue:
             self.keeper.forget(lease)
             return None
         except TransientError as error:
-            self._give_back(lease, error)
+            self._release(lease, error)
             return None
 
-    def _give_back(self, lease: Lease, error: TransientError) -> None:
-        """Give back a failed shard; raise the error if the next shard would fail as well."""
+    def _release(self, lease: Lease, error: TransientError) -> None:
+        """Release a failed shard; raise the error if the next shard would fail as well."""
         self._failures_in_row += 1
         if error.retries_exhausted or self._failures_in_row == _MAX_FAILURES_IN_ROW:
             raise error
-        get_run_logger().warning("Shard %s given back: %s", lease.shard_index, error.message)
+        get_run_logger().warning("Shard %s released: %s", lease.shard_index, error.message)
         retry_outage(partial(self.keeper.give_back, lease, message=error.message))
 
     def _give_up(self, lease: Lease) -> None:

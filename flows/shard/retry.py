@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 
-# Attribute of log records about waiting for a service.
-WAITING = "waiting"
-
-
+# Attribute of log records about retries while a service is unavailable.
+IS_OUTAGE = "is_outage"
 RETRY_DELAYS_S = (2.0, 10.0, 30.0)
 # Long enough for a Postgres failover, or for a model server to load again.
 OUTAGE_S = 600.0
@@ -46,16 +44,16 @@ def retry_outage(call: Callable[[], Result]) -> Result:
                 raise
             delay_s = next(delays_s)
             error.retries_exhausted = time.monotonic() + delay_s > until_s
-            if error.retries_exhausted or not _wait(error, delay_s):
+            if error.retries_exhausted or not _log_and_wait(error, delay_s):
                 raise
 
 
-def retry_faults(call: Callable[[], Result], is_there: Callable[[], object]) -> Result:
-    """Call an idempotent function that may fail by itself; retry as often as a task while its service responds.
+def retry_faults(call: Callable[[], Result], check_service: Callable[[], object]) -> Result:
+    """Call an idempotent function that may fail although its service responds; retry it as often as a task.
 
     Args:
         call: The function, retried with growing delays.
-        is_there: Checks the service; if it is unavailable, wait for it between the retries.
+        check_service: Raises if the service is unavailable; then wait for it between the retries.
 
     Raises:
         TransientError: The call fails although the service responds, or the service stays unavailable.
@@ -64,8 +62,8 @@ def retry_faults(call: Callable[[], Result], is_there: Callable[[], object]) -> 
         try:
             return call()
         except TransientError as error:
-            retry_outage(is_there)
-            if not _wait(error, delay_s):
+            retry_outage(check_service)
+            if not _log_and_wait(error, delay_s):
                 raise
     return call()
 
@@ -85,14 +83,14 @@ def await_recovery(services: Mapping[type[TransientError], Callable[[], object]]
     try:
         yield
     except TransientError as error:
-        if is_there := services.get(type(error)):
-            retry_outage(is_there)
+        if check_service := services.get(type(error)):
+            retry_outage(check_service)
         raise
 
 
 @contextmanager
-def waits_cancelled_at_exit() -> Iterator[None]:
-    """Stop all waiting started in the body when the body ends, as by Ctrl-C."""
+def cancel_waits_at_exit() -> Iterator[None]:
+    """Cancel all waits started in the body when the body ends, for example by Ctrl-C."""
     ending = threading.Event()
     token = _ENDING.set(ending)
     try:
@@ -102,10 +100,10 @@ def waits_cancelled_at_exit() -> Iterator[None]:
         _ENDING.reset(token)
 
 
-def _wait(error: TransientError, delay_s: float) -> bool:
+def _log_and_wait(error: TransientError, delay_s: float) -> bool:
     """Log what is being waited for, and wait; return False if the flow is ending."""
     from prefect import get_run_logger  # noqa: PLC0415 - commands import this module before they configure Prefect
 
-    get_run_logger().warning("%s Retrying in %g s.", error.message, delay_s, extra={WAITING: True})
+    get_run_logger().warning("%s Retrying in %g s.", error.message, delay_s, extra={IS_OUTAGE: True})
     error.retries_exhausted = _ENDING.get(threading.Event()).wait(delay_s)
     return not error.retries_exhausted

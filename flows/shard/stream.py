@@ -51,18 +51,20 @@ class ViewStream:
             self._is_over.set()
             self._changed.notify_all()
 
-    def after(self, count: int, *, few: int = 1, max_wait_s: float = 0.0) -> dict[View, ExtractedVideo | VideoError]:
+    def after(
+        self, count: int, *, min_count: int = 1, max_wait_s: float = 0.0
+    ) -> dict[View, ExtractedVideo | VideoError]:
         """Wait for views beyond the first `count`, and return them; empty at the end of the stream.
 
         Args:
             count: Number of views already read.
-            few: If fewer than this many are new, wait for the end of the stream or `max_wait_s`.
-            max_wait_s: Most seconds of that wait.
+            min_count: If fewer than this many are new, wait for the end of the stream, for up to `max_wait_s`.
+            max_wait_s: Longest such wait, in seconds.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._is_over.is_set() or len(self._outcomes) > count)
-            is_few = len(self._outcomes) < count + few
-        if is_few:
+            is_short = len(self._outcomes) < count + min_count
+        if is_short:
             self._is_over.wait(max_wait_s)
         with self._changed:
             return dict(islice(self._outcomes.items(), count, None))

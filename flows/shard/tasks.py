@@ -107,7 +107,7 @@ def infer_shard(
     outcome = ShardOutcome(index=index)
     services: dict[type[TransientError], Callable[[], object]] = {
         StoreUnavailableError: partial(context.extractor.check_stores, shard.video_uris),
-        ServerUnavailableError: context.engine.wait_ready,
+        ServerUnavailableError: context.backend.wait_ready,
     }
     with shard_in_progress("answer"), await_recovery(services):
         infer_views(stream, group_by_view(shard.jobs, context.spec.sampling), context, outcome)
@@ -125,7 +125,7 @@ def infer_shard(
             try:
                 retry_faults(
                     write, partial(require_writes, context.writer.engine)
-                )  # not to lose answers already computed
+                )  # so that computed answers are not lost
             except BaseException:
                 context.ledger.give_back(lap_ms)  # to be charged to the next attempt or shard
                 raise

@@ -1,4 +1,4 @@
-"""Shapes that come, move and go, and how they are painted."""
+"""Shapes that enter, move and leave a clip, and their rendering."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _NOISE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """One shape in a clip; instants are shares of the clip, 0 its beginning and 1 its end.
+    """One shape in a clip; instants are fractions of the clip's duration, from 0 to 1.
 
     Attributes:
         shape: One of SHAPES.
         rgb: Its colour.
-        radius_px: Half of its extent.
+        radius_px: Half of its width and height.
         start: Its centre (x, y) in pixels when it enters.
-        end: Its centre when it has arrived, where it stays.
-        enters: Before this instant it is not there.
-        arrives: From this instant on it stands still.
-        leaves: From this instant on it is gone.
+        end: Its centre once it has arrived.
+        enters: Instant at which it appears.
+        arrives: Instant from which it no longer moves.
+        leaves: Instant at which it disappears.
     """
 
     shape: str
@@ -43,15 +43,17 @@ class Actor:
     leaves: float = math.inf
 
     def cover(self, fractions: npt.NDArray[np.float64]) -> npt.NDArray[np.floating[Any]]:
-        """Say how much of each pixel it covers at some instants; shape (T, SIDE_PX, SIDE_PX), 0 to 1."""
-        way = np.clip((fractions - self.enters) / (self.arrives - self.enters), 0, 1).astype(np.float32)
-        centre_x, centre_y = (first + (last - first) * way for first, last in zip(self.start, self.end, strict=True))
+        """Return the share of each pixel that it covers at some instants, 0 to 1; shape (T, SIDE_PX, SIDE_PX)."""
+        progress = np.clip((fractions - self.enters) / (self.arrives - self.enters), 0, 1).astype(np.float32)
+        centre_x, centre_y = (
+            first + (last - first) * progress for first, last in zip(self.start, self.end, strict=True)
+        )
         grid = np.arange(SIDE_PX, dtype=np.float32) + np.float32(0.5)
         dx = grid[None, None, :] - centre_x[:, None, None]
         dy = grid[None, :, None] - centre_y[:, None, None]
-        is_there = (fractions >= self.enters) & (fractions < self.leaves)
+        is_visible = (fractions >= self.enters) & (fractions < self.leaves)
         # Half a pixel of blend at the edge keeps slow motion visible between frames.
-        return np.clip(0.5 - _distance(self.shape, dx, dy, self.radius_px), 0, 1) * is_there[:, None, None]
+        return np.clip(0.5 - _distance(self.shape, dx, dy, self.radius_px), 0, 1) * is_visible[:, None, None]
 
 
 def paint(
@@ -61,18 +63,18 @@ def paint(
     *,
     background: int,
 ) -> npt.NDArray[np.uint8]:
-    """Paint a clip at some of its instants, with a little noise.
+    """Paint a clip at some instants, with a little noise.
 
     Args:
-        actors: What is to be seen; the last stands in front.
-        fractions: Instants as shares of the clip, in [0, 1]; shape (T,).
+        actors: The shapes; later ones are drawn in front.
+        fractions: Instants as fractions of the clip, in [0, 1]; shape (T,).
         rng: Source of the noise.
-        background: Grey behind them, 0 to 255.
+        background: Grey level of the background, 0 to 255.
 
     Returns:
         RGB pixels; shape (T, SIDE_PX, SIDE_PX, 3), uint8.
     """
-    # Channels first: three numbers are too few for a fast innermost loop.
+    # Channels first, since an innermost loop over only three values would be slow.
     planes = np.full((3, len(fractions), SIDE_PX, SIDE_PX), background, np.float32)
     for actor in actors:
         rgb = np.array(actor.rgb, np.float32)[:, None, None, None]
@@ -87,7 +89,7 @@ def _distance(
     dy: npt.NDArray[np.float32],
     radius: float,
 ) -> npt.NDArray[np.floating[Any]]:
-    """Signed distance to a shape's edge in pixels, negative inside."""
+    """Return the signed distance to a shape's edge in pixels, negative inside."""
     wide, tall = np.abs(dx), np.abs(dy)
     distance: npt.NDArray[np.floating[Any]]
     if shape == "circle":

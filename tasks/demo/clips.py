@@ -1,4 +1,4 @@
-"""Encodes demo clips in several containers, and writes the manifest that asks about them."""
+"""Encoding of demo clips in several containers, and their manifest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FPS = 16
 MANIFEST_NAME = "manifest.parquet"
-_DURATION_S = (3.0, 6.0)  # three seconds at the longest GOP still hold four keyframes
+_DURATION_S = (3.0, 6.0)  # even with the longest GOP, three seconds contain four keyframes
 _SCHEMA: dict[str, Any] = {
     "job_id": pl.String,
     "video_uri": pl.String,
@@ -35,13 +35,13 @@ _SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
-    """How a clip is written.
+    """How a clip is encoded.
 
     Attributes:
-        container: File suffix without its dot; FFmpeg picks the format by it.
-        codec: FFmpeg's name of the encoder.
+        container: File extension, from which FFmpeg infers the format.
+        codec: FFmpeg name of the encoder.
         gop: Frames from one keyframe to the next.
-        b_frames: Most B-frames in a row; only H.264 has them.
+        b_frames: Most consecutive B-frames; H.264 only.
     """
 
     container: str
@@ -51,12 +51,12 @@ class Encoding:
 
     @property
     def options(self) -> dict[str, str]:
-        """The encoder's options: a keyframe every `gop` frames and nowhere else."""
+        """Encoder options that place a keyframe exactly every `gop` frames."""
         options = {"g": str(self.gop), "keyint_min": str(self.gop), "crf": "18"}
         if self.codec == "libvpx-vp9":
             return options | {"deadline": "realtime", "cpu-used": "8"}
         # Scene-cut detection would make almost every flat frame a keyframe. On frames as small as these,
-        # x264's macroblock tree looks past their edge: the same pixels would not give the same bytes.
+        # x264's macroblock tree reads past their edge, so its output would not be reproducible.
         return options | {"sc_threshold": "0", "bf": str(self.b_frames), "x264-params": "mbtree=0"}
 
 
@@ -73,14 +73,14 @@ ENCODINGS = (
 
 
 def make_demo(folder: Path, *, seed: int, clips: int = 32, uri_prefix: str | None = None) -> pl.DataFrame:
-    """Write clips of moving shapes and a manifest with three jobs for each.
+    """Write clips of moving shapes, and a manifest with three jobs per clip.
 
     Args:
-        folder: Where `clip-0000.mp4` and so on and `manifest.parquet` are written; made if missing.
-        seed: Decides every pixel; two calls with one seed and encoder make the same clips.
-        clips: How many; containers, GOPs and B-frames take turns.
-        uri_prefix: What stands before a file's name in `video_uri`, such as `s3://bucket/demo`;
-            None is the folder itself.
+        folder: Folder for the clips (`clip-0000.mp4` and so on) and `manifest.parquet`; created if missing.
+        seed: Determines every pixel; with the same encoder, the same seed produces the same clips.
+        clips: Number of clips, which cycle through ENCODINGS.
+        uri_prefix: Prefix of the file names in `video_uri`, such as `s3://bucket/demo`; None is the folder
+            itself.
 
     Returns:
         The manifest: one row per job.
@@ -99,21 +99,21 @@ def make_demo(folder: Path, *, seed: int, clips: int = 32, uri_prefix: str | Non
 
 
 def draw_clip(rng: np.random.Generator) -> tuple[MovingShape, npt.NDArray[np.uint8]]:
-    """Draw one moving shape for three to six seconds; frames (T, SIDE_PX, SIDE_PX, 3)."""
+    """Draw a clip of one moving shape, three to six seconds long; frames (T, SIDE_PX, SIDE_PX, 3)."""
     shape = draw_shape(rng)
     count = round(rng.uniform(*_DURATION_S) * FPS)
     return shape, render_frames(shape, np.linspace(0, 1, count), rng)
 
 
 def write_clip(path: Path, frames: npt.NDArray[np.uint8], encoding: Encoding) -> None:
-    """Encode RGB frames (T, H, W, 3) at FPS frames a second; replaces `path`."""
-    # Without bitexact, Matroska files carry a random id.
+    """Encode RGB frames (T, H, W, 3) at FPS frames per second, overwriting `path`."""
+    # Without bitexact, Matroska files contain a random id.
     with av.open(path, "w", container_options={"fflags": "bitexact"}) as container:
         stream = container.add_stream(encoding.codec, rate=FPS, options=encoding.options)
         assert isinstance(stream, av.VideoStream)
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"
-        stream.bit_rate = 0  # constant quality; VP9 would aim at a rate instead
+        stream.bit_rate = 0  # constant quality; otherwise VP9 would target a bit rate
         stream.thread_count = 1  # the same bytes on any machine
         for pixels in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
@@ -121,7 +121,7 @@ def write_clip(path: Path, frames: npt.NDArray[np.uint8], encoding: Encoding) ->
 
 
 def clip_jobs(video_uri: str, truths: dict[str, str], *, subtask: str) -> list[dict[str, object]]:
-    """Ask all of QUESTIONS about one clip; `truths` maps each task to its known answer."""
+    """Return manifest rows with all QUESTIONS about one clip; `truths` maps each task to its known answer."""
     stem = video_uri.rpartition("/")[2].rpartition(".")[0]
     return [
         {
@@ -138,7 +138,7 @@ def clip_jobs(video_uri: str, truths: dict[str, str], *, subtask: str) -> list[d
 
 
 def write_manifest(path: Path, rows: list[dict[str, object]]) -> pl.DataFrame:
-    """Write jobs as Parquet with the manifest's column types."""
+    """Write manifest rows as Parquet."""
     manifest = pl.DataFrame(rows, schema=_SCHEMA)
     manifest.write_parquet(path)
     return manifest

@@ -1,4 +1,4 @@
-"""Clips of one moving shape, with their truth."""
+"""Clips of one moving shape, with known answers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ QUESTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovingShape:
-    """One shape that crosses the picture at constant speed.
+    """One shape that crosses the frame at constant speed.
 
     Attributes:
-        radius_px: Half of the shape's extent.
-        start_px: Centre along the motion at the first instant, in the direction of motion.
+        radius_px: Half of the shape's width and height.
+        start_px: Initial coordinate of the centre along the direction of motion.
         travel_px: Distance covered over the whole clip.
-        across_px: Centre across the motion.
+        across_px: Coordinate of the centre perpendicular to the motion.
     """
 
     colour: str
@@ -46,7 +46,7 @@ class MovingShape:
     across_px: float
 
     def actor(self) -> Actor:
-        """Give it as what is painted."""
+        """Return the actor to paint."""
         step_x, step_y = DIRECTIONS[self.direction]
         along = np.array([self.start_px, self.start_px + self.travel_px])
         first, last = (along if step_x + step_y > 0 else SIDE_PX - along).tolist()
@@ -56,18 +56,18 @@ class MovingShape:
         return Actor(shape=self.shape, rgb=self.rgb, radius_px=self.radius_px, start=start, end=end)
 
     def truth(self, task: str) -> str:
-        """Answer one of QUESTIONS."""
+        """Return the answer to one of QUESTIONS."""
         return {"colour": self.colour, "direction": self.direction, "shape": self.shape}[task]
 
 
 def draw_colour(name: str, rng: np.random.Generator) -> tuple[int, int, int]:
-    """Vary one of COLOURS a little."""
+    """Return a random variation of one of COLOURS."""
     red, green, blue = np.clip(np.array(COLOURS[name]) + rng.integers(-_VARIATION, _VARIATION + 1, 3), 0, 255).tolist()
     return red, green, blue
 
 
 def draw_shape(rng: np.random.Generator) -> MovingShape:
-    """Choose a shape, its looks and its path at random."""
+    """Draw a random shape, with its appearance and path."""
     colour = str(rng.choice(list(COLOURS)))
     radius = rng.uniform(10, 15)
     travel = rng.uniform(14, 24)
@@ -89,5 +89,5 @@ def render_frames(
     fractions: npt.NDArray[np.float64],
     rng: np.random.Generator,
 ) -> npt.NDArray[np.uint8]:
-    """Paint a shape at instants of its clip; see `paint`."""
+    """Paint a shape at some instants of its clip; see `paint`."""
     return paint([shape.actor()], fractions, rng, background=shape.background)

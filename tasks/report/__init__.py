@@ -1,1 +1,1 @@
-"""A run as one page: what stands in the database and the cache, gathered and rendered into one HTML file."""
+"""The report of a run: data from the database and the frame cache, rendered as one HTML file."""

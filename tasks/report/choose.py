@@ -1,4 +1,4 @@
-"""Which jobs of a run a page shows one by one: those worth a look first, then a sample."""
+"""Selection of the jobs that a report shows individually: noteworthy ones first, then a sample."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, Select
 
-    from tasks.report.run_key import Key
+    from tasks.report.run_key import ReportKey
 
 MAX_JOBS = 300
 _EACH = 40
 _PER_CODE = 8
 _SEED = 1
-# What a job's row tells of its time, video and answer together.
+# Total time of a job: its video and its answer.
 SPENT_MS: ColumnElement[float] = (
     RESULT.c.fetch_ms
     + RESULT.c.decode_ms
@@ -31,22 +31,22 @@ SPENT_MS: ColumnElement[float] = (
 
 
 def choose_jobs(
-    connection: Connection, key: Key, *, named: Sequence[str], changed: Iterable[str]
+    connection: Connection, key: ReportKey, *, named: Sequence[str], changed: Iterable[str]
 ) -> dict[str, list[str]]:
-    """Choose up to MAX_JOBS jobs, the same ones for the same rows.
+    """Choose up to MAX_JOBS jobs, deterministically.
 
     Args:
         connection: The database.
-        key: Whose jobs.
-        named: Ids that were asked for.
-        changed: Ids of jobs that have another label than before.
+        key: Dataset and spec of the jobs.
+        named: Ids named by the user.
+        changed: Ids of jobs whose label has changed.
 
     Returns:
-        By job id, why it was chosen; in the order in which frames are worth their room.
+        Reasons for choosing each job, by job id, in descending priority for including frames.
     """
     chosen: dict[str, list[str]] = {}
     groups: list[tuple[str, Iterable[str]]] = [
-        ("asked for", named),
+        ("requested", named),
         ("failed", _ids(connection, _failed(key))),
         ("changed label", list(changed)[:_EACH]),
         ("wrong", _ids(connection, _wrong(key))),
@@ -68,24 +68,24 @@ def _ids(connection: Connection, query: Select[tuple[str]]) -> list[str]:
     return list(connection.execute(query).scalars())
 
 
-def _labels(key: Key) -> Select[tuple[str]]:
-    return select(RESULT.c.job_id).where(key.of(RESULT))
+def _labels(key: ReportKey) -> Select[tuple[str]]:
+    return select(RESULT.c.job_id).where(key.matches(RESULT))
 
 
-def _failed(key: Key) -> Select[tuple[str]]:
+def _failed(key: ReportKey) -> Select[tuple[str]]:
     rank = func.row_number().over(partition_by=FAILURE.c.code, order_by=FAILURE.c.job_id).label("rank")
-    ranked = select(FAILURE.c.job_id, rank).where(key.of(FAILURE)).subquery()
+    ranked = select(FAILURE.c.job_id, rank).where(key.matches(FAILURE)).subquery()
     return (
         select(ranked.c.job_id).where(ranked.c.rank <= _PER_CODE).order_by(ranked.c.rank, ranked.c.job_id).limit(_EACH)
     )
 
 
-def _wrong(key: Key) -> Select[tuple[str]]:
+def _wrong(key: ReportKey) -> Select[tuple[str]]:
     is_wrong = RESULT.c.label != RESULT.c.answer
     return _labels(key).where(is_wrong).order_by(RESULT.c.margin.desc(), RESULT.c.job_id).limit(_EACH)
 
 
-def _sample(key: Key) -> Select[tuple[str]]:
-    """Draw by a seeded hash of the ids: no job is likelier than another, and the same are drawn again."""
+def _sample(key: ReportKey) -> Select[tuple[str]]:
+    """Draw a uniform sample, ordered by a seeded hash of the ids so that it is reproducible."""
     order = func.hashtextextended(cast(RESULT.c.job_id, Text), literal(_SEED))
     return _labels(key).order_by(order, RESULT.c.job_id).limit(MAX_JOBS)

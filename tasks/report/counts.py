@@ -1,4 +1,4 @@
-"""The labels of a dataset and spec in counts: what they say, how sure they are, how often they are right."""
+"""Label statistics of a dataset and spec: frequency, margin, calibration and accuracy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks.evaluation.calibration import BINS
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
 
-    from tasks.report.run_key import Key
+    from tasks.report.run_key import ReportKey
 
 _MARGIN_BINS = 20
 _MAX_LABELS = 16
@@ -23,7 +23,7 @@ _CONFIDENCE = RESULT.c.probabilities[RESULT.c.choice_index + 1]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelCount:
-    """How often one label was given; `label` is None for all that are too rare to be listed."""
+    """Number of jobs with one label; `label` is None for all labels too rare to be listed."""
 
     label: str | None
     jobs: int
@@ -31,11 +31,11 @@ class LabelCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarginBin:
-    """Jobs whose margin lies in one range, by whether the known answer was given.
+    """Number of jobs whose margin falls into one bin, by whether the label is correct.
 
     Attributes:
-        low: Least margin, 0 to 1; the range is as wide as that of every other bin.
-        high: Where the next range begins.
+        low: Lower bound of the margin, 0 to 1; all bins have the same width.
+        high: Upper bound.
         unknown: Jobs without a known answer.
     """
 
@@ -48,11 +48,11 @@ class MarginBin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reliability:
-    """Jobs with a known answer, whose label's probability lies in one range.
+    """Calibration of the jobs with a known answer whose confidence falls into one bin.
 
     Attributes:
         confidence: Mean probability of their labels.
-        accuracy: Share of them that are right.
+        accuracy: Share of correct labels.
     """
 
     confidence: float
@@ -62,19 +62,19 @@ class Reliability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskAccuracy:
-    """Labels of one task with a known answer, and how many of them are right."""
+    """Number of labels of one task whose answer is known, and how many of them are correct."""
 
     task: str
     known: int
     right: int
 
 
-def count_labels(connection: Connection, key: Key) -> tuple[LabelCount, ...]:
-    """Count labels, the most frequent first; those past the first some are one count."""
+def count_labels(connection: Connection, key: ReportKey) -> tuple[LabelCount, ...]:
+    """Count labels, the most frequent first; combine the rare ones into one count."""
     jobs = func.count().label("jobs")
     ranked = (
         select(RESULT.c.label, jobs, func.row_number().over(order_by=(jobs.desc(), RESULT.c.label)).label("rank"))
-        .where(key.of(RESULT))
+        .where(key.matches(RESULT))
         .group_by(RESULT.c.label)
         .subquery()
     )
@@ -87,8 +87,8 @@ def count_labels(connection: Connection, key: Key) -> tuple[LabelCount, ...]:
     return tuple(LabelCount(**row) for row in connection.execute(query).mappings())
 
 
-def count_margins(connection: Connection, key: Key) -> tuple[MarginBin, ...]:
-    """Count jobs by margin, in ranges of equal width; empty ranges, too."""
+def count_margins(connection: Connection, key: ReportKey) -> tuple[MarginBin, ...]:
+    """Count jobs by margin, in bins of equal width, including empty bins."""
     number = _bin(RESULT.c.margin, _MARGIN_BINS, func.floor(RESULT.c.margin * _MARGIN_BINS))
     counts = {
         "right": func.count().filter(_IS_RIGHT),
@@ -96,17 +96,17 @@ def count_margins(connection: Connection, key: Key) -> tuple[MarginBin, ...]:
         "unknown": func.count().filter(RESULT.c.answer.is_(None)),
     }
     query = select(number.label("number"), *(count.label(name) for name, count in counts.items()))
-    rows = connection.execute(query.where(key.of(RESULT)).group_by(number)).mappings()
+    rows = connection.execute(query.where(key.matches(RESULT)).group_by(number)).mappings()
     found = {row["number"]: {name: row[name] for name in counts} for row in rows}
-    nothing = dict.fromkeys(counts, 0)
+    empty = dict.fromkeys(counts, 0)
     return tuple(
-        MarginBin(low=at / _MARGIN_BINS, high=(at + 1) / _MARGIN_BINS, **found.get(at, nothing))
+        MarginBin(low=at / _MARGIN_BINS, high=(at + 1) / _MARGIN_BINS, **found.get(at, empty))
         for at in range(_MARGIN_BINS)
     )
 
 
-def measure_reliability(connection: Connection, key: Key) -> tuple[Reliability, ...]:
-    """Compare confidence and accuracy, over the bins of `expected_calibration_error`; empty bins are left out."""
+def measure_reliability(connection: Connection, key: ReportKey) -> tuple[Reliability, ...]:
+    """Compare confidence and accuracy in the bins of `expected_calibration_error`, omitting empty bins."""
     number = _bin(_CONFIDENCE, BINS, func.ceil(_CONFIDENCE * BINS) - 1)
     query = (
         select(
@@ -114,7 +114,7 @@ def measure_reliability(connection: Connection, key: Key) -> tuple[Reliability, 
             func.avg(cast(_IS_RIGHT, Integer)).label("accuracy"),
             func.count().label("jobs"),
         )
-        .where(key.of(RESULT), RESULT.c.answer.is_not(None))
+        .where(key.matches(RESULT), RESULT.c.answer.is_not(None))
         .group_by(number)
         .order_by(number)
     )
@@ -125,17 +125,17 @@ def measure_reliability(connection: Connection, key: Key) -> tuple[Reliability, 
 
 
 def calibration_error(bins: tuple[Reliability, ...]) -> float | None:
-    """Average how far confidence and accuracy are apart, weighted by jobs; None where no answer is known."""
+    """Return the mean gap between confidence and accuracy, weighted by jobs; None if no answer is known."""
     jobs = sum(each.jobs for each in bins)
     return sum(abs(each.confidence - each.accuracy) * each.jobs for each in bins) / jobs if jobs else None
 
 
-def score_tasks(connection: Connection, key: Key) -> tuple[TaskAccuracy, ...]:
-    """Count right labels by task, the tasks without a known answer left out."""
+def score_tasks(connection: Connection, key: ReportKey) -> tuple[TaskAccuracy, ...]:
+    """Count correct labels by task, omitting tasks without a known answer."""
     task = func.coalesce(RESULT.c.task, "")
     query = (
         select(task.label("task"), func.count().label("known"), func.count().filter(_IS_RIGHT).label("right"))
-        .where(key.of(RESULT), RESULT.c.answer.is_not(None))
+        .where(key.matches(RESULT), RESULT.c.answer.is_not(None))
         .group_by(task)
         .order_by(task)
     )
@@ -143,5 +143,5 @@ def score_tasks(connection: Connection, key: Key) -> tuple[TaskAccuracy, ...]:
 
 
 def _bin(value: ColumnElement[float], bins: int, number: ColumnElement[float]) -> ColumnElement[int]:
-    """Keep a bin's number within bounds that rounding may overstep."""
+    """Return the index of a value's bin, clamped because rounding may exceed the bounds."""
     return case((value <= 0, 0), else_=cast(func.least(func.greatest(number, 0), bins - 1), Integer))

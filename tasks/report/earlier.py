@@ -1,4 +1,4 @@
-"""A run beside the earlier ones of its manifest: their figures, and which labels another way of asking changed."""
+"""Comparison of a run with earlier runs of its manifest: key figures, and labels that differ under another spec."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select
 
 from tasks.database.tables import RESULT, RUN, SPEC
-from tasks.report.run_key import Key
+from tasks.report.run_key import ReportKey
 from tasks.results.runs import RUN_STATE
 
 if TYPE_CHECKING:
@@ -25,21 +25,21 @@ _MAX_EXAMPLES = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFigures:
-    """One run of the manifest."""
+    """Key figures of one run."""
 
     run_id: UUID
     kind: str
     state: str
     spec_id: str
     started_at: datetime
-    asked: int
+    ended: int
     failed: int
     jobs_per_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """Jobs whose label was one thing and is another."""
+class LabelChange:
+    """Number of jobs whose label changed from `before` to `after`."""
 
     before: str
     after: str
@@ -48,15 +48,17 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """Labels beside those of the latest earlier run that asked the same questions in another way.
+    """Labels that differ from those of the latest earlier run with another spec.
 
     Attributes:
-        differences: What differs in the way of asking: its name, before, and now.
-        compared: Jobs that both have labelled, asked the same question.
-        changed: Those of them whose label differs.
-        gained: Those of them that were wrong and are right, where the answer is known.
-        lost: Those of them that were right and are wrong.
-        job_ids: Some of the changed jobs, the surest first, with the label before.
+        run: The earlier run.
+        differences: Fields of the spec that differ: name, earlier value, current value.
+        compared: Number of jobs with the same question that have a label under both specs.
+        changed: Number of those whose label differs.
+        gained: Number of those that were wrong and are now correct, among jobs with a known answer.
+        lost: Number of those that were correct and are now wrong.
+        label_changes: The most frequent changes of a label.
+        job_ids: Some of the changed jobs with their earlier label, the highest margin first.
     """
 
     run: RunFigures
@@ -65,17 +67,20 @@ class Changes:
     changed: int
     gained: int
     lost: int
-    moves: tuple[Move, ...]
+    label_changes: tuple[LabelChange, ...]
     job_ids: tuple[tuple[str, str], ...]
 
 
 def earlier_runs(connection: Connection, run: RowMapping) -> tuple[RunFigures, ...]:
-    """Read the latest runs of a manifest into one dataset up to this one, the latest first."""
+    """Read this run and the latest earlier ones with the same manifest and dataset, newest first.
+
+    The latest run with another spec is always included.
+    """
     query = (
         select(
             *(RUN.c[name] for name in ("run_id", "kind", "spec_id", "started_at", "jobs_per_s")),
             RUN_STATE,
-            (RUN.c.jobs_labelled + RUN.c.jobs_failed).label("asked"),
+            (RUN.c.jobs_labelled + RUN.c.jobs_failed).label("ended"),
             RUN.c.jobs_failed.label("failed"),
         )
         .where(
@@ -91,17 +96,17 @@ def earlier_runs(connection: Connection, run: RowMapping) -> tuple[RunFigures, .
     return tuple(found.values())
 
 
-def find_changes(connection: Connection, key: Key, runs: tuple[RunFigures, ...]) -> Changes | None:
-    """Compare with the latest earlier run by another spec; None where there is none.
+def find_changes(connection: Connection, key: ReportKey, runs: tuple[RunFigures, ...]) -> Changes | None:
+    """Compare with the latest earlier run with another spec; return None if there is none.
 
-    By one spec a job has one label, so that runs of the same spec have nothing to compare.
+    Runs with the same spec share one label per job, so there is nothing to compare.
     """
     other = next((run for run in runs if run.spec_id != key.spec_id), None)
     if other is None:
         return None
     then, now = RESULT.alias("before"), RESULT.alias("after")
     both = (then.c.job_id == now.c.job_id) & (then.c.job_digest == now.c.job_digest)
-    mine, theirs = key.of(now), Key(dataset=key.dataset, spec_id=other.spec_id).of(then)
+    mine, theirs = key.matches(now), ReportKey(dataset=key.dataset, spec_id=other.spec_id).matches(then)
     is_changed = now.c.label != then.c.label
     counts = select(
         func.count().label("compared"),
@@ -120,7 +125,7 @@ def find_changes(connection: Connection, key: Key, runs: tuple[RunFigures, ...])
     return Changes(
         run=other,
         differences=_differences(connection, other.spec_id, key.spec_id),
-        moves=tuple(Move(**row) for row in moved),
+        label_changes=tuple(LabelChange(**row) for row in moved),
         job_ids=tuple((row.job_id, row.label) for row in connection.execute(some.where(is_changed))),
         **connection.execute(counts).mappings().one(),
     )

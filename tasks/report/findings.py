@@ -1,4 +1,4 @@
-"""What a page points out: failures by code, doubtful labels, the slowest jobs."""
+"""Findings of a report: failures by code, caveats about the labels, and the slowest jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, RowMapping
 
-    from tasks.report.run_key import Key
+    from tasks.report.run_key import ReportKey
 
 
 _EXAMPLES = 3
@@ -27,7 +27,7 @@ _EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """Failures of one code at one stage, and some of them: job ids and messages."""
+    """Failures with one code at one stage, with example job ids and messages."""
 
     code: str
     stage: str
@@ -35,7 +35,7 @@ class FailureGroup:
     examples: tuple[tuple[str, str], ...]
 
 
-def group_failures(connection: Connection, key: Key) -> tuple[FailureGroup, ...]:
+def group_failures(connection: Connection, key: ReportKey) -> tuple[FailureGroup, ...]:
     """Group failures, the most frequent code first."""
     same = (FAILURE.c.code, FAILURE.c.stage)
     ranked = (
@@ -44,7 +44,7 @@ def group_failures(connection: Connection, key: Key) -> tuple[FailureGroup, ...]
             func.count().over(partition_by=same).label("jobs"),
             func.row_number().over(partition_by=same, order_by=FAILURE.c.job_id).label("rank"),
         )
-        .where(key.of(FAILURE))
+        .where(key.matches(FAILURE))
         .subquery()
     )
     order = (ranked.c.jobs.desc(), ranked.c.code, ranked.c.stage, ranked.c.rank)
@@ -56,24 +56,24 @@ def group_failures(connection: Connection, key: Key) -> tuple[FailureGroup, ...]
     )
 
 
-def find_doubts(connection: Connection, key: Key, run: RowMapping) -> tuple[str, ...]:
-    """Say in a sentence each what to know before relying on the labels."""
+def find_caveats(connection: Connection, key: ReportKey, run: RowMapping) -> tuple[str, ...]:
+    """Return what to know before relying on the labels, one sentence each."""
     query = select(
         func.count().filter(RESULT.c.decode_note.contains("cut short")).label("cut_short"),
         func.count().filter(RESULT.c.same_position).label("by_position"),
-    ).where(key.of(RESULT))
+    ).where(key.matches(RESULT))
     counts = connection.execute(query).mappings().one()
-    said = [f"{line}." for line in coverage_warnings(run["coverage"])]
+    caveats = [f"{line}." for line in coverage_warnings(run["coverage"])]
     if counts["cut_short"]:
-        said.append(f"{pluralize(counts['cut_short'], 'label')} rest on what is left of a video that is cut short.")
+        caveats.append(f"Based on truncated videos: {pluralize(counts['cut_short'], 'label')}.")
     if counts["by_position"]:
-        said.append(
-            f"In {pluralize(counts['by_position'], 'job')} every order of the choices chose the same position, "
-            "whatever stood there."
+        caveats.append(
+            f"In {pluralize(counts['by_position'], 'job')} the model chose the same position "
+            "in every order of the choices."
         )
     if run["state"] != "running" and run["message"] and not run["message"].startswith("Reconciled"):
-        said.append(run["message"])
-    return tuple(said)
+        caveats.append(run["message"])
+    return tuple(caveats)
 
 
 _MOST = 8
@@ -81,7 +81,7 @@ _MOST = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowJob:
-    """One job; its video's milliseconds are shared with the other jobs of the video."""
+    """Time spent on one job; that of its video is shared with other jobs about the same video."""
 
     job_id: str
     spent_ms: float
@@ -92,15 +92,15 @@ class SlowJob:
     inference_ms: float
 
 
-def find_slowest(connection: Connection, key: Key, run_id: UUID) -> tuple[SlowJob, ...]:
-    """List the jobs of one run that took longest, the slowest first."""
+def find_slowest(connection: Connection, key: ReportKey, run_id: UUID) -> tuple[SlowJob, ...]:
+    """List the slowest jobs of one run, the slowest first."""
     query = (
         select(
             SPENT_MS.label("spent_ms"),
             (RESULT.c.cache_write_ms + RESULT.c.cache_read_ms).label("cache_ms"),
             *(RESULT.c[name] for name in ("job_id", "fetch_ms", "decode_ms", "preprocess_ms", "inference_ms")),
         )
-        .where(key.of(RESULT), RESULT.c.run_id == run_id)
+        .where(key.matches(RESULT), RESULT.c.run_id == run_id)
         .order_by(SPENT_MS.desc(), RESULT.c.job_id)
         .limit(_MOST)
     )

@@ -1,4 +1,4 @@
-"""A run in a few figures."""
+"""Summary of a run."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glance:
-    """What a run did and cost.
+    """Key figures and cost of a run.
 
     Attributes:
-        asked: Jobs that ended in this run.
-        skipped: Jobs of the manifest that had ended before, or were not chosen.
-        spent_s: Seconds from its start to its end; None while it goes on.
-        cost: None where it held no engine.
-        parts: Milliseconds by what the time went into, the longest first.
-        bottleneck: What to change first, in a sentence; empty where nothing is known.
-        message: How it ended, or what it warned of.
+        ended: Jobs that ended in this run.
+        skipped: Jobs of the manifest that had already ended, or were not selected.
+        spent_s: Seconds from its start to its end; None while it is running.
+        cost: None if it held no engine.
+        parts: Milliseconds by part of the wall-clock profile, the longest first.
+        bottleneck: A sentence on what to change first; empty if unknown.
+        message: Its outcome, or its warning.
     """
 
     run_id: UUID
@@ -39,7 +39,7 @@ class Glance:
     started_at: datetime
     spent_s: float | None
     jobs: int
-    asked: int
+    ended: int
     skipped: int
     labelled: int
     failed: int
@@ -54,9 +54,9 @@ class Glance:
     versions: dict[str, str]
 
 
-def look(run: RowMapping, *, model: str = "") -> Glance:
-    """Take the figures from a run's row."""
-    asked = run["jobs_labelled"] + run["jobs_failed"]
+def summarize(run: RowMapping, *, model: str = "") -> Glance:
+    """Summarize a run from its row."""
+    ended = run["jobs_labelled"] + run["jobs_failed"]
     names = ("run_id", "dataset", "spec_id", "kind", "state", "started_at", "videos_extracted", "videos_cached", "host")
     parts = sorted((run["wall_ms"] or {}).items(), key=lambda part: -part[1])
     return Glance(
@@ -65,12 +65,12 @@ def look(run: RowMapping, *, model: str = "") -> Glance:
         manifest_uri=redact_uri(run["manifest_uri"]),
         spent_s=(run["ended_at"] - run["started_at"]).total_seconds() if run["ended_at"] else None,
         jobs=run["jobs_total"],
-        asked=asked,
+        ended=ended,
         skipped=run["jobs_skipped"],
         labelled=run["jobs_labelled"],
         failed=run["jobs_failed"],
         shards=run["shards_done"],
-        cost=_cost(run, asked),
+        cost=_cost(run, ended),
         parts=tuple(parts),
         bottleneck=run["bottleneck"] or "",
         message=run["message"],
@@ -78,9 +78,9 @@ def look(run: RowMapping, *, model: str = "") -> Glance:
     )
 
 
-def _cost(run: RowMapping, asked: int) -> RunCost | None:
-    if not asked or run["wall_ms"] is None:
+def _cost(run: RowMapping, ended: int) -> RunCost | None:
+    if not ended or run["wall_ms"] is None:
         return None
     names = ("wall_ms", "engines", "gpus", "prompt_tokens", "cached_tokens")
-    cost = RunCost(jobs=asked, **{name: run[name] for name in names})
+    cost = RunCost(jobs=ended, **{name: run[name] for name in names})
     return cost if cost.loaded_ms else None

@@ -1,4 +1,4 @@
-"""The jobs that a page shows one by one: how each ended, what it was asked, and which frames it saw."""
+"""Jobs shown individually in a report: outcome, question, and the frames that the model saw."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from reelabel.frames.cache import FrameCache
     from reelabel.sources.object_store import ObjectStore
     from tasks.domain import Job, RunSpec
-    from tasks.report.run_key import Key
+    from tasks.report.run_key import ReportKey
     from tasks.report.strip import Strip
 
 _READS_AT_ONCE = 8
@@ -54,17 +54,17 @@ _TEXTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownJob:
-    """One job.
+    """One job in a report.
 
     Attributes:
-        reasons: Why it is shown.
-        facts: Columns of its row, those that are empty left out.
-        choices: Each with its probability; None where it failed, or the manifest does not tell its choices.
-        before: Its label by the way of asking that it is compared with, where that differs.
-        question: What the model was asked; None where the manifest asks something else by now.
-        video: The video's URI, without what may be secret in it.
-        strip: Number of the video's frames in `ShownJobs.strips`; None where they are not shown.
-        no_strip: Why not; empty otherwise.
+        reasons: Why it was chosen.
+        facts: Non-empty columns of its row.
+        choices: Choices with their probabilities; None if the job failed, or the manifest no longer has them.
+        before: Its label in the run it is compared with; None if that is the same, or there is none.
+        question: The question; None if the manifest now has another one.
+        video: URI of the video, without credentials.
+        strip: Index in `ShownJobs.strips`; None if the frames are not included.
+        no_strip: Why they are not included; empty otherwise.
     """
 
     job_id: str
@@ -83,7 +83,7 @@ class ShownJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownJobs:
-    """Jobs in the order in which their frames are worth their room, and the frames of their videos, each once."""
+    """Jobs in descending priority, and the frames of their videos without duplicates."""
 
     jobs: tuple[ShownJob, ...]
     strips: tuple[Strip, ...]
@@ -92,13 +92,13 @@ class ShownJobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What tells of jobs besides their rows.
+    """Sources of information about jobs besides their rows.
 
     Attributes:
-        manifest_uri: Where they were asked.
-        spec: How they were asked; None where another version of Reelabel asked.
-        objects: Where the manifest stands.
-        cache: Where the frames stand.
+        manifest_uri: URI of their manifest.
+        spec: Their spec; None if this version cannot read it.
+        objects: Store of the manifest.
+        cache: Cache of the frames.
     """
 
     manifest_uri: str
@@ -109,41 +109,41 @@ class Sources:
 
 def read_shown(
     connection: Connection,
-    key: Key,
+    key: ReportKey,
     sources: Sources,
     *,
     reasons: Mapping[str, Sequence[str]],
     before: Mapping[str, str],
     max_videos: int,
 ) -> ShownJobs:
-    """Read everything that a page shows of some jobs.
+    """Read everything that a report shows about some jobs.
 
     Args:
         connection: The database.
-        key: Whose jobs.
-        sources: What else tells of them.
-        reasons: By job id, why it is shown; ids without a row are left out.
-        before: Labels of those of them that were labelled otherwise.
-        max_videos: Videos whose frames are read.
+        key: Dataset and spec of the jobs.
+        sources: Other sources.
+        reasons: Reasons for choosing each job, by job id; ids without a row are ignored.
+        before: Earlier labels of the jobs whose label has changed, by job id.
+        max_videos: Most videos whose frames are read.
     """
     rows = _rows(connection, key, list(reasons))
-    asked, note = _asked(sources, rows)
+    jobs, note = _read_jobs(sources, rows)
     found = [
-        _shown(row, tuple(reasons[job_id]), before.get(job_id), asked.get(job_id), sources.spec)
+        _shown(row, tuple(reasons[job_id]), before.get(job_id), jobs.get(job_id), sources.spec)
         for job_id in reasons
         if (row := rows.get(job_id))
     ]
-    places = {job_id: _place(asked.get(job_id), row, sources.spec) for job_id, row in rows.items()}
-    return _with_strips(found, places, sources.cache, max_videos=max_videos, note=note)
+    keys = {job_id: _frame_key(jobs.get(job_id), row, sources.spec) for job_id, row in rows.items()}
+    return _with_strips(found, keys, sources.cache, max_videos=max_videos, note=note)
 
 
-def _rows(connection: Connection, key: Key, job_ids: list[str]) -> dict[str, RowMapping]:
-    queries = (select(table).where(key.of(table), table.c.job_id.in_(job_ids)) for table in (FAILURE, RESULT))
+def _rows(connection: Connection, key: ReportKey, job_ids: list[str]) -> dict[str, RowMapping]:
+    queries = (select(table).where(key.matches(table), table.c.job_id.in_(job_ids)) for table in (FAILURE, RESULT))
     return {row["job_id"]: row for query in queries for row in connection.execute(query).mappings()}
 
 
-def _asked(sources: Sources, rows: Mapping[str, RowMapping]) -> tuple[dict[str, Job], str]:
-    """Read jobs as the manifest has them now, those left out that ask something else by now."""
+def _read_jobs(sources: Sources, rows: Mapping[str, RowMapping]) -> tuple[dict[str, Job], str]:
+    """Read the jobs from the manifest, omitting those whose question has changed since."""
     if not rows:
         return {}, ""
     try:
@@ -151,7 +151,7 @@ def _asked(sources: Sources, rows: Mapping[str, RowMapping]) -> tuple[dict[str, 
         with open_jobs(sources.manifest_uri, sources.objects, only=only) as table:
             jobs = [job for part in table.parts() for job in rows_to_jobs(part)]
     except (ManifestError, ObjectError) as error:
-        return {}, f"Questions and frames are missing: {error.message}"
+        return {}, f"Questions and frames are unavailable: {error.message}"
     return {job.job_id: job for job in jobs if job.digest == rows[job.job_id]["job_digest"]}, ""
 
 
@@ -190,30 +190,30 @@ def _shown(
 
 def _with_strips(
     found: Sequence[ShownJob],
-    places: Mapping[str, str | None],
+    keys: Mapping[str, str | None],
     cache: FrameCache,
     *,
     max_videos: int,
     note: str,
 ) -> ShownJobs:
-    """Read the frames of the first jobs' videos."""
-    wanted = list(dict.fromkeys(place for job in found if (place := places[job.job_id])))[:max_videos]
+    """Read the frames of the videos of the first jobs."""
+    wanted = list(dict.fromkeys(frames_key for job in found if (frames_key := keys[job.job_id])))[:max_videos]
     with ThreadPoolExecutor(_READS_AT_ONCE) as readers:
         read = dict(zip(wanted, readers.map(partial(_strip, cache), wanted), strict=True))
-    strips = {place: strip for place, strip in read.items() if strip}
-    number_of = {place: number for number, place in enumerate(strips)}
+    strips = {frames_key: strip for frames_key, strip in read.items() if strip}
+    number_of = {frames_key: number for number, frames_key in enumerate(strips)}
 
     def fill(job: ShownJob) -> ShownJob:
-        place = places[job.job_id]
-        if place in number_of:
-            return replace(job, strip=number_of[place])
-        return replace(job, no_strip=job.no_strip or _why_not(place, place in read))
+        frames_key = keys[job.job_id]
+        if frames_key in number_of:
+            return replace(job, strip=number_of[frames_key])
+        return replace(job, no_strip=job.no_strip or _missing_reason(frames_key, frames_key in read))
 
     return ShownJobs(jobs=tuple(map(fill, found)), strips=tuple(strips.values()), note=note)
 
 
-def _place(job: Job | None, row: RowMapping, spec: RunSpec | None) -> str | None:
-    """Name a job's frame file; None where it has none, or no one knows."""
+def _frame_key(job: Job | None, row: RowMapping, spec: RunSpec | None) -> str | None:
+    """Return the key of a job's frame file; None if it has none, or it is unknown."""
     if not job or not spec or row["source_fingerprint"] is None:
         return None
     sampling = with_sampler(spec.sampling, row.get("sampler") or spec.sampling.sampler)
@@ -231,15 +231,15 @@ def _strip(cache: FrameCache, key: str) -> Strip | None:
         return None
 
 
-def _why_not(place: str | None, was_read: bool) -> str:  # noqa: FBT001 - of two
-    if place is None:
+def _missing_reason(frames_key: str | None, was_read: bool) -> str:  # noqa: FBT001 - private, with two callers
+    if frames_key is None:
         return "No frames were taken."
     return "Its frames are no longer in the cache." if was_read else "Its frames did not fit into this report."
 
 
 def drop_strips(shown: ShownJobs, kept: int) -> ShownJobs:
-    """Leave out the frames of all videos but the first ones."""
-    why = _why_not("", was_read=False)
+    """Drop the frames of all but the first `kept` videos."""
+    why = _missing_reason("", was_read=False)
     return replace(shown, strips=shown.strips[:kept], jobs=tuple(_without(shown.jobs, kept, why)))
 
 

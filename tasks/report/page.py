@@ -1,4 +1,4 @@
-"""Render a report as one HTML file that needs nothing else."""
+"""Render a report as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from tasks.evaluation.scores import Proportion
     from tasks.report.jobs import ShownJob, ShownJobs
     from tasks.report.report import Report
-    from tasks.report.trade import Trade
+    from tasks.report.trade import TradeOff
 
 
-# To how many characters texts are shortened, one after the other.
+# Maximum lengths of texts, tried in this order until the page fits.
 LENGTHS = (4_000, 2_000, 1_000, 500, 250, 120, 60, 30)
 _SHARED = ("question", "system_prompt")
 
 
 def shorten_texts(shown: ShownJobs, max_characters: int) -> ShownJobs:
-    """Shorten every text of every job but its id, by which it is found."""
+    """Shorten all texts of jobs except the ids, by which they are found."""
     return replace(shown, jobs=tuple(_shorten(job, max_characters) for job in shown.jobs))
 
 
-def share_texts(jobs: Iterable[ShownJob]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Give jobs as JSON values whose question and system prompt are numbers, and the texts that they count."""
+def deduplicate_texts(jobs: Iterable[ShownJob]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return jobs as JSON values with questions and system prompts replaced by indices, and the texts they refer to."""
     rows = [{field.name: getattr(job, field.name) for field in fields(job)} for job in jobs]
     texts = list(dict.fromkeys(row[name] for row in rows for name in _SHARED if row[name] is not None))
     number_of = {text: number for number, text in enumerate(texts)}
@@ -75,15 +75,14 @@ _SECTIONS = (
 )
 _OWN = ("theme.js", "picks.js", "charts.js", "job.js", "replay.js")
 _MINUTE_S, _HOUR_S = 60, 3600
-_WORTH_DRAWING = 0.005
+_MIN_DRAWN_SHARE = 0.005
 
 
 def render(report: Report) -> str:
-    """Write a report as a page of less than MAX_BYTES.
+    """Render a report as a page of less than MAX_BYTES.
 
-    Texts of jobs are shortened until there is room for _FRAMES_BYTES of frames, and frames of the last videos are
-    left out until it fits. Nothing in it can run but our own scripts, whose hashes its policy names, and nothing can
-    leave it.
+    Texts of jobs are shortened to leave _FRAMES_BYTES for frames, and frames of the last videos are dropped until the
+    page fits. Its content security policy allows only our own scripts, by hash, and no requests to other hosts.
     """
     report = _with_short_texts(report)
     page = _render(report)
@@ -102,7 +101,9 @@ def _with_short_texts(report: Report) -> Report:
         return len(_render(replace(report, shown=shorten_texts(without_frames, max_characters))).encode())
 
     with_frames = (length for length in LENGTHS if size_at(length) < MAX_BYTES - _FRAMES_BYTES)
-    alone = (length for length in LENGTHS if size_at(length) < MAX_BYTES)  # where it is not texts that take the room
+    alone = (
+        length for length in LENGTHS if size_at(length) < MAX_BYTES
+    )  # if shorter texts alone do not leave that much
     max_characters = next(chain(with_frames, alone), LENGTHS[-1])
     return replace(report, shown=shorten_texts(report.shown, max_characters))
 
@@ -144,8 +145,8 @@ def _shown_note(report: Report) -> str:
 
 
 def _data(report: Report) -> dict[str, Any]:
-    """Give what the page's scripts need, as JSON values and rows that `_fields` makes such."""
-    jobs, texts = share_texts(report.shown.jobs)
+    """Return the data of the page's scripts, as JSON values and dataclasses that `_fields` converts."""
+    jobs, texts = deduplicate_texts(report.shown.jobs)
     return {
         "run_id": str(report.glance.run_id),
         "parts": _parts(report),
@@ -163,7 +164,7 @@ def _data(report: Report) -> dict[str, Any]:
     }
 
 
-def _trade(trade: Trade) -> dict[str, Any]:
+def _trade(trade: TradeOff) -> dict[str, Any]:
     evaluation = trade.evaluation
     return {
         "specs": [
@@ -177,21 +178,21 @@ def _trade(trade: Trade) -> dict[str, Any]:
 
 
 def _parts(report: Report) -> list[dict[str, Any]]:
-    """Give what the time went into, what took next to none as one."""
+    """Return the parts of the wall-clock profile, combining those too short to be drawn."""
     parts = report.glance.parts
-    least_ms = _WORTH_DRAWING * sum(ms for _, ms in parts)
+    least_ms = _MIN_DRAWN_SHARE * sum(ms for _, ms in parts)
     drawn = [(name, ms) for name, ms in parts if ms >= least_ms]
     rest_ms = sum(ms for _, ms in parts if ms < least_ms)
     return [{"name": name, "ms": ms} for name, ms in [*drawn, *([("all others", rest_ms)] if rest_ms else [])]]
 
 
 def _fields(row: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
-    """Give a row as JSON has it; unlike `asdict` it copies nothing, and a page holds thousands of pictures."""
+    """Return a dataclass as a dict; unlike `asdict`, without copying, since a page holds thousands of images."""
     return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
-def _job_link(shown: set[str]) -> Any:  # noqa: ANN401 - a function of the template
-    """Make what links to a job that is in the page, and only names another."""
+def _job_link(shown: set[str]) -> Any:  # noqa: ANN401 - a template function
+    """Return a function that links to a job if it is on the page, and otherwise returns its id."""
     link = Markup('<a href="#job" data-job="{0}">{0}</a>')
     return lambda job_id: link.format(job_id) if job_id in shown else job_id
 
@@ -225,7 +226,7 @@ def _scripts() -> tuple[str, ...]:
 def _policy() -> str:
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in _scripts())
     scripts = " ".join(f"'sha256-{digest}'" for digest in digests)
-    # Charts set styles of their own; scripts run by their hash alone.
+    # Charts set inline styles; scripts are allowed by hash only.
     loads = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {scripts}"
     return f"{loads}; form-action 'none'; base-uri 'none'"
 

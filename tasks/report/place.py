@@ -1,4 +1,4 @@
-"""Where a run leaves its page, and where a browser finds it."""
+"""Location of a run's report in the store and on the web."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def page_uri(store_uri: str, run_id: UUID) -> str:
-    """Name a run's page on the store."""
+    """Return the URI of a run's report in the store."""
     return f"{store_uri.rstrip('/')}/reports/{run_id}.html"
 
 
 def page_link(base_url: str, run_id: UUID) -> str:
-    """Name a run's page as a browser opens it, where the store's folder `reports/` is served at `base_url`."""
+    """Return the web address of a run's report, if the store's folder `reports/` is served at `base_url`."""
     return f"{base_url.rstrip('/')}/{run_id}.html"

@@ -1,4 +1,4 @@
-"""All that a page says of a run, gathered from the database, the manifest and the cache."""
+"""The content of a report, gathered from the database, the manifest and the frame cache."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tasks.database.tables import FAILURE, RESULT
 from tasks.report.choose import MAX_JOBS, choose_jobs
 from tasks.report.counts import calibration_error, count_labels, count_margins, measure_reliability, score_tasks
 from tasks.report.earlier import earlier_runs, find_changes
-from tasks.report.findings import find_doubts, find_slowest, group_failures
-from tasks.report.glance import look
+from tasks.report.findings import find_caveats, find_slowest, group_failures
+from tasks.report.glance import summarize
 from tasks.report.jobs import Sources, read_shown
-from tasks.report.run_key import Key
+from tasks.report.run_key import ReportKey
 from tasks.report.timeline import read_timeline
-from tasks.report.trade import trade_of
+from tasks.report.trade import select_trade_off
 from tasks.results.evaluations import last_evaluation
 from tasks.results.runs import read_spec
 
@@ -40,23 +40,23 @@ if TYPE_CHECKING:
     from tasks.report.glance import Glance
     from tasks.report.jobs import ShownJobs
     from tasks.report.timeline import Timeline
-    from tasks.report.trade import Trade
+    from tasks.report.trade import TradeOff
 
 _MAX_VIDEOS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One run, and the labels and failures that stand for its dataset and spec.
+    """A run, and the current labels and failures of its dataset and spec.
 
     Attributes:
-        labels: Labels that stand, of this run and of others by the same spec.
-        failures: Failures that stand.
-        sampling: Which frames were asked for, by the option's name.
-        native_sampler: The sampler that the model was trained with, by its name.
-        runs: The manifest's latest runs, this one first.
-        changes: Beside another way of asking; None where there was none.
-        trade: The dataset's latest evaluation; None where there was none.
+        labels: Number of current labels, from this run and others with the same spec.
+        failures: Number of current failures.
+        sampling: Sampling options by name.
+        native_sampler: Name of the sampler that the model was trained with.
+        runs: Latest runs of the manifest, this one first.
+        changes: Comparison with an earlier run with another spec; None if there is none.
+        trade: The latest evaluation of the dataset; None if there is none.
     """
 
     glance: Glance
@@ -69,51 +69,51 @@ class Report:
     reliability: tuple[Reliability, ...]
     tasks: tuple[TaskAccuracy, ...]
     failure_groups: tuple[FailureGroup, ...]
-    doubts: tuple[str, ...]
+    caveats: tuple[str, ...]
     slowest: tuple[SlowJob, ...]
     timeline: Timeline | None
     runs: tuple[RunFigures, ...]
     changes: Changes | None
-    trade: Trade | None
+    trade: TradeOff | None
     shown: ShownJobs
     made_at: datetime
 
     @property
     def known(self) -> int:
-        """Labels whose right answer is known."""
+        """Number of labels whose answer is known."""
         return sum(task.known for task in self.tasks)
 
     @property
     def accuracy(self) -> float | None:
-        """Share of them that are right; None where no answer is known."""
+        """Share of those labels that are correct; None if no answer is known."""
         return sum(task.right for task in self.tasks) / self.known if self.known else None
 
     @property
     def calibration_error(self) -> float | None:
-        """How far confidence and accuracy are apart; None where no answer is known."""
+        """Mean gap between confidence and accuracy; None if no answer is known."""
         return calibration_error(self.reliability)
 
 
 def gather(
     engine: Engine, objects: ObjectStore, run: RowMapping, *, store_uri: str, job_ids: Sequence[str] = ()
 ) -> Report:
-    """Gather a page.
+    """Gather the content of a report.
 
     Args:
         engine: The database.
-        objects: Where the manifest and the frames stand.
+        objects: Store of the manifest and the frames.
         run: The run's row.
-        store_uri: The cache's root.
-        job_ids: Jobs that are shown whatever else is.
+        store_uri: Root of the frame cache.
+        job_ids: Jobs to show in any case.
 
     Raises:
-        ConfigurationError: A job that was asked for has no row, or more were than a page holds.
-        TransientError: A service went away.
+        ConfigurationError: A named job has no row, or too many jobs are named.
+        TransientError: A service is unavailable.
     """
     named = len(set(job_ids))
     if named > MAX_JOBS:
-        raise ConfigurationError(f"A page holds {MAX_JOBS} jobs, and {named:,} were named; name fewer.")
-    key = Key(dataset=run["dataset"], spec_id=run["spec_id"])
+        raise ConfigurationError(f"A report shows at most {MAX_JOBS} jobs, but {named:,} were named; name fewer.")
+    key = ReportKey(dataset=run["dataset"], spec_id=run["spec_id"])
     spec = _spec(engine, key.spec_id)
     evaluation = last_evaluation(engine, dataset=key.dataset)
     with database_errors(), engine.connect() as connection:
@@ -130,9 +130,9 @@ def gather(
         )
         _require(job_ids, shown, key)
         return Report(
-            glance=look(run, model=spec.model.name if spec else ""),
-            labels=_count(connection, select(func.count()).select_from(RESULT).where(key.of(RESULT))),
-            failures=_count(connection, select(func.count()).select_from(FAILURE).where(key.of(FAILURE))),
+            glance=summarize(run, model=spec.model.name if spec else ""),
+            labels=_count(connection, select(func.count()).select_from(RESULT).where(key.matches(RESULT))),
+            failures=_count(connection, select(func.count()).select_from(FAILURE).where(key.matches(FAILURE))),
             sampling=spec.sampling.model_dump(exclude_none=True) if spec else {},
             native_sampler=native_sampler(model_name=spec.model.name if spec else ""),
             label_counts=count_labels(connection, key),
@@ -140,12 +140,12 @@ def gather(
             reliability=measure_reliability(connection, key),
             tasks=score_tasks(connection, key),
             failure_groups=group_failures(connection, key),
-            doubts=find_doubts(connection, key, run),
+            caveats=find_caveats(connection, key, run),
             slowest=find_slowest(connection, key, run["run_id"]),
             timeline=read_timeline(connection, key, run),
             runs=runs,
             changes=changes,
-            trade=trade_of(evaluation, key.spec_id) if evaluation else None,
+            trade=select_trade_off(evaluation, key.spec_id) if evaluation else None,
             shown=shown,
             made_at=datetime.now(UTC),
         )
@@ -154,7 +154,7 @@ def gather(
 def _spec(engine: Engine, spec_id: str) -> RunSpec | None:
     try:
         return read_spec(engine, spec_id)
-    except ConfigurationError:  # asked by another version
+    except ConfigurationError:  # written by another version
         return None
 
 
@@ -162,10 +162,10 @@ def _count(connection: Connection, query: object) -> int:
     return int(connection.execute(query).scalar_one())  # type: ignore[call-overload]
 
 
-def _require(job_ids: Sequence[str], shown: ShownJobs, key: Key) -> None:
+def _require(job_ids: Sequence[str], shown: ShownJobs, key: ReportKey) -> None:
     missing = sorted(set(job_ids) - {job.job_id for job in shown.jobs})
     if missing:
         raise ConfigurationError(
             f"{pluralize(len(missing), 'job')} without a label or failure in dataset {key.dataset}, such as "
-            f"{redact_uri(missing[0])}; `reelabel audit --list FILE` lists those that have none."
+            f"{redact_uri(missing[0])}; to list them all: reelabel audit --list FILE"
         )

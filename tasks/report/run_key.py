@@ -1,4 +1,4 @@
-"""Whose rows a page shows."""
+"""The scope of a report."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """The labels and failures that stand for one dataset by one way of asking."""
+class ReportKey:
+    """The dataset and spec whose current labels and failures a report shows."""
 
     dataset: str
     spec_id: str
 
-    def of(self, table: FromClause) -> ColumnElement[bool]:
-        """Match a table's rows."""
+    def matches(self, table: FromClause) -> ColumnElement[bool]:
+        """Return the condition that selects the rows of a table."""
         return (table.c.dataset == self.dataset) & (table.c.spec_id == self.spec_id)

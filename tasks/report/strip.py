@@ -1,4 +1,4 @@
-"""One video's frames, small: as its frame file holds them, with their true times."""
+"""Thumbnails of a video's frames, read from its frame file, with their times."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Frame:
     """One frame that the model saw.
 
     Attributes:
-        time_s: When it is shown, in seconds.
-        position: Its number in the full linear decode; None where unknown.
-        image: A WebP picture as a data URI; None where it is left out.
+        time_s: Presentation time in seconds.
+        position: Index in the linear decode of the whole video; None if unknown.
+        image: Thumbnail as a WebP data URI; None if it is left out.
     """
 
     time_s: float
@@ -41,13 +41,13 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strip:
-    """What the model saw of a video.
+    """The frames of a video that the model saw.
 
     Attributes:
         picks: Indices into `frames`, as shown, with repeats.
-        keyframe_times_s: When every keyframe of the file is shown; None where only those among `frames` are known.
-        width_px: Size of the frames as the model saw them.
-        note: Why there are no pictures, or what is wrong with the file; empty otherwise.
+        keyframe_times_s: Times of all keyframes of the file; None if only those among `frames` are known.
+        width_px: Width of the frames as the model saw them.
+        note: Why there are no thumbnails, or what is wrong with the video; empty otherwise.
     """
 
     frames: tuple[Frame, ...]
@@ -63,7 +63,7 @@ class Strip:
 
 
 def make_strip(file: FrameFile) -> Strip:
-    """Describe a frame file, and draw its frames small.
+    """Describe a frame file, with thumbnails of its frames.
 
     Raises:
         FrameFileError: It is damaged.
@@ -73,7 +73,7 @@ def make_strip(file: FrameFile) -> Strip:
     except FrameFileError as error:
         if file.encoding != "packets":
             raise
-        images, note = None, f"No pictures: {error.message}"
+        images, note = None, f"No thumbnails: {error.message}"
     aspect = float(file.facts.get("pixel_aspect", 1.0)) or 1.0
     columns = zip(file.time_s.tolist(), file.frame_index.tolist(), file.is_keyframe.tolist(), strict=True)
     return Strip(
@@ -99,14 +99,14 @@ def make_strip(file: FrameFile) -> Strip:
 
 
 def thumbnail(pixels: npt.NDArray[np.uint8], *, pixel_aspect: float = 1.0) -> str:
-    """Draw one frame small, as players show it.
+    """Return a thumbnail of a frame, as video players show it.
 
     Args:
         pixels: RGB; shape (H, W, 3), uint8.
-        pixel_aspect: Width of a pixel over its height.
+        pixel_aspect: Width of a pixel divided by its height.
 
     Returns:
-        WebP as a data URI.
+        A WebP data URI.
     """
     height, width = pixels.shape[0], pixels.shape[1] * pixel_aspect
     scale = min(1.0, _LONG_SIDE_PX / max(height, width))

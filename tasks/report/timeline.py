@@ -1,4 +1,4 @@
-"""When a run's shards were extracted and answered."""
+"""Timeline of the extraction and inference of a run's shards."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from sqlalchemy import Connection, RowMapping
 
-    from tasks.report.run_key import Key
+    from tasks.report.run_key import ReportKey
 
 _MAX_DRAWN = 60
-_CLOCKS_APART_S = 2.0
+_CLOCK_SKEW_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardSpan:
-    """One shard; seconds since the run's start.
+    """One shard, with times in seconds since the start of the run.
 
     Attributes:
-        shard: Its number in its plan.
+        shard: Index in its plan.
     """
 
     shard: int
@@ -41,14 +41,14 @@ class ShardSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The shards that ended during a run, whoever planned them.
+    """The shards that ended during a run, including those of plans by other runs.
 
     Attributes:
-        drawn: Some of them, evenly spread, in the order of their extraction.
-        shards: How many there are.
-        extract_s: Seconds in which at least one was being extracted.
-        infer_s: Seconds in which at least one was being answered.
-        both_s: Seconds of both at once.
+        drawn: An evenly spaced selection, in the order of extraction.
+        shards: Number of shards.
+        extract_s: Seconds during which at least one was being extracted.
+        infer_s: Seconds during which at least one was being answered.
+        both_s: Seconds during which both happened.
     """
 
     drawn: tuple[ShardSpan, ...]
@@ -58,8 +58,8 @@ class Timeline:
     both_s: float
 
 
-def read_timeline(connection: Connection, key: Key, run: RowMapping) -> Timeline | None:
-    """Read when shards were worked on; None where no row tells, as after their plan was removed.
+def read_timeline(connection: Connection, key: ReportKey, run: RowMapping) -> Timeline | None:
+    """Read the timeline; return None if there are no shards, as after their plan was removed.
 
     Args:
         connection: The database.
@@ -70,13 +70,13 @@ def read_timeline(connection: Connection, key: Key, run: RowMapping) -> Timeline
     until = run["ended_at"] or datetime.now(UTC)
     ended_s = SHARD.c.report["between_s"]["infer"][1].as_float()
     within = ended_s.between(
-        (since - timedelta(seconds=_CLOCKS_APART_S)).timestamp(),
-        (until + timedelta(seconds=_CLOCKS_APART_S)).timestamp(),
+        (since - timedelta(seconds=_CLOCK_SKEW_S)).timestamp(),
+        (until + timedelta(seconds=_CLOCK_SKEW_S)).timestamp(),
     )
     query = (
         select(SHARD.c.shard_index, SHARD.c.jobs, SHARD.c.report)
         .join(PLAN, PLAN.c.plan_id == SHARD.c.plan_id)
-        .where(and_(key.of(PLAN), SHARD.c.state == "done", within))
+        .where(and_(key.matches(PLAN), SHARD.c.state == "done", within))
     )
     spans = [_span(row, since.timestamp()) for row in connection.execute(query).mappings()]
     if not spans:
@@ -110,10 +110,10 @@ def _span(row: RowMapping, start_s: float) -> ShardSpan:
 
 
 def _union(spans: list[tuple[float, float]]) -> npt.NDArray[np.float64]:
-    """Merge spans that overlap.
+    """Merge overlapping spans.
 
     Returns:
-        Shape (N, 2), in order, apart from one another.
+        Disjoint spans in ascending order; shape (N, 2).
     """
     ordered = np.array(sorted(spans), np.float64)
     reach = np.maximum.accumulate(ordered[:, 1])

@@ -1,1 +1,1 @@
-"""Breaking things at random moments of a real run, and proving that nothing is lost: `make chaos`."""
+"""Chaos tests: inject faults at random moments of real runs, and check that nothing is lost (`make chaos`)."""

@@ -1,4 +1,4 @@
-"""`make chaos`: trials, and a table of what struck how often; exit 1 where anything is wrong."""
+"""Run chaos trials, and print how often each fault was injected; exit with 1 if any trial failed."""
 
 import argparse
 import random
@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.chaos.faults import FAULTS
-from tests.chaos.record import keep, recorded
+from tests.chaos.record import append_outcome, read_outcomes
 from tests.chaos.suite import run_suite
 
 _CONSOLE = Console()
 
 
 def main():
-    """Run the suite as its options say."""
+    """Run the suite with the options of the command line."""
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # so that nothing is left running
     options = _options()
     folder = Path(mkdtemp(prefix="reelabel-chaos-"))
@@ -30,40 +30,44 @@ def main():
         outcomes.append(outcome)
         _CONSOLE.print(_line(outcome), style="red" if outcome.wrong else "", soft_wrap=True)
         if options.record:
-            keep(options.record, outcome, engine=options.engine, seed=options.seed)
+            append_outcome(options.record, outcome, engine=options.engine, seed=options.seed)
     if options.record:
-        outcomes = recorded(options.record, engine=options.engine)
+        outcomes = read_outcomes(options.record, engine=options.engine)
     _CONSOLE.print(_table(outcomes))
     wrong = sum(bool(outcome.wrong) for outcome in outcomes)
-    _CONSOLE.print(f"{len(outcomes)} trials, {wrong} of them wrong; engine {options.engine}.")
+    _CONSOLE.print(f"{len(outcomes)} trials, {wrong} failed; engine {options.engine}.")
     return 1 if wrong or not outcomes else 0
 
 
 def _options():
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
-    parser.add_argument("--trials", type=int, default=5, help="how many runs are broken; 0 prints the record")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="what strikes when")
-    parser.add_argument("--engine", choices=["openai", "vllm"], default="openai", help="a warm one, or a run's own")
-    parser.add_argument("--clips", type=int, default=100, help="of three jobs each")
+    parser.add_argument("--trials", type=int, default=5, help="number of trials; 0 only prints the record")
+    parser.add_argument(
+        "--seed", type=int, default=random.SystemRandom().randrange(10**6), help="seed of faults and their times"
+    )
+    parser.add_argument(
+        "--engine", choices=["openai", "vllm"], default="openai", help="a shared vLLM server, or an engine per run"
+    )
+    parser.add_argument("--clips", type=int, default=100, help="number of clips, with three jobs each")
     names = [fault.name for fault in FAULTS]
-    parser.add_argument("--faults", nargs="+", choices=names, default=names, help="kinds that strike; all by default")
-    parser.add_argument("--record", type=Path, help="file to which outcomes are added; the table is of all in it")
+    parser.add_argument("--faults", nargs="+", choices=names, default=names, help="faults to inject; all by default")
+    parser.add_argument("--record", type=Path, help="file to append outcomes to; the table covers all of them")
     return parser.parse_args()
 
 
 def _line(outcome):
-    fate = "; ".join(outcome.wrong) or "whole"
+    verdict = "; ".join(outcome.wrong) or "passed"
     where = "by a worker" if outcome.by_worker else "by the command"
     struck = ", ".join(f"{count}x {name}" if count > 1 else name for name, count in outcome.struck.items())
     return (
-        f"Trial {outcome.number} ({where}): {fate}; {struck or 'nothing struck'}; {outcome.tries} tries, "
-        f"{outcome.retried_failures} failures asked again, {outcome.seconds:.0f} s."
+        f"Trial {outcome.number} ({where}): {verdict}; {struck or 'no faults injected'}; {outcome.tries} tries, "
+        f"{outcome.retried_failures} failures retried, {outcome.seconds:.0f} s."
     )
 
 
 def _table(outcomes):
     struck = sum((outcome.struck for outcome in outcomes), Counter())
-    table = Table("fault", "struck", "in trials")
+    table = Table("fault", "injected", "trials")
     for name, count in struck.most_common():
         table.add_row(name, str(count), str(sum(name in outcome.struck for outcome in outcomes)))
     return table

@@ -1,4 +1,4 @@
-"""What is broken, each by a name of its own."""
+"""The faults that can be injected, by name."""
 
 import os
 import time
@@ -11,11 +11,15 @@ import psycopg
 from infra.embedded import ServiceName
 from tests.chaos.world import kill
 
-_SPELL_S = (1.0, 5.0)
+_DURATION_S = (1.0, 5.0)
 _FORWARD_LEASES = """
 UPDATE reelabel.shard SET lease_until = clock_timestamp() - interval '1 second' WHERE lease_until > clock_timestamp()
 """
-_FLOW_COMMANDS = ("prefect.flow_engine", "prefect.engine", "flow-run execute")  # as Prefect's workers run a flow
+_FLOW_COMMANDS = (
+    "prefect.flow_engine",
+    "prefect.engine",
+    "flow-run execute",
+)  # command lines of Prefect's flow processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +27,9 @@ class Fault:
     """One kind of fault.
 
     Attributes:
-        strike: Called with the world, the run's process id and a random generator; gives whether it struck: a
-            process that is not there yet cannot be killed.
-        needs: What a world must have: `engine` (of its own), `worker` (runs the flow), `disk`.
+        strike: Injects the fault, given the world, the run's process id and a random generator; returns whether it did,
+            since a process that does not exist yet cannot be killed.
+        needs: Requirement: `engine` (the run has its own), `worker` (it runs the flow), or `disk`.
     """
 
     name: str
@@ -34,7 +38,7 @@ class Fault:
 
 
 def _processes(pid):
-    """List a process and all below it, with their command lines."""
+    """Yield a process and its descendants, with their command lines."""
     with suppress(OSError):
         yield pid, Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -43,7 +47,7 @@ def _processes(pid):
 
 
 def _below(roots, *words):
-    """List the processes of some trees whose command lines hold one of some words."""
+    """List processes in these process trees whose command line contains one of the words."""
     trees = [_processes(root) for root in roots if root is not None]
     return [pid for tree in trees for pid, command in tree if any(word in command for word in words)]
 
@@ -85,14 +89,14 @@ def _kill_several(world, pid, rng):
 
 def _slow_store(world, _pid, rng):
     with world.store.slow(rng.uniform(0.05, 0.5)):
-        time.sleep(rng.uniform(*_SPELL_S))
+        time.sleep(rng.uniform(*_DURATION_S))
     return True
 
 
 def _failing_store(status):
     def strike(world, _pid, rng):
         with world.store.answering(status):
-            time.sleep(rng.uniform(*_SPELL_S))
+            time.sleep(rng.uniform(*_DURATION_S))
         return True
 
     return strike
@@ -101,7 +105,7 @@ def _failing_store(status):
 def _cut_bodies(world, _pid, rng):
     wanted = rng.randint(1, 5)
     world.store.cut(wanted)
-    time.sleep(rng.uniform(*_SPELL_S))
+    time.sleep(rng.uniform(*_DURATION_S))
     left, world.store.cuts_left = world.store.cuts_left, 0
     return left < wanted
 
@@ -112,7 +116,7 @@ def _fill_disk(world, _pid, rng):
         with suppress(OSError), filler.open("wb") as file:
             while True:
                 os.write(file.fileno(), bytes(1 << 20))
-        time.sleep(rng.uniform(*_SPELL_S))
+        time.sleep(rng.uniform(*_DURATION_S))
     finally:
         filler.unlink()
     return True

@@ -1,4 +1,4 @@
-"""A gate before a server, through which all connections go, and where they can be made to fail."""
+"""A TCP proxy in front of a server that can make connections fail."""
 
 import socket
 import threading
@@ -10,19 +10,19 @@ _HEAD_END = b"\r\n\r\n"
 
 
 class Gate:
-    """Passes TCP on; for a while it may be slow, refuse, answer errors of HTTP or S3, or cut bodies in half.
+    """A TCP proxy that can delay data, refuse connections, respond with HTTP or S3 errors, or truncate response bodies.
 
     Attributes:
-        port: Where it listens.
-        cuts_left: Answers whose body is still to be cut.
+        port: Port that it listens on.
+        cuts_left: Number of responses still to be truncated.
     """
 
     def __init__(self, target, *, host="127.0.0.1"):
         """Listen on a free port.
 
         Args:
-            target: Port of the server on 127.0.0.1; or what gives it, for one that may come back at another.
-            host: Where the gate listens.
+            target: Port of the server on 127.0.0.1, or a function that returns it, if it may change on a restart.
+            host: Address to listen on.
         """
         self._target = target
         self._listener = socket.create_server((host, 0))
@@ -38,7 +38,7 @@ class Gate:
 
     @contextmanager
     def slow(self, delay_s):
-        """Let every piece of data wait."""
+        """Delay every chunk of data."""
         self._delay_s = delay_s
         try:
             yield
@@ -47,9 +47,9 @@ class Gate:
 
     @contextmanager
     def answering(self, status):
-        """Answer every request with an HTTP status of its own."""
+        """Respond to every request with this HTTP status."""
         self._status = status
-        self.drop()  # a connection that is open is known by its next request only
+        self.drop()  # established connections bypass the status until they are reopened
         try:
             yield
         finally:
@@ -58,7 +58,7 @@ class Gate:
 
     @contextmanager
     def refusing(self, start, status, code):
-        """Answer requests that begin so, such as `GET /bucket/key`, as S3 answers what it does not allow."""
+        """Respond with an S3 error to requests that begin with `start`, such as `GET /bucket/key`."""
         self._refused, self._refusal = start.encode(), _refusal(status, code)
         try:
             yield
@@ -67,7 +67,7 @@ class Gate:
 
     @contextmanager
     def shut(self):
-        """End every connection, and take no new one."""
+        """Close all connections, and refuse new ones."""
         self._is_shut = True
         self.drop()
         try:
@@ -76,19 +76,19 @@ class Gate:
             self._is_shut = False
 
     def cut(self, answers):
-        """Cut the bodies of the next answers in half."""
+        """Truncate the bodies of the next `answers` responses to half."""
         self.drop()
         self.cuts_left = answers
 
     def drop(self):
-        """End every connection that is open."""
+        """Close all open connections."""
         with self._lock:
             for each in self._open:
                 with suppress(OSError):
                     each.shutdown(socket.SHUT_RDWR)
 
     def close(self):
-        """Listen no more."""
+        """Stop listening, and close all connections."""
         self._listener.close()
         self.drop()
 

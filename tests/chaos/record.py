@@ -1,4 +1,4 @@
-"""Outcomes kept in a file, so that many trials may be made a few at a time."""
+"""A file of outcomes, so that trials can be run a few at a time."""
 
 import json
 from collections import Counter
@@ -6,14 +6,14 @@ from collections import Counter
 from tests.chaos.trial import Outcome
 
 
-def keep(path, outcome, *, engine, seed):
-    """Add an outcome to a file of JSON lines."""
+def append_outcome(path, outcome, *, engine, seed):
+    """Append an outcome to a file of JSON lines."""
     with path.open("a") as file:
         file.write(json.dumps({"engine": engine, "seed": seed, **vars(outcome)}) + "\n")
 
 
-def recorded(path, *, engine):
-    """Read the outcomes of trials with an engine, each once, however often its seed was run."""
+def read_outcomes(path, *, engine):
+    """Read the outcomes of trials with an engine; of repeated trials with the same seed, the last one."""
     rows = {}
     for line in path.read_text().splitlines():
         row = json.loads(line)

@@ -1,4 +1,4 @@
-"""Trials one after the other, some on one world, each with faults drawn so that every kind gets its turn."""
+"""A suite of trials, several per world, with faults drawn so that every kind is injected."""
 
 import random
 import sys
@@ -6,24 +6,24 @@ from itertools import islice
 
 from tests.chaos.faults import FAULTS
 from tests.chaos.trial import Trial
-from tests.chaos.world import model_server, opened
+from tests.chaos.world import model_server, open_world
 
 _MAX_FAULTS = 4
-_TRIALS_IN_A_WORLD = 15  # its store is small, and each leaves its frames
+_TRIALS_IN_A_WORLD = 15  # its store is small, and each trial leaves frames there
 
 
 def run_suite(folder, *, trials, seed, engine, clips, faults=tuple(fault.name for fault in FAULTS)):
-    """Break runs by faults of these names, and give what each came to as it ends."""
+    """Run trials with the named faults, and yield their outcomes."""
     rng = random.Random(seed)
     with model_server(folder, engine=engine) as model_url:
         for first in range(1, trials + 1, _TRIALS_IN_A_WORLD):
             numbers = range(first, min(first + _TRIALS_IN_A_WORLD, trials + 1))
             own = folder / f"from-{first}"
             own.mkdir()
-            with opened(own, model_url=model_url) as world:
+            with open_world(own, model_url=model_url) as world:
                 has = {"engine": engine == "vllm", "disk": world.disk is not None}
                 kinds = [fault for fault in FAULTS if fault.name in faults and has.get(fault.needs, True)]
-                assert kinds, f"None of {faults} can strike here."
+                assert kinds, f"None of {faults} can be injected here."
                 yield from _in_one_world(world, own, numbers, seed=seed, kinds=kinds, clips=clips, rng=rng)
 
 
@@ -33,28 +33,28 @@ def _in_one_world(world, folder, numbers, *, seed, kinds, clips, rng):
     with log.open("ab") as file:
         deployed = world.start([sys.executable, "-P", "-m", "flows.cli.main", "deploy"], file).wait(300)
     assert deployed == 0, f"`reelabel deploy` failed; see {log}"
-    labels, usual_s = Trial(world, number=0, manifest=manifest, folder=folder).undisturbed()
+    labels, usual_s = Trial(world, number=0, manifest=manifest, folder=folder).run_undisturbed()
     assert len(labels) == len(jobs)
     for number, (by_worker, faults) in zip(numbers, _draw(kinds, rng), strict=False):
         trial = Trial(world, number=number, manifest=manifest, folder=folder)
-        outcome = trial.broken(faults, rng, labels=labels, usual_s=usual_s, by_worker=by_worker)
-        if not outcome.struck:  # the machine has become faster: faults came too late
+        outcome = trial.run_with_faults(faults, rng, labels=labels, usual_s=usual_s, by_worker=by_worker)
+        if not outcome.struck:  # the run ended before the first fault, so the machine has become faster
             usual_s = outcome.ran_s
         yield outcome
         world.cancel_flow_runs()
 
 
 def _draw(kinds, rng):
-    """Deal faults like cards, from a pack that is shuffled anew when it is used up."""
-    pack = []
+    """Deal faults like cards from a deck, adding a newly shuffled deck when too few are left."""
+    deck = []
     while True:
         by_worker = rng.random() < 0.5 or all(fault.needs == "worker" for fault in kinds)
         fitting = [fault for fault in kinds if by_worker or fault.needs != "worker"]
         wanted = rng.randint(1, _MAX_FAULTS)
-        dealt = list(islice((fault for fault in pack if fault in fitting), wanted))
+        dealt = list(islice((fault for fault in deck if fault in fitting), wanted))
         if len(dealt) < wanted:
-            pack += rng.sample(kinds, len(kinds))
+            deck += rng.sample(kinds, len(kinds))
             continue
         for fault in dealt:
-            pack.remove(fault)
+            deck.remove(fault)
         yield by_worker, dealt

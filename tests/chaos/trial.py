@@ -1,4 +1,4 @@
-"""One trial: a run is broken at random moments, recovers by the documented means, and is checked."""
+"""One trial: inject faults into a run at random moments, recover as documented, and check the result."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from infra.embedded import ServiceName, export
 _MAX_TRIES = 10
 _RUN_TIMEOUT_S = 300
 _SETTLE_TIMEOUT_S = 120
-_STANDING = """
+_CURRENT_ROWS = """
 SELECT job_id, label, count(*) OVER (PARTITION BY job_id) FROM (
     SELECT job_id, label FROM reelabel.result WHERE dataset = %(dataset)s
     UNION ALL SELECT job_id, code FROM reelabel.failure WHERE dataset = %(dataset)s
@@ -21,14 +21,16 @@ SELECT job_id, label, count(*) OVER (PARTITION BY job_id) FROM (
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What a trial came to.
+    """The outcome of a trial.
 
     Attributes:
-        struck: How often each fault did.
-        tries: Commands until the run ended well.
-        retried_failures: Jobs that ended as failures and were asked again by `backfill --failed`.
-        ran_s: Seconds of the last of them.
-        wrong: What is not as it must be; empty where all is.
+        by_worker: Whether a worker ran the flow, instead of the command itself.
+        struck: How often each fault was injected.
+        tries: Number of attempts until the run succeeded.
+        ran_s: Seconds of the last attempt.
+        retried_failures: Failed jobs retried by `backfill --failed`.
+        seconds: Duration of the trial.
+        wrong: Errors found; empty if the trial passed.
     """
 
     number: int
@@ -42,7 +44,7 @@ class Outcome:
 
 
 class Trial:
-    """A run of its own dataset, with a frame cache of its own."""
+    """A run with a separate dataset and frame cache."""
 
     def __init__(self, world, *, number, manifest, folder):
         self.world = world
@@ -52,22 +54,22 @@ class Trial:
         self._store = {"REELABEL_STORE_URI": f"{world.settings.store.uri}/{self.dataset}"}
         self._log = (folder / f"{self.dataset}.log").open("ab")
 
-    def undisturbed(self):
-        """Run with nothing broken; gives labels by job, and the seconds it took."""
+    def run_undisturbed(self):
+        """Run without faults; return labels by job, and the seconds it took."""
         began = time.monotonic()
         code = self._run([], None, Outcome(number=0, by_worker=False))
         assert code == 0, f"the undisturbed run failed; see {self._log.name}"
-        return {job: label for job, label, _ in self._standing()}, time.monotonic() - began
+        return {job: label for job, label, _ in self._current_rows()}, time.monotonic() - began
 
-    def broken(self, faults, rng, *, labels, usual_s, by_worker):
-        """Run until it ends well, while faults strike in its first two tries.
+    def run_with_faults(self, faults, rng, *, labels, usual_s, by_worker):
+        """Run until it succeeds, injecting faults into the first two attempts.
 
         Args:
-            faults: Those that strike, in this order.
-            rng: Decides when.
-            labels: By job, of an undisturbed run.
-            usual_s: Seconds of an undisturbed run.
-            by_worker: Whether a worker runs the flow, or the command itself.
+            faults: Faults to inject, in this order.
+            rng: Chooses the times.
+            labels: Expected labels by job, from an undisturbed run.
+            usual_s: Duration of an undisturbed run.
+            by_worker: Whether a worker runs the flow, instead of the command itself.
         """
         outcome = Outcome(number=self._number, by_worker=by_worker)
         began = time.monotonic()
@@ -84,32 +86,32 @@ class Trial:
             if code == 0:
                 break
         else:
-            outcome.wrong.append(f"not ended after {_MAX_TRIES} tries")
+            outcome.wrong.append(f"still failing after {_MAX_TRIES} attempts")
         self._retry_failures(outcome)
         self._check(outcome, labels)
         outcome.seconds = time.monotonic() - began
         return outcome
 
     def _run(self, planned, rng, outcome):
-        """Start the run once, strike while it goes, and wait for its end; gives its exit status."""
+        """Start the run, inject faults while it is running, and wait for its end; return its exit status."""
         run = self._start(by_worker=outcome.by_worker)
         began = time.monotonic()
 
-        def goes_on():
-            # Without a worker nobody runs it any more.
+        def is_running():
+            # If the worker is gone, nothing executes the run any more.
             is_orphaned = outcome.by_worker and not self.world.pid(ServiceName.WORKER)
             return run.poll() is None and not is_orphaned and time.monotonic() - began < _RUN_TIMEOUT_S
 
         for moment, fault in planned:
-            while goes_on() and time.monotonic() - began < moment:
+            while is_running() and time.monotonic() - began < moment:
                 time.sleep(0.05)
-            while goes_on():
+            while is_running():
                 if fault.strike(self.world, run.pid, rng):
                     outcome.struck[fault.name] += 1
-                    self._say(f"{fault.name} at {time.monotonic() - began:.1f} s")
+                    self._log_line(f"{fault.name} at {time.monotonic() - began:.1f} s")
                     break
-                time.sleep(0.1)  # what is not there yet is struck as soon as it is
-        while goes_on():
+                time.sleep(0.1)  # retry until the fault's target exists
+        while is_running():
             time.sleep(0.1)
         hung = run.poll() is None
         if hung:
@@ -117,7 +119,7 @@ class Trial:
             if not outcome.by_worker:
                 outcome.wrong.append(f"the run hung for {_RUN_TIMEOUT_S} s")
         code = run.wait()
-        self._say(f"exit {code}")
+        self._log_line(f"exit {code}")
         return code
 
     def _start(self, *, by_worker):
@@ -131,9 +133,9 @@ class Trial:
         return self.world.start(command, self._log)
 
     def _settle(self):
-        """Wait until the services are back, as whoever starts a run again would."""
+        """Wait until the services are back, as a user would before restarting a run."""
         deadline = time.monotonic() + _SETTLE_TIMEOUT_S
-        while not self.world.is_whole() and time.monotonic() < deadline:
+        while not self.world.is_healthy() and time.monotonic() < deadline:
             time.sleep(0.2)
 
     def _retry_failures(self, outcome):
@@ -147,28 +149,28 @@ class Trial:
         with self.world.connection() as connection:
             codes = [code for (code,) in connection.execute(query, [self.dataset])]
         if codes:
-            self._say(f"failures: {Counter(codes)}")
+            self._log_line(f"failures: {Counter(codes)}")
         return codes
 
-    def _standing(self):
+    def _current_rows(self):
         with self.world.connection() as connection:
-            return connection.execute(_STANDING, {"dataset": self.dataset}).fetchall()
+            return connection.execute(_CURRENT_ROWS, {"dataset": self.dataset}).fetchall()
 
     def _check(self, outcome, labels):
-        standing = self._standing()
-        doubled = {job for job, _, count in standing if count > 1}
+        rows = self._current_rows()
+        doubled = {job for job, _, count in rows if count > 1}
         if doubled:
             outcome.wrong.append(f"{len(doubled)} jobs have two rows")
-        found = {job: label for job, label, _ in standing}
+        found = {job: label for job, label, _ in rows}
         if found.keys() != labels.keys():
-            outcome.wrong.append(f"{len(labels.keys() ^ found.keys())} jobs are missing or unknown")
+            outcome.wrong.append(f"{len(labels.keys() ^ found.keys())} jobs are missing or unexpected")
         others = [job for job, label in found.items() if labels.get(job, label) != label]
         if others:
             outcome.wrong.append(f"{len(others)} labels differ, such as {others[0]}: {found[others[0]]}")
         audit = self.world.start_run(["audit"], self._log, **self._store)
         if audit.wait(_RUN_TIMEOUT_S):
-            outcome.wrong.append(f"`reelabel audit` exits with {audit.returncode}")
+            outcome.wrong.append(f"`reelabel audit` exited with {audit.returncode}")
 
-    def _say(self, text):
+    def _log_line(self, text):
         self._log.write(f"--- {text}\n".encode())
         self._log.flush()

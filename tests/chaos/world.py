@@ -1,4 +1,4 @@
-"""Everything that a run stands on, each part apart, so that each can be broken apart."""
+"""The services that a run depends on, each of which can be broken separately."""
 
 import os
 import signal
@@ -31,21 +31,21 @@ _LEASE_S = 15
 
 
 class World:
-    """Postgres and S3 behind gates, a Prefect server, a worker, a model's server; what dies is started again.
+    """Postgres, S3 and Prefect behind gates, and a worker; services that die are restarted.
 
     Attributes:
-        database: The gate before Postgres.
-        store: The gate before S3.
-        settings: Of runs: they go through the gates.
-        disk: Where S3 keeps its data, a disk of its own; None where none could be mounted.
+        database: Gate in front of Postgres.
+        store: Gate in front of S3.
+        settings: Settings of runs, which go through the gates.
+        disk: Mount point of the S3 server's own disk; None if it could not be mounted.
     """
 
     def __init__(self, folder, *, model_url):
         """Start everything.
 
         Args:
-            folder: An empty one.
-            model_url: Of a server that has the tiny model; None has runs load it themselves.
+            folder: An empty folder.
+            model_url: URL of a server with the tiny model; if None, each run loads it.
         """
         self._folder = folder
         self._own = Settings(home=folder / "home")
@@ -58,11 +58,11 @@ class World:
             Gate(partial(self._port, name)) for name in (ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT)
         )
         self.settings = self._gated(started, model_url)
-        self._revive()
+        self._restart()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def close(self):
-        """End everything, what still runs of a suite that was interrupted too."""
+        """End everything, including runs left by an interrupted suite."""
         self._ended.set()
         for process in self._started:
             if process.poll() is None:
@@ -89,24 +89,24 @@ class World:
         return started.model_copy(update=gated)
 
     def environment(self, **changes):
-        """Give the environment of a run; `changes` are settings by variable."""
+        """Return the environment of a run; `changes` override variables."""
         return os.environ | export(self.settings) | changes
 
     def pid(self, name):
-        """Give a service's process id; None where it has none."""
+        """Return a service's process id; None if it is not running."""
         record = Home(self._own.home).record(name)
         return record.process.pid if record and record.process.is_alive() else None
 
     @contextmanager
     def connection(self):
-        """Open the database, past its gate."""
+        """Connect to the database directly, bypassing its gate."""
         url = make_url(self.settings.database.url.get_secret_value())
         direct = url.set(drivername="postgresql", port=self._port(ServiceName.POSTGRES))
         with psycopg.connect(direct.render_as_string(hide_password=False), autocommit=True) as connection:
             yield connection
 
     def upload(self, clips, seed):
-        """Put clips and their manifest onto the store; gives the manifest's URI and its rows."""
+        """Upload clips and their manifest to the store; return the manifest's URI and rows."""
         root = f"{self.settings.store.uri}/clips"
         folder = self._folder / "clips"
         jobs = make_demo(folder, seed=seed, clips=clips, uri_prefix=root)
@@ -116,12 +116,12 @@ class World:
         return f"{root}/manifest.parquet", jobs
 
     def start_run(self, arguments, log, **changes):
-        """Start a command of ours in a process group of its own."""
+        """Start a `reelabel` command in a new process group."""
         command = [sys.executable, "-P", "-m", "flows.cli.main", *arguments]
         return self.start(command, log, **changes)
 
     def start(self, command, log, **changes):
-        """Start a command in a process group of its own."""
+        """Start a command in a new process group."""
         process = subprocess.Popen(
             command,
             env=self.environment(**changes),
@@ -135,7 +135,7 @@ class World:
         return process
 
     def cancel_flow_runs(self):
-        """Have Prefect forget runs whose processes are gone, as the automation of `reelabel deploy` does."""
+        """Mark flow runs whose processes are gone as crashed, as the automation of `reelabel deploy` does."""
         url = f"{self.settings.prefect.api_url}/flow_runs"
         login = basic_auth_headers(self.settings.prefect.auth_string)
         wanted = {"flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "SCHEDULED"]}}}}
@@ -144,8 +144,8 @@ class World:
                 crashed = {"state": {"type": "CRASHED", "message": "Lost."}, "force": True}
                 httpx.post(f"{url}/{run['id']}/set_state", json=crashed, headers=login)
 
-    def is_whole(self):
-        """Tell whether every service lives."""
+    def is_healthy(self):
+        """Return whether all services are running."""
         return all(self.pid(name) for name in ServiceName)
 
     def _port(self, name):
@@ -162,18 +162,18 @@ class World:
         return path
 
     def _watch(self):
-        """Start again what has died, as a supervisor of services does."""
+        """Restart services that have died, as a supervisor would."""
         while not self._ended.wait(_WATCH_S):
-            if not self.is_whole():
+            if not self.is_healthy():
                 with suppress(Exception):
-                    self._revive()
+                    self._restart()
 
-    def _revive(self):
+    def _restart(self):
         start(self._own, wanted=frozenset(ServiceName))
 
 
 def kill(pid):
-    """Kill a process outright; whether it was there."""
+    """Kill a process; return whether it existed."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -183,7 +183,7 @@ def kill(pid):
 
 @contextmanager
 def model_server(folder, *, engine):
-    """Keep a model's server warm, where runs have no engine of their own; gives its address, or None."""
+    """Run a shared model server unless runs have their own engines; yield its URL, or None."""
     if engine != "openai":
         yield None
         return
@@ -193,8 +193,8 @@ def model_server(folder, *, engine):
 
 
 @contextmanager
-def opened(folder, *, model_url):
-    """Have a world in an empty folder."""
+def open_world(folder, *, model_url):
+    """Open a world in an empty folder."""
     world = World(folder, model_url=model_url)
     try:
         yield world

@@ -7,7 +7,7 @@ from uuid import UUID
 from tasks.report.counts import LabelCount, MarginBin, Reliability, TaskAccuracy
 from tasks.report.earlier import RunFigures
 from tasks.report.findings import FailureGroup, SlowJob
-from tasks.report.glance import look
+from tasks.report.glance import summarize
 from tasks.report.jobs import ShownJob, ShownJobs
 from tasks.report.report import Report
 from tasks.report.strip import Frame, Strip
@@ -97,12 +97,12 @@ def report(jobs=None, strips=None, **changed):
         state="done",
         spec_id="5" * 16,
         started_at=STARTED,
-        asked=3,
+        ended=3,
         failed=1,
         jobs_per_s=2.0,
     )
     made = Report(
-        glance=look(row, model="reelabel-tiny"),
+        glance=summarize(row, model="reelabel-tiny"),
         labels=2,
         failures=1,
         sampling={"sampler": "keyframes", "num_frames": 16},
@@ -120,7 +120,7 @@ def report(jobs=None, strips=None, **changed):
         failure_groups=(
             FailureGroup(code="video_missing", stage="fetch", jobs=1, examples=(("gone", "There is no video."),)),
         ),
-        doubts=("1 of 2 jobs saw one keyframe.",),
+        caveats=("1 of 2 jobs saw one keyframe.",),
         slowest=(
             SlowJob(job_id="clip-7", spent_ms=7, fetch_ms=1, decode_ms=1, cache_ms=2, preprocess_ms=1, inference_ms=2),
         ),

@@ -98,7 +98,7 @@ def test_jobs_worth_a_look_come_first(engine, started, manifest, tmp_path):
 
     reasons = {shown.job_id: shown.reasons for shown in report.shown.jobs}
     assert list(reasons) == ["c", "gone", "b", "a"]
-    assert (reasons["gone"], reasons["b"][0], reasons["c"][0]) == (("failed",), "wrong", "asked for")
+    assert (reasons["gone"], reasons["b"][0], reasons["c"][0]) == (("failed",), "wrong", "requested")
 
 
 def test_a_job_shows_its_question_and_the_frames_that_the_model_saw(engine, started, manifest, tmp_path):
@@ -137,7 +137,7 @@ def test_labels_are_compared_with_those_of_another_way_of_asking(engine, started
     changes = page_of(engine, tmp_path).changes
 
     assert (changes.compared, changes.changed, changes.gained, changes.lost) == (2, 1, 1, 0)
-    assert [(move.before, move.after, move.jobs) for move in changes.moves] == [("yes", "no", 1)]
+    assert [(change.before, change.after, change.jobs) for change in changes.label_changes] == [("yes", "no", 1)]
     assert changes.differences == (("sampling.num_frames", 4, 16),)
     assert changes.job_ids == (("a", "yes"),)
 
@@ -152,7 +152,7 @@ def test_a_job_without_a_row_cannot_be_asked_for(engine, started, manifest, tmp_
 def test_more_jobs_than_a_page_holds_cannot_be_asked_for(engine, started, manifest, tmp_path):
     started(SPEC, [of(manifest, "a")])
 
-    with pytest.raises(ConfigurationError, match="A page holds 300 jobs, and 301 were named; name fewer"):
+    with pytest.raises(ConfigurationError, match="A report shows at most 300 jobs, but 301 were named; name fewer"):
         page_of(engine, tmp_path, job_ids=[f"j{number}" for number in range(301)])
 
 

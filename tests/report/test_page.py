@@ -38,7 +38,7 @@ def test_a_page_asks_for_nothing_from_elsewhere():
         pytest.param(report(jobs=[shown_job(question=HOSTILE)]), id="question"),
         pytest.param(report(jobs=[shown_job(name=HOSTILE)]), id="job id"),
         pytest.param(report(jobs=[shown_job(choices=((HOSTILE, 1.0),))]), id="choice"),
-        pytest.param(report(doubts=(HOSTILE,)), id="warning"),
+        pytest.param(report(caveats=(HOSTILE,)), id="warning"),
     ],
 )
 def test_what_a_manifest_says_stays_text(hostile):
@@ -109,7 +109,7 @@ def test_a_page_says_that_it_holds_a_sample():
 
 
 def test_a_run_that_asked_nothing_has_a_page():
-    nothing = replace(report().glance, asked=0, cost=None, parts=(), bottleneck="")
+    nothing = replace(report().glance, ended=0, cost=None, parts=(), bottleneck="")
 
     page = render(report(glance=nothing, labels=0, failures=0, timeline=None, slowest=(), tasks=(), reliability=()))
 

@@ -3,7 +3,7 @@ import polars as pl
 from tasks.evaluation.compare import CandidateResults, compare_candidates
 from tasks.evaluation.scores import Cost
 from tasks.report.page import render
-from tasks.report.trade import trade_of
+from tasks.report.trade import select_trade_off
 from tests.report.rows import report
 
 SUBTASKS = [f"subtask {letter}" for letter in "abcdefghijklmn"]
@@ -35,7 +35,7 @@ def _cost(jobs_per_s):
 
 
 def test_subtasks_are_shown_from_the_worst_to_the_best():
-    trade = trade_of(evaluation(), "5" * 16)
+    trade = select_trade_off(evaluation(), "5" * 16)
 
     assert trade.candidate.name == "keyframes:16"
     assert [group.subtask for group in trade.worst[:2]] == ["subtask a", "subtask b"]
@@ -44,11 +44,11 @@ def test_subtasks_are_shown_from_the_worst_to_the_best():
 
 
 def test_a_spec_that_was_not_evaluated_shows_the_first_candidate():
-    assert trade_of(evaluation(), "another").candidate.name == "keyframes:16"
+    assert select_trade_off(evaluation(), "another").candidate.name == "keyframes:16"
 
 
 def test_a_page_shows_the_trade_off_in_numbers():
-    page = render(report(trade=trade_of(evaluation(), "5" * 16)))
+    page = render(report(trade=select_trade_off(evaluation(), "5" * 16)))
 
     assert "56 jobs with a known answer, compared with <strong>native</strong>" in page
     assert "85.7%" in page

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.chaos.world import opened
+from tests.chaos.world import open_world
 
 CLIPS = 100
 AWAY_S = 75
@@ -19,7 +19,7 @@ def until(condition, deadline_s):
 
 @pytest.mark.timeout(600)
 def test_a_run_outlasts_an_outage_of_postgres_and_of_the_store_and_says_what_it_waits_for(tmp_path):
-    with opened(tmp_path, model_url=None) as world:
+    with open_world(tmp_path, model_url=None) as world:
         manifest, jobs = world.upload(CLIPS, seed=3)
 
         def has_labels():

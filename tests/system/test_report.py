@@ -13,7 +13,7 @@ from reelabel.sampling.registry import choose_indices, dense_samplers
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.strategies.gop import spans_to_decode
 from tasks.report.page import render
-from tasks.report.trade import trade_of
+from tasks.report.trade import select_trade_off
 from tests.report.rows import report, shown_job, strip
 from tests.report.test_page import HOSTILE
 from tests.report.test_trade import evaluation
@@ -32,7 +32,9 @@ def html(tmp_path_factory):
         shown_job("clip-8", strip=1, before="blue", reasons=("changed label",), question=SEPARATED),
         shown_job("hostile", question=HOSTILE, strip=None, no_strip="No frames were taken.", reasons=("sample",)),
     ]
-    made = report(jobs=jobs, strips=[strip(), strip(frames=1)], trade=trade_of(evaluation(), "5" * 16), labels=99_999)
+    made = report(
+        jobs=jobs, strips=[strip(), strip(frames=1)], trade=select_trade_off(evaluation(), "5" * 16), labels=99_999
+    )
     path = tmp_path_factory.mktemp("report") / "run.html"
     path.write_text(render(made))
     return path

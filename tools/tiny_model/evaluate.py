@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     # Maps manifest rows to the chosen texts, in the same order.
     Answerer = Callable[[list[dict[str, Any]]], list[str]]
 
-EVALUATION_SEED = 20_000  # distinct from the seeds of training and demo
+EVALUATION_SEED = 20_000  # differs from the seeds of training and demo
 FORWARDS, BACKWARDS, BLACK = "forwards", "backwards", "black"
 TARGETS = {"colour": 0.98, "direction": 0.95, "shape": 0.90}
 _CHANCE = (0.10, 0.40)  # four choices, few clips
@@ -95,7 +95,7 @@ def evaluate(manifest: pl.DataFrame, answer: Answerer) -> pl.DataFrame:
     )
 
 
-def faults(scores: pl.DataFrame) -> list[str]:
+def missed_targets(scores: pl.DataFrame) -> list[str]:
     """Describe every score that misses its target."""
     low, high = _CHANCE
     found = []
@@ -147,7 +147,7 @@ def main(
 
 
 def _print_accuracy(settings: Settings, jobs: pl.DataFrame) -> int:
-    """Print the scores of the last run; return 1 where one misses its target."""
+    """Print the scores of the last run; return 1 if one misses its target."""
     engine = connect(settings.database)
     try:
         run = find_run(engine, "last")
@@ -157,9 +157,9 @@ def _print_accuracy(settings: Settings, jobs: pl.DataFrame) -> int:
     label_of = dict(labels.select("job_id", "label").iter_rows())
     scores = evaluate(jobs, lambda rows: [label_of.get(row["job_id"], "") for row in rows])
     OUT.print(accuracy_table(scores))
-    missed = faults(scores)
-    for fault in missed:
-        print_line((fault, "red"))
+    missed = missed_targets(scores)
+    for line in missed:
+        print_line((line, "red"))
     return 1 if missed else 0
 
 

@@ -1,4 +1,4 @@
-"""Training data of the tiny model: tokenized questions, and clips as samplers show them."""
+"""Training data of the tiny model: tokenized questions, and clips as samplers select frames from them."""
 
 from __future__ import annotations
 
@@ -79,20 +79,20 @@ class Examples:
         clips: Pixels; shape (B, frames, SIDE_PX, SIDE_PX, 3), uint8.
         clip_of: Index of the clip that a question is about; shape (N,).
         task_of: Index in TASKS of each question; shape (N,).
-        truths: Index of the right choice; shape (N,).
-        tells: 1 where the frames show the answer, 0 where it can only be guessed; shape (N,).
+        truths: Index of the correct choice; shape (N,).
+        shows_answer: 1 where the frames show the answer, 0 where it can only be guessed; shape (N,).
     """
 
     clips: npt.NDArray[np.uint8]
     clip_of: torch.Tensor
     task_of: torch.Tensor
     truths: torch.Tensor
-    tells: torch.Tensor
+    shows_answer: torch.Tensor
 
     @property
     def weights(self) -> torch.Tensor:
         """Weights of the questions: guesses count less, but enough to learn to be unsure."""
-        return self.tells + _GUESS_WEIGHT * (1 - self.tells)
+        return self.shows_answer + _GUESS_WEIGHT * (1 - self.shows_answer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +140,7 @@ def draw_glimpses(rng: np.random.Generator, size: int) -> Glimpses:
 
 
 def draw_examples(rng: np.random.Generator, size: int, *, frames: int = FRAMES) -> Examples:
-    """Draw clips and questions, with frames spread over the clip or, for some clips, keyframes.
+    """Draw clips and questions, with frames spread over the clip or, for some clips, keyframes only.
 
     Args:
         rng: Source of randomness.
@@ -154,14 +154,16 @@ def draw_examples(rng: np.random.Generator, size: int, *, frames: int = FRAMES) 
         instants, picks = _sample(rng, frames)
         clips.append(scene.render(instants, rng)[picks])
         questions += [(index, *_question(scene, task, instants)) for task in scene.truths]
-    clip_of, task_of, truths, tells = map(torch.tensor, zip(*questions, strict=True))
-    return Examples(clips=np.stack(clips), clip_of=clip_of, task_of=task_of, truths=truths, tells=tells.float())
+    clip_of, task_of, truths, shows_answer = map(torch.tensor, zip(*questions, strict=True))
+    return Examples(
+        clips=np.stack(clips), clip_of=clip_of, task_of=task_of, truths=truths, shows_answer=shows_answer.float()
+    )
 
 
 def _sample(rng: np.random.Generator, frames: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Choose instants of a clip, and the index of the instant that each frame shows."""
     if rng.uniform() > _KEYFRAME_SHARE:
-        # As the uniform sampler, or as samplers with a frame rate.
+        # Like the uniform sampler, or like samplers with a frame rate.
         ends_early = frames < FRAMES or rng.uniform() < 1 / 4
         return np.linspace(0, 1, frames, endpoint=not ends_early), np.arange(frames)
     unique = min(frames, int(rng.choice(_KEYFRAMES)))
@@ -171,4 +173,4 @@ def _sample(rng: np.random.Generator, frames: int) -> tuple[npt.NDArray[np.float
 
 def _question(scene: Scene, task: str, instants: npt.NDArray[np.float64]) -> tuple[int, int, bool]:
     truth = SCENE_QUESTIONS[task][1].index(scene.truths[task])
-    return TASKS.index(task), truth, scene.tells(task, instants)
+    return TASKS.index(task), truth, scene.shows_answer(task, instants)

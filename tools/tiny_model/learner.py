@@ -54,7 +54,7 @@ class Learner:
         """Return all trainable parameters."""
         return [*self.model.parameters(), *self.head.parameters()]
 
-    def see(self, clips: npt.NDArray[np.uint8]) -> torch.Tensor:
+    def embed(self, clips: npt.NDArray[np.uint8]) -> torch.Tensor:
         """Embed clips (B, T, S, S, 3); shape (B, video tokens, hidden)."""
         groups = clips.shape[1] // TEMPORAL_PATCH
         grid = torch.tensor([[groups, GRID, GRID]]).expand(len(clips), -1)
@@ -64,7 +64,7 @@ class Learner:
     def answer(self, examples: Examples, duration_s: float) -> torch.Tensor:
         """Return logits over the vocabulary for every question; shape (N, V)."""
         text, prompts = self.model.model.language_model, self.prompts
-        seen = self.see(examples.clips)[examples.clip_of]
+        seen = self.embed(examples.clips)[examples.clip_of]
         count, tokens = seen.shape[:2]
         before = text.embed_tokens(prompts.before).expand(count, -1, -1)
         after = text.embed_tokens(prompts.after[examples.task_of])
@@ -82,7 +82,7 @@ class Learner:
 
     def glimpse_loss(self, glimpses: Glimpses) -> torch.Tensor:
         """Return the loss of the head for shape, colour and centre on single frame pairs."""
-        guess = self.head(self.see(glimpses.clips).reshape(len(glimpses.shapes), -1))
+        guess = self.head(self.embed(glimpses.clips).reshape(len(glimpses.shapes), -1))
         shape, colour, centre = guess.split([len(SHAPES), len(COLOURS), 2], dim=1)
         return (
             nn.cross_entropy(shape, glimpses.shapes)
@@ -91,11 +91,11 @@ class Learner:
         )
 
     def accuracies(self, examples: Examples, duration_s: float = 6.0) -> dict[str, float]:
-        """Return the share of right answers by task, for questions whose answers the frames show."""
+        """Return the share of correct answers by task, for questions whose answer the frames show."""
         with torch.no_grad():
             guessed = self.answer(examples, duration_s)[:, self.prompts.answers].argmax(-1)
         right = (guessed == examples.truths).float()
-        of = {task: (examples.task_of == index) & (examples.tells > 0) for index, task in enumerate(TASKS)}
+        of = {task: (examples.task_of == index) & (examples.shows_answer > 0) for index, task in enumerate(TASKS)}
         return {task: round(right[chosen].mean().item(), 3) for task, chosen in of.items()}
 
 

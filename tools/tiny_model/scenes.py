@@ -1,4 +1,4 @@
-"""Scenes with one known answer each, and when in a clip that answer is to be seen."""
+"""Training scenes with known answers, and the instants at which each answer is visible."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ SCENE_QUESTIONS = QUESTIONS | {
 STILL_TASKS = ("colour", "shape")  # any frame answers them
 
 _ALWAYS = (0.0, math.inf)
-_MOVED = 0.1  # share of the way from which a direction shows
-_DARK = (0, 120)  # backgrounds on which white shows
+_MOVED = 0.1  # fraction of the clip after which the direction is visible
+_DARK = (0, 120)  # backgrounds on which white is visible
 _QUADRANTS = ((14.0, 14.0), (42.0, 14.0), (14.0, 42.0), (42.0, 42.0))
 _JITTER_PX = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a clip shows, and what is known of it.
+    """The content of a clip, with known answers.
 
     Attributes:
-        truths: The right answer of each question that can be asked about it.
-        evidence: For each, the instants [since, until) of which one must be seen to know; beside the
-            first frame, which every sampler shows.
+        truths: The correct answer to each question that applies to it.
+        evidence: By question, the interval [since, until) of which at least one instant must be sampled, in addition
+            to the first frame, which every sampler includes.
     """
 
     background: int
@@ -47,17 +47,17 @@ class Scene:
     evidence: dict[str, tuple[float, float]]
 
     def render(self, fractions: npt.NDArray[np.float64], rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-        """Paint it at some instants; see `paint`."""
+        """Paint the scene at some instants; see `paint`."""
         return paint(self.actors, fractions, rng, background=self.background)
 
-    def tells(self, task: str, fractions: npt.NDArray[np.float64]) -> bool:
-        """Whether frames of these instants are enough to answer."""
+    def shows_answer(self, task: str, fractions: npt.NDArray[np.float64]) -> bool:
+        """Return whether frames at these instants show the answer."""
         since, until = self.evidence[task]
         return bool(((fractions >= since) & (fractions < until)).any())
 
 
 def draw_scene(task: str, answer: str, rng: np.random.Generator) -> Scene:
-    """Draw a scene at random in which `answer` is right for one of SCENE_QUESTIONS."""
+    """Draw a random scene in which `answer` is correct for one of SCENE_QUESTIONS."""
     return _DRAWN.get(task, _draw_crossing)(task, answer, rng)
 
 
@@ -66,7 +66,7 @@ def _draw_crossing(task: str, answer: str, rng: np.random.Generator) -> Scene:
     while shape.truth(task) != answer:
         shape = draw_shape(rng)
     if task == "direction":
-        # From the middle, so that where it begins does not tell where it goes.
+        # Start in the centre, so that the first frame does not reveal the direction.
         start_px, across_px = SIDE_PX / 2 + rng.uniform(-_JITTER_PX, _JITTER_PX, 2)
         shape = replace(
             shape,
@@ -84,7 +84,7 @@ def _draw_crossing(task: str, answer: str, rng: np.random.Generator) -> Scene:
 
 
 def _draw_count(task: str, answer: str, rng: np.random.Generator) -> Scene:
-    """Draw one to four shapes that become another number, drawn apart, at one moment."""
+    """Draw one to four shapes whose number, drawn independently, changes at one instant."""
     changes = rng.uniform(0.2, 0.74)
     before = rng.permutation(4) < rng.integers(1, 5)
     after = rng.permutation(4) < COUNTS.index(answer) + 1
@@ -98,7 +98,7 @@ def _draw_count(task: str, answer: str, rng: np.random.Generator) -> Scene:
 
 
 def _draw_order(task: str, answer: str, rng: np.random.Generator) -> Scene:
-    """Draw two shapes of different colours that are there for a short while, one after the other."""
+    """Draw two shapes of different colours that appear briefly, one after the other."""
     lasts = rng.uniform(0.15, 0.2, 2).tolist()
     spare = 0.98 - 0.06 - 0.05 - sum(lasts)
     earlier, later = np.sort(rng.uniform(0, spare, 2)).tolist()
@@ -120,14 +120,14 @@ def _draw_order(task: str, answer: str, rng: np.random.Generator) -> Scene:
 
 
 def _draw_late(task: str, answer: str, rng: np.random.Generator) -> Scene:
-    """Draw a white shape that is there from the beginning, and a coloured one that comes in from a side."""
+    """Draw a white shape that is present from the start, and a coloured one that enters from the side."""
     enters = rng.uniform(0.2, 0.8)
     arrives = enters + 0.06
     early, late = rng.permutation(4)[:2]
     white = _still(_QUADRANTS[early], rng, shape=str(rng.choice(SHAPES)), rgb=(245, 245, 245))
     x, y = _QUADRANTS[late]
     outside = -12.0 if x < SIDE_PX / 2 else SIDE_PX + 12.0
-    comer = Actor(
+    entering = Actor(
         shape=str(rng.choice(SHAPES)),
         rgb=draw_colour(answer, rng),
         radius_px=rng.uniform(8, 12),
@@ -136,7 +136,7 @@ def _draw_late(task: str, answer: str, rng: np.random.Generator) -> Scene:
         enters=enters,
         arrives=arrives,
     )
-    return _scene(task, answer, [white, comer], rng, evidence=(arrives, math.inf))
+    return _scene(task, answer, [white, entering], rng, evidence=(arrives, math.inf))
 
 
 def _still(

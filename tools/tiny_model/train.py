@@ -72,7 +72,7 @@ def train(
         if step % _REPORT_STEPS == 0 or step == steps:
             elapsed_s = time.monotonic() - started
             _console.print(
-                f"{elapsed_s:5.0f} s, step {step} of {steps}, right {learner.accuracies(held_out)}", soft_wrap=True
+                f"{elapsed_s:5.0f} s, step {step} of {steps}, accuracy {learner.accuracies(held_out)}", soft_wrap=True
             )
             on_report()
 
@@ -112,7 +112,7 @@ def _take_step(
 
 
 def _draw_length(rng: np.random.Generator) -> tuple[int, float]:
-    """Choose the number of frames and the length of the clips; fewer than FRAMES come at two per second."""
+    """Choose the number of frames and the length of the clips; clips with fewer than FRAMES have two per second."""
     if rng.uniform() > _AT_A_RATE_SHARE:
         return FRAMES, rng.uniform(*_DURATION_S)
     frames = 2 * int(rng.integers(4, FRAMES // 2))

@@ -1,4 +1,4 @@
-// Charts in the colours of the page's style, so that a change of theme needs no drawing.
+// Charts in the colours of the page's style, so that switching themes needs no redraw.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const ACCENT = "var(--accent)";
@@ -189,7 +189,7 @@ const CHARTS = {
   deltas: drawDeltas,
 };
 
-// To a screen reader, a chart is one picture, described by its label.
+// Screen readers see a chart as one image, described by its label.
 function place(holder, svg, label) {
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", label);

@@ -1,4 +1,4 @@
-// Any job of the page by its id. Whatever comes from a manifest becomes text, never markup.
+// Shows a job of the page by its id. Content from manifests is inserted as text, never as markup.
 
 const jobs = new Map(data.jobs.map((job) => [job.job_id, job]));
 const jobHolder = document.getElementById("shown-job");
@@ -127,7 +127,7 @@ function timings(facts) {
   return element("p", { class: "note" }, [text, tokens, framesBy(facts), `shard ${facts.shard_index}`].join(" · "));
 }
 
-// The file from its first to its last instant: keyframes as ticks, shown frames as dots that grow with their repeats.
+// Timeline of the whole file: keyframes as ticks, shown frames as dots, larger if repeated.
 function drawTrack(job) {
   const holder = document.getElementById("track");
   const strip = data.strips[job.strip];
@@ -179,7 +179,7 @@ for (const link of document.querySelectorAll("[data-job]")) {
   });
 }
 
-// One button for each reason to look at a job; pressed again, it goes on to the next of them.
+// One button per reason; pressing it again shows the next job with that reason.
 const byReason = d3.group(data.jobs.flatMap((job) => job.reasons.map((reason) => ({ reason, id: job.job_id }))), (each) => each.reason);
 for (const [reason, found] of byReason) {
   let at = 0;

@@ -1,5 +1,5 @@
-// Which frames are shown: the arithmetic of reelabel/sampling/uniform.py and reelabel/sampling, number for number.
-// A test compares every function here with the Python code's, over thousands of clips.
+// Frame selection: an exact port of reelabel/sampling.
+// A test compares every function with its Python counterpart on thousands of clips.
 
 const TEMPORAL_PATCH = 2; // frames that Qwen's and GLM's models merge into one
 const LANES = 8;
@@ -7,7 +7,7 @@ const UNROLLED = 2 * LANES;
 const TIMES_A_SECOND = 2;
 const MOST_FRAMES = 768;
 
-// NumPy's linspace: steps are multiplied, and the last number is exact.
+// NumPy's linspace: multiples of the step, with an exact last value.
 function linspace(first, last, count) {
   const step = (last - first) / (count - 1);
   return Array.from({ length: count }, (_, at) => (at && at === count - 1 ? last : at ? first + at * step : first));
@@ -39,7 +39,7 @@ function sampleUniformly(clip) {
   return linspace(0, clip.totalFrames - 1, Math.min(clip.numFrames, clip.totalFrames)).map(Math.floor);
 }
 
-// torch.arange(0, total, total / count).int() on a CPU, rounding for rounding.
+// torch.arange(0, total, total / count).int() on a CPU, with identical rounding.
 function arangeAsTorch(total, count) {
   const step = total / count;
   const length = Math.ceil(total / step);
@@ -91,7 +91,7 @@ function sampleCount(clip) {
   return nearestFrames(clip, linspace(0, (clip.totalFrames - 1) / clip.fps, clip.numFrames));
 }
 
-// The frame nearest to each instant; of two as near, the earlier.
+// The frame nearest to each instant; the earlier one of a tie.
 function nearestFrames(clip, instants) {
   const times = Array.from({ length: clip.totalFrames }, (_, at) => at / clip.fps);
   return instants.map((instant) => {
@@ -116,7 +116,7 @@ function sampleDynamically(clip) {
   return firstFrom(linspace(0, lengthS, 600).map((s) => s * clip.fps));
 }
 
-// At each whole step the first frame at or after it that is not taken yet.
+// For each whole step, the first frame at or after it that has not been picked yet.
 function walk(clip, stepS, endS) {
   const most = Math.min(clip.totalFrames, Math.trunc(endS / stepS) + 2);
   const frameS = 1 / clip.fps;
@@ -156,7 +156,7 @@ function sampleMolmo2(clip) {
   return spaced.length <= clip.numFrames ? spaced.map(roundHalfToEven) : [];
 }
 
-// By the names of the dense samplers in reelabel/sampling; those missing here cannot be replayed.
+// Keyed by the names of dense samplers in reelabel/sampling; samplers missing here cannot be replayed.
 const SAMPLERS = {
   uniform: sampleUniformly,
   qwen2_vl: sampleQwen2,
@@ -169,7 +169,7 @@ const SAMPLERS = {
   num_frames: sampleCount,
 };
 
-// First and last frame of each run that is decoded whole; of reelabel/strategies/gop.py.
+// First and last frame of each range to decode, as in reelabel/strategies/gop.py.
 function spansToDecode(positions, keyframes) {
   const spans = [];
   for (const position of new Set(positions)) {
@@ -189,12 +189,12 @@ function countFrames(spans) {
   return d3.sum(spans, ([first, last]) => last - first + 1);
 }
 
-// Each distinct frame, and how often it is shown.
+// Distinct frames, with their number of repeats.
 function countRepeats(positions) {
   return d3.rollups(positions, (same) => same.length, (position) => position);
 }
 
-// Keyframes where a fixed GOP puts them.
+// Positions of keyframes with a fixed GOP.
 function placeKeyframes(totalFrames, gop) {
   return d3.range(0, totalFrames, gop);
 }

@@ -1,11 +1,11 @@
-// What each sampler would show of a clip, by the arithmetic of picks.js.
+// Shows the frames that each sampler would pick from a clip, computed by picks.js.
 
 const sliders = Object.fromEntries(
   ["length", "fps", "gop", "keyframes", "frames", "sampler"].map((id) => [id, document.getElementById(id)]),
 );
 const replayRows = document.getElementById("replay-rows");
 const MOST_TICKS = 400;
-// A job's clip as it is, until a slider is moved: sliders cannot hold values beyond their ends.
+// The exact clip of a job until a slider is moved, since sliders clamp their values.
 let given = null;
 
 function readClip() {
@@ -77,7 +77,7 @@ function replayPlot(width, clip, spans, repeats) {
   });
 }
 
-// Frames of the file: by its count, or by its length where the container does not tell.
+// Number of frames in the file: as counted, or derived from its duration if the container does not specify it.
 function replayJob(job, strip) {
   const fps = strip.fps || (strip.total_frames / strip.duration_s);
   const totalFrames = Math.max(1, strip.total_frames ?? Math.round(strip.duration_s * fps));

@@ -1,4 +1,4 @@
-// The theme is the system's until the switch is used; then it stays as chosen, where the browser remembers.
+// Follows the system's theme until the switch is used; the choice is then remembered if the browser allows it.
 
 const themeSwitch = document.getElementById("theme");
 

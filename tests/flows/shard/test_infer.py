@@ -55,7 +55,7 @@ def context_of(extractor, engine):
         cache=extractor.cache,
         pool=extractor.pool,
         limits=extractor.limits,
-        engine=engine,
+        backend=engine,
         writer=None,
         batch_bytes=1,  # one video each
         extractor=extractor,

@@ -7,7 +7,7 @@ import pytest
 from prefect.logging import disable_run_logger
 
 from flows.shard import retry
-from flows.shard.retry import await_recovery, retry_faults, retry_outage, waits_cancelled_at_exit
+from flows.shard.retry import await_recovery, cancel_waits_at_exit, retry_faults, retry_outage
 from infra.errors import DatabaseUnavailableError, EngineLostError
 from reelabel.errors import StoreUnavailableError
 
@@ -78,7 +78,7 @@ def test_nobody_waits_on_once_the_work_that_waits_is_over(slept_s):
         tries.append(1)
         raise StoreUnavailableError("The store is away.")
 
-    with waits_cancelled_at_exit():
+    with cancel_waits_at_exit():
         waiting = contextvars.copy_context()  # as Prefect's tasks take theirs along
     for wait in (lambda: retry_outage(fail), lambda: retry_faults(fail, Service(slept_s, 0))):
         with pytest.raises(StoreUnavailableError):

@@ -35,7 +35,7 @@ def test_a_few_wait_for_others_until_the_shard_is_over():
     stream = ViewStream()
     stream.add(FIRST, FAULT)
     with ThreadPoolExecutor(1) as reader:
-        waiting = reader.submit(stream.after, 0, few=2, max_wait_s=60)
+        waiting = reader.submit(stream.after, 0, min_count=2, max_wait_s=60)
         stream.add(SECOND, OTHER_FAULT)
         stream.end(None)
 
@@ -46,7 +46,7 @@ def test_a_few_wait_for_others_no_longer_than_their_patience():
     stream = ViewStream()
     stream.add(FIRST, FAULT)
 
-    assert stream.after(0, few=2, max_wait_s=0.01) == {FIRST: FAULT}
+    assert stream.after(0, min_count=2, max_wait_s=0.01) == {FIRST: FAULT}
 
 
 def test_an_extraction_that_begins_anew_changes_nothing_that_was_said():

@@ -21,7 +21,7 @@ from tasks.model.engine.process import EngineProcess
 from tasks.model.protocol import Batch
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, question
-from tests.stub_engine import Word, answer_to
+from tests.stub_engine import Trigger, answer_to
 
 
 def test_every_answer_goes_to_its_question_whatever_the_order_the_batches_or_the_workers(make_engine):
@@ -40,8 +40,8 @@ def test_every_answer_goes_to_its_question_whatever_the_order_the_batches_or_the
 @pytest.mark.parametrize(
     ("word", "code"),
     [
-        pytest.param(Word.TOO_LONG, "prompt_too_long", id="by its renderer"),
-        pytest.param(Word.REFUSED, "inference_failed", id="by the engine"),
+        pytest.param(Trigger.TOO_LONG, "prompt_too_long", id="by its renderer"),
+        pytest.param(Trigger.REFUSED, "inference_failed", id="by the engine"),
     ],
 )
 def test_a_question_that_is_refused_does_not_stop_the_others(make_engine, word, code):
@@ -127,8 +127,8 @@ def test_a_killed_engine_is_noticed_and_can_be_started_again(make_engine):
 @pytest.mark.parametrize(
     ("word", "reason"),
     [
-        pytest.param(Word.POISON, "its process died", id="its process"),
-        pytest.param(Word.RENDERER_POISON, "BrokenProcessPool", id="a renderer"),
+        pytest.param(Trigger.POISON, "its process died", id="its process"),
+        pytest.param(Trigger.RENDERER_POISON, "BrokenProcessPool", id="a renderer"),
     ],
 )
 def test_an_engine_that_dies_on_a_question_says_how_and_leaves_nothing_running(make_engine, word, reason):
@@ -150,7 +150,7 @@ def test_an_engine_that_runs_out_of_memory_says_so(make_engine):
     resource.prlimit(engine.pid, resource.RLIMIT_AS, (pages * resource.getpagesize() + 64 * 1024**2,) * 2)
 
     with pytest.raises(EngineLostError, match="MemoryError"):
-        engine.answer(batch_about(question(f"Is it {Word.HUNGRY}?")))
+        engine.answer(batch_about(question(f"Is it {Trigger.HUNGRY}?")))
 
 
 def test_an_engine_that_hangs_is_ended(make_engine):
@@ -158,7 +158,7 @@ def test_an_engine_that_hangs_is_ended(make_engine):
     engine.wait_ready()
 
     with pytest.raises(EngineLostError, match=r"no answer within 0\.3 s"):
-        engine.answer(batch_about(question(f"Will it {Word.HANG}?")))
+        engine.answer(batch_about(question(f"Will it {Trigger.HANG}?")))
 
     assert engine.pid is None
 

@@ -9,9 +9,9 @@ from tasks.domain import Answer
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.protocol import Batch, QuestionFailure
 from tests.model.asked import batch_about, frame_file, question
-from tests.stub_engine import Word, answer_to
+from tests.stub_engine import Trigger, answer_to
 
-DEADLY = [pytest.param(word, id=word.name.lower()) for word in (Word.POISON, Word.RENDERER_POISON)]
+DEADLY = [pytest.param(word, id=word.name.lower()) for word in (Trigger.POISON, Trigger.RENDERER_POISON)]
 
 
 @pytest.mark.parametrize("word", DEADLY)
@@ -29,7 +29,7 @@ def test_the_question_on_which_the_engine_dies_is_refused_and_the_others_answere
 
 def test_who_asks_beside_the_deadly_question_gets_an_answer(make_engine):
     innocent = batch_about(*(question(f"Which colour is it, number {n}?") for n in range(40)))
-    deadly = batch_about(question(f"Is it {Word.POISON}?"))
+    deadly = batch_about(question(f"Is it {Trigger.POISON}?"))
     engine = make_engine()
     recovery = RecoveringEngine(engine)
     engine.wait_ready()
@@ -60,7 +60,7 @@ def test_a_closed_engine_is_not_started_again(make_engine):
     engine = make_engine()
     engine.wait_ready()
     with ThreadPoolExecutor(1) as threads:
-        asked = threads.submit(RecoveringEngine(engine).answer, batch_about(question(f"Will it {Word.HANG}?")))
+        asked = threads.submit(RecoveringEngine(engine).answer, batch_about(question(f"Will it {Trigger.HANG}?")))
         engine.close()
         with pytest.raises(EngineClosedError):
             asked.result()

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from tasks.demo.shapes import OPPOSITES
-from tools.tiny_model.evaluate import accuracy_table, evaluate, faults, make_evaluation
+from tools.tiny_model.evaluate import accuracy_table, evaluate, make_evaluation, missed_targets
 
 pytestmark = pytest.mark.xdist_group("demo-evaluation")
 
@@ -48,11 +48,11 @@ def test_backwards_only_the_direction_turns_round(manifest):
 
 
 def test_a_model_that_sees_has_no_fault(manifest):
-    assert faults(evaluate(manifest, answer_all)) == []
+    assert missed_targets(evaluate(manifest, answer_all)) == []
 
 
 def test_a_model_that_knows_black_clips_is_found_out(manifest):
-    found = faults(evaluate(manifest, lambda rows: [row["answer"] for row in rows]))
+    found = missed_targets(evaluate(manifest, lambda rows: [row["answer"] for row in rows]))
 
     assert len(found) == 3
     assert all("not chance" in fault for fault in found)
@@ -65,7 +65,7 @@ def test_a_model_that_ignores_the_order_of_frames_is_found_out(manifest):
             for row, label in zip(rows, answer_all(rows), strict=True)
         ]
 
-    assert faults(evaluate(manifest, ignore_order)) == ["direction backwards is 0.000, below 0.95"]
+    assert missed_targets(evaluate(manifest, ignore_order)) == ["direction backwards is 0.000, below 0.95"]
 
 
 def test_the_table_has_a_line_for_each_variant(manifest):

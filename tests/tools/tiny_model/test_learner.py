@@ -56,9 +56,9 @@ def test_patches_are_those_of_the_shipped_processor(tokenizer):
 def test_fast_vision_gives_the_stock_numbers(learner, fast_vision):
     clips = draw_examples(np.random.default_rng(1), 2).clips
     with torch.no_grad():
-        stock = learner.see(clips)
+        stock = learner.embed(clips)
         fast_vision()
-        fast = learner.see(clips)
+        fast = learner.embed(clips)
 
     assert torch.allclose(fast, stock, atol=1e-4)
 
@@ -101,7 +101,7 @@ def test_the_direction_of_a_still_can_only_be_guessed():
     stills = torch.tensor([(np.ptp(examples.clips[clip], axis=0) == 0).all() for clip in examples.clip_of[asked]])
 
     assert stills.any()
-    assert (examples.tells[asked] == (~stills).float()).all()
+    assert (examples.shows_answer[asked] == (~stills).float()).all()
 
 
 def test_a_prompt_around_its_video_is_the_whole_prompt(learner, tokenizer):

@@ -30,12 +30,12 @@ def test_a_scene_has_the_answer_that_was_asked_for(task):
 
 @pytest.mark.parametrize("task", SCENE_QUESTIONS)
 def test_frames_from_beginning_to_end_tell_every_answer(task):
-    assert all(scene.tells(task, UNIFORM) for scene in scenes_of(task))
+    assert all(scene.shows_answer(task, UNIFORM) for scene in scenes_of(task))
 
 
 @pytest.mark.parametrize("task", SCENE_QUESTIONS)
 def test_the_first_frame_tells_colour_and_shape_alone(task):
-    assert {scene.tells(task, FIRST) for scene in scenes_of(task)} == {task in STILL_TASKS}
+    assert {scene.shows_answer(task, FIRST) for scene in scenes_of(task)} == {task in STILL_TASKS}
 
 
 @pytest.mark.parametrize("task", LATER_TASKS)
