@@ -15,7 +15,16 @@ from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.manifest.plan_file import PlanWriter
 from tasks.manifest.shard import split_into_shards
 from tasks.model.prompts.ambiguity import find_ambiguous_jobs, load_tokenizer
-from tasks.plans.plan import Plan, close_plan, done_shards, find_shared_plan, open_plan, open_plans, planning, state_of
+from tasks.plans.plan import (
+    Plan,
+    close_plan,
+    done_shards,
+    find_shared_plan,
+    open_plan,
+    open_plans,
+    planning_lock,
+    plan_state,
+)
 from tasks.results.pending import pending_jobs
 from tasks.results.runs import open_run, update_run
 
@@ -58,7 +67,7 @@ class Planner:
         """
         ready = self.ready
         key = {"dataset": ready.run.dataset, "spec_id": ready.run.spec_id}
-        with planning(ready.database, **key):
+        with planning_lock(ready.database, **key):
             if ready.request.shared:
                 version = ready.manifest_fingerprint
                 joined = find_shared_plan(ready.database, manifest_fingerprint=version, **key)
@@ -67,7 +76,7 @@ class Planner:
             return self._make()
 
     def _join(self, plan: Plan) -> Plan:
-        left = state_of(self.ready.database, plan.plan_id)
+        left = plan_state(self.ready.database, plan.plan_id)
         self.done_before = done_shards(self.ready.database, plan.plan_id)
         self._open_run(jobs=left.jobs_left)
         self._record_size(jobs=left.jobs_left, shards=left.planned + left.extracted)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectInfo
 
 
-def unstarted(engine: Engine, found: Sequence[ObjectInfo]) -> list[tuple[ObjectInfo, UUID | None]]:
+def unstarted_manifests(engine: Engine, found: Sequence[ObjectInfo]) -> list[tuple[ObjectInfo, UUID | None]]:
     """Select the manifests that were last started in another version than the present one, or never.
 
     Returns:

@@ -15,7 +15,7 @@ from infra.database.copy_out import copy_query
 from reelabel.errors import ConfigurationError
 from reelabel.wording import pluralize
 from sql.queries import read_query
-from tasks.database.temp_table import KEYS, frames_of, staged_jobs
+from tasks.database.temp_table import KEYS, to_data_frames, temp_job_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -105,7 +105,7 @@ class AuditReport:
         return self.labels + self.failures == self.jobs and not self.repeated
 
     @property
-    def of_ended(self) -> AuditReport:
+    def without_missing(self) -> AuditReport:
         """The same of the jobs that have ended alone, however many others the manifest has."""
         return replace(self, jobs=self.jobs - self.missing, missing=0)
 
@@ -142,7 +142,7 @@ def audit_jobs(
         DatabaseUnavailableError: Postgres did not answer.
     """
     seen = _Ids()
-    with staged_jobs(engine, seen.noted(jobs), columns=KEYS) as connection:
+    with temp_job_table(engine, seen.noted(jobs), columns=KEYS) as connection:
         connection.execute(_JUDGED)
         connection.execute(_AUDIT, {"dataset": dataset, "spec_id": spec_id})
         if seen.may_repeat:
@@ -160,7 +160,7 @@ class _Ids:
         self._hashes = [pl.Series([], dtype=pl.UInt64)]
 
     def noted(self, jobs: Sequence[Job] | Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-        for frame in frames_of(jobs):
+        for frame in to_data_frames(jobs):
             self._hashes.append(frame["job_id"].hash())
             yield frame
 

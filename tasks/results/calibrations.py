@@ -12,7 +12,7 @@ from infra.database.connect import database_errors
 from infra.errors import ManifestError
 from reelabel.wording import pluralize
 from tasks.database.tables import CALIBRATION, RESULT
-from tasks.database.temp_table import ASKED, staged_jobs
+from tasks.database.temp_table import ASKED, temp_job_table
 from tasks.evaluation.calibration import BINS, Calibration
 from tasks.evaluation.temperature import KnownAnswers
 
@@ -41,7 +41,7 @@ def known_answers(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[
         .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id)
         .order_by(RESULT.c.job_id)
     )
-    with staged_jobs(engine, list(known.values())) as connection:
+    with temp_job_table(engine, list(known.values())) as connection:
         rows = connection.execute(query).all()
     labelled = [(known[row.job_id], row.probabilities) for row in rows]
     videos = len({job.video_uri for job, _ in labelled})

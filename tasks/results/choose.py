@@ -16,7 +16,7 @@ from infra.database.copy_out import copy_query
 from infra.errors import DatabaseUnavailableError
 from reelabel.errors import ConfigurationError
 from sql.queries import read_query
-from tasks.database.temp_table import copy_in, staged_jobs
+from tasks.database.temp_table import copy_data_frames, temp_job_table
 from tasks.manifest.schema import ROW
 
 if TYPE_CHECKING:
@@ -105,12 +105,12 @@ def choose_jobs(
         ConfigurationError: Postgres refuses the user's SQL, or it takes too long, or the login can write.
         DatabaseUnavailableError: Postgres did not answer.
     """
-    with staged_jobs(reader, jobs.parts()) as connection:
+    with temp_job_table(reader, jobs.parts()) as connection:
         if selection.where:
             _require_reader(connection)
         _NAMED.create(connection)
         _CHOSEN.create(connection)
-        copy_in(connection, _NAMED, [pl.DataFrame({"job_id": named}, schema={"job_id": pl.String}).unique()])
+        copy_data_frames(connection, _NAMED, [pl.DataFrame({"job_id": named}, schema={"job_id": pl.String}).unique()])
         connection.execute(text("SET TRANSACTION READ ONLY"))
         unknown = tuple(connection.execute(_UNKNOWN).scalars())
         connection.execute(text("SELECT set_config('statement_timeout', :ms, true)"), {"ms": str(int(timeout_s * 1e3))})

@@ -27,7 +27,9 @@ _VIEW = ["video_uri", "start_s", "end_s"]
 _PAID = ("frames_decoded", "bytes_fetched", "fetch_ms", "decode_ms")
 
 
-def read_answers(engine: Engine, spec: RunSpec, *, name: str, dataset: str, jobs: pl.DataFrame) -> CandidateResults:
+def read_candidate_results(
+    engine: Engine, spec: RunSpec, *, name: str, dataset: str, jobs: pl.DataFrame
+) -> CandidateResults:
     """Read how a manifest's jobs ended under a spec, and what that took.
 
     Args:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunStanding:
+class RunStatus:
     """One run.
 
     Attributes:
@@ -56,7 +56,7 @@ class RunStanding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanStanding:
+class PlanStatus:
     """One open plan: its shards by state, and how many of them are held for which work."""
 
     plan_id: UUID
@@ -80,7 +80,7 @@ class PlanStanding:
         return ""
 
 
-def standing_runs(engine: Engine, *, limit: int) -> list[RunStanding]:
+def list_runs(engine: Engine, *, limit: int) -> list[RunStatus]:
     """Read the runs that are running, then the latest that have ended; `limit` in all."""
     spent = cast(func.extract("epoch", func.coalesce(RUN.c.ended_at, func.now()) - RUN.c.started_at), Double)
     columns = [RUN.c[name] for name in ("run_id", "kind", "dataset", "shards_total", "shards_done", "message")]
@@ -95,10 +95,10 @@ def standing_runs(engine: Engine, *, limit: int) -> list[RunStanding]:
     query = query.order_by(case((RUN_STATE == "running", 0), else_=1), RUN.c.started_at.desc()).limit(limit)
     with database_errors(), engine.connect() as connection:
         rows = connection.execute(query).mappings().all()
-    return [RunStanding(**row) for row in rows]
+    return [RunStatus(**row) for row in rows]
 
 
-def standing_plans(engine: Engine) -> list[PlanStanding]:
+def list_plans(engine: Engine) -> list[PlanStatus]:
     """Read the open plans, the oldest first."""
     counts = {
         state: func.count().filter(SHARD.c.state == state) for state in ("planned", "extracted", "done", "failed")
@@ -114,4 +114,4 @@ def standing_plans(engine: Engine) -> list[PlanStanding]:
         .order_by(PLAN.c.created_at)
     )
     with database_errors(), engine.connect() as connection:
-        return [PlanStanding(**row) for row in connection.execute(query).mappings()]
+        return [PlanStatus(**row) for row in connection.execute(query).mappings()]

@@ -14,7 +14,7 @@ from infra.database.connect import database_errors
 from infra.database.copy_out import copy_query
 from reelabel.errors import VideoUnavailableError
 from tasks.database.tables import FAILURE, RESULT, RUN
-from tasks.database.temp_table import ASKED, KEYS, has_rows, staged_jobs
+from tasks.database.temp_table import ASKED, KEYS, has_rows, temp_job_table
 from tasks.domain import Stage
 from tasks.manifest.schema import ROW
 
@@ -66,7 +66,7 @@ def pending_jobs(
     """
     if not has_rows(engine, dataset=dataset, spec_id=spec_id):
         return jobs
-    with staged_jobs(engine, jobs.parts(), columns=KEYS) as connection:
+    with temp_job_table(engine, jobs.parts(), columns=KEYS) as connection:
         ended = _Endings.of(jobs.rows)
         if not retry_failures:
             for rows in copy_query(connection, _failed(dataset, spec_id, run_id), _ENDED):
@@ -139,7 +139,7 @@ def _failed(dataset: str, spec_id: str, run_id: UUID | None) -> Select[tuple[int
     return _same_job(FAILURE, dataset, spec_id).where(is_ended)
 
 
-def count_foreign(engine: Engine, *, dataset: str, manifest_uri: str, jobs: JobTable) -> int:
+def count_reused_ids(engine: Engine, *, dataset: str, manifest_uri: str, jobs: JobTable) -> int:
     """Count jobs whose id another manifest has used in this dataset for another question."""
     others = select(RUN.c.run_id).where(RUN.c.dataset == dataset, RUN.c.manifest_uri != manifest_uri)
     other = (RESULT.c.job_id == ASKED.c.job_id) & (RESULT.c.job_digest != ASKED.c.job_digest)
@@ -151,5 +151,5 @@ def count_foreign(engine: Engine, *, dataset: str, manifest_uri: str, jobs: JobT
     with database_errors(), engine.connect() as connection:
         if connection.execute(others.limit(1)).first() is None:
             return 0
-    with staged_jobs(engine, jobs.parts(), columns=KEYS) as connection:
+    with temp_job_table(engine, jobs.parts(), columns=KEYS) as connection:
         return connection.execute(query).scalar_one()

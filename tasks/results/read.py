@@ -60,7 +60,7 @@ def read_failures(engine: Engine, *, dataset: str, spec_id: str, most: int | Non
     return _read(engine, FAILURE, dataset, spec_id, most)
 
 
-def read_endings(engine: Engine, *, dataset: str, spec_id: str) -> Iterator[pl.DataFrame]:
+def read_outcomes(engine: Engine, *, dataset: str, spec_id: str) -> Iterator[pl.DataFrame]:
     """Read labels and failures by job id, a part of them at a time; the first part has columns and no rows.
 
     Failures have null in the columns of labels alone, and labels in those of failures.
@@ -71,7 +71,7 @@ def read_endings(engine: Engine, *, dataset: str, spec_id: str) -> Iterator[pl.D
     yield from _parts(engine, union_all(*both).order_by("job_id"), schema)
 
 
-def count_endings(engine: Engine, *, dataset: str, spec_id: str) -> tuple[int, int]:
+def count_outcomes(engine: Engine, *, dataset: str, spec_id: str) -> tuple[int, int]:
     """Count the labels and the failures of a dataset under a spec."""
     with database_errors(), engine.connect() as connection:
         labels, failures = (

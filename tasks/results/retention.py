@@ -104,7 +104,7 @@ def _is_old(info: ObjectInfo, before: datetime) -> bool:
 _ROWS = 20_000
 
 
-def remove_old(engine: Engine, age: timedelta, *, dry_run: bool = False) -> int:
+def remove_old_rows(engine: Engine, age: timedelta, *, dry_run: bool = False) -> int:
     """Remove labels and failures written longer ago than `age`, by the database's clock; gives their number.
 
     The next run of a manifest asks its jobs again. Rows of a dataset stay while a run works on it.
@@ -112,7 +112,7 @@ def remove_old(engine: Engine, age: timedelta, *, dry_run: bool = False) -> int:
     return sum(_remove(engine, table, table.c.created_at < func.now() - age, dry_run) for table in (RESULT, FAILURE))
 
 
-def remove_superseded(engine: Engine, specs: int, *, dry_run: bool = False) -> int:
+def remove_superseded_rows(engine: Engine, specs: int, *, dry_run: bool = False) -> int:
     """Remove labels and failures of all but the `specs` latest used specs of each dataset; gives their number.
 
     Rows of a dataset stay while a run works on it.

@@ -14,7 +14,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import FITTED
 from reelabel.segment import Segment
 from tasks.database.tables import RESULT, ROUTE, SPEC
-from tasks.database.temp_table import ASKED, staged_jobs
+from tasks.database.temp_table import ASKED, temp_job_table
 from tasks.evaluation.route_sample import PairedAnswers
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _TIMES = ("decode_ms", "preprocess_ms", "inference_ms")
 _READ = ("job_id", "spec_id", "label", "margin", "sampler", "frames_decoded", *_TIMES)
 
 
-def ask_again_below(engine: Engine, spec: RunSpec) -> float | None:
+def escalation_margin(engine: Engine, spec: RunSpec) -> float | None:
     """Give the margin below which a spec's jobs are asked again; None where none is.
 
     Raises:
@@ -51,7 +51,9 @@ def ask_again_below(engine: Engine, spec: RunSpec) -> float | None:
     return below
 
 
-def asked_twice(engine: Engine, *, dataset: str, first: RunSpec, dense: RunSpec, jobs: Sequence[Job]) -> PairedAnswers:
+def paired_answers(
+    engine: Engine, *, dataset: str, first: RunSpec, dense: RunSpec, jobs: Sequence[Job]
+) -> PairedAnswers:
     """Read how those of a manifest's jobs whose answer it knows were answered both ways.
 
     Raises:
@@ -65,7 +67,7 @@ def asked_twice(engine: Engine, *, dataset: str, first: RunSpec, dense: RunSpec,
         .where(RESULT.c.dataset == dataset, RESULT.c.spec_id.in_([first.spec_id, dense.spec_id]))
     )
     rows: dict[str, dict[str, Row[Any]]] = {first.spec_id: {}, dense.spec_id: {}}
-    with staged_jobs(engine, list(known.values())) as connection:
+    with temp_job_table(engine, list(known.values())) as connection:
         for row in connection.execute(query):
             rows[row.spec_id][row.job_id] = row
     firsts, seconds = rows[first.spec_id], rows[dense.spec_id]

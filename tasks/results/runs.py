@@ -63,7 +63,7 @@ def close_run(engine: Engine, run_id: UUID, *, state: str, message: str, **colum
     update_run(engine, run_id, state=state, message=message, ended_at=func.now(), **columns)
 
 
-def mark_alive(engine: Engine, run_id: UUID) -> None:
+def record_heartbeat(engine: Engine, run_id: UUID) -> None:
     """Note that a run still works, one that was taken for lost, too; nothing where it has ended."""
     columns = {"state": "running", "seen_at": func.now(), "ended_at": None}
     statement = update(RUN).where(RUN.c.run_id == run_id, RUN.c.state.in_(["running", "lost"])).values(columns)
@@ -120,7 +120,7 @@ def find_run(engine: Engine, text: str) -> RowMapping:
     return rows[0]
 
 
-def runs_of(engine: Engine, manifest_uri: str, *, since: datetime) -> set[str]:
+def run_states(engine: Engine, manifest_uri: str, *, since: datetime) -> set[str]:
     """Name the states (`running`, `done`, `lost` ...) of a manifest's runs that were started at or after an instant.
 
     Of those that ask all of it: a backfill that is done may have asked one job.
@@ -132,7 +132,7 @@ def runs_of(engine: Engine, manifest_uri: str, *, since: datetime) -> set[str]:
         return set(connection.execute(query).scalars())
 
 
-def last_run_of(engine: Engine, manifest_uri: str) -> RowMapping:
+def require_newest_run(engine: Engine, manifest_uri: str) -> RowMapping:
     """Find the latest run of a manifest.
 
     Raises:
@@ -157,7 +157,7 @@ def newest_run(engine: Engine, *, manifest_uri: str, dataset: str | None) -> Row
         return connection.execute(query).mappings().one_or_none()
 
 
-def is_of_chosen_jobs(engine: Engine, run: RowMapping) -> bool:
+def is_partial_run(engine: Engine, run: RowMapping) -> bool:
     """Whether a run answers for some of its manifest's jobs alone: a backfill that asks as no classify has asked."""
     query = select(RUN.c.run_id).where(
         RUN.c.kind == "classify", RUN.c.dataset == run["dataset"], RUN.c.spec_id == run["spec_id"]

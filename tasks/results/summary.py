@@ -10,7 +10,7 @@ from sqlalchemy import and_, func, select, text
 from reelabel.wording import pluralize
 from sql.queries import read_query
 from tasks.database.tables import RESULT
-from tasks.database.temp_table import ASKED, staged_jobs
+from tasks.database.temp_table import ASKED, temp_job_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -114,7 +114,7 @@ def summarize_results(
     Raises:
         DatabaseUnavailableError: Postgres did not answer.
     """
-    with staged_jobs(engine, jobs) as connection:
+    with temp_job_table(engine, jobs) as connection:
         cut_short, job_id = _cut_short(connection, dataset, spec_id)
         return Summary(
             tasks=_scores(connection, dataset, spec_id),

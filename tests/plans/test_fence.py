@@ -6,7 +6,7 @@ import pytest
 
 from infra.errors import LeaseLostError
 from tasks.plans.lease import Work, claim
-from tasks.plans.plan import state_of
+from tasks.plans.plan import plan_state
 from tasks.results.read import read_failures, read_results
 from tasks.results.writer import ShardWriter
 from tests.results.rows import SPEC, failure, job, result
@@ -36,7 +36,7 @@ def test_what_is_written_bears_its_lease_and_ends_its_shard(db, run, make_plan, 
 
     assert rows_of(db) == ([("a", "no", lease.token)], [("b", "no_frames", lease.token)])
     assert read_failures(db, dataset="d", spec_id=SPEC.spec_id)["attempts"].to_list() == [1]
-    assert state_of(db, plan.plan_id).done == 1
+    assert plan_state(db, plan.plan_id).done == 1
 
 
 def test_a_worker_back_from_the_dead_changes_nothing(db, run, make_plan, take):
@@ -53,7 +53,7 @@ def test_a_worker_back_from_the_dead_changes_nothing(db, run, make_plan, take):
     with pytest.raises(LeaseLostError):
         ShardWriter(db, run).write(results=[], failures=[failure(job("a"))], lease=lost)
     assert rows_of(db) == ([("a", "no", taken.token)], [])
-    assert state_of(db, plan.plan_id).done == 1
+    assert plan_state(db, plan.plan_id).done == 1
 
 
 @pytest.mark.parametrize("newer_is", ["label", "failure"])

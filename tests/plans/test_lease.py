@@ -9,15 +9,15 @@ from infra.errors import LeaseLostError
 from infra.settings import DatabaseSettings
 from tasks.plans.keeper import LeaseKeeper
 from tasks.plans.lease import Work, claim, finish_alone, release, renew
-from tasks.plans.plan import close_plan, is_drained, state_of
+from tasks.plans.plan import close_plan, is_drained, plan_state
 from tests.chaos.gate import Gate
 
 LONG_S = 600
 SHORT_S = 0.05
 
 
-def take(db, plan, work=Work.BOTH, lease_s=LONG_S, most=1):
-    return claim(db, plan.plan_id, work, holder="here", lease_s=lease_s, most=most)
+def take(db, plan, work=Work.BOTH, lease_s=LONG_S, limit=1):
+    return claim(db, plan.plan_id, work, holder="here", lease_s=lease_s, limit=limit)
 
 
 def test_of_many_claimers_at_once_no_two_get_one_shard(database_url, make_plan):
@@ -26,7 +26,7 @@ def test_of_many_claimers_at_once_no_two_get_one_shard(database_url, make_plan):
 
     def take_until_none_is_left(_):
         taken = []
-        while leases := take(db, plan, most=3):
+        while leases := take(db, plan, limit=3):
             taken += leases
         return taken
 
@@ -54,13 +54,13 @@ def test_a_shard_goes_from_extraction_to_inference_and_is_done(db, make_plan):
     assert inferring.token > extracting.token
     assert take(db, plan) == []
     assert is_drained(db, plan.plan_id)
-    state = state_of(db, plan.plan_id)
+    state = plan_state(db, plan.plan_id)
     assert (state.done, state.leased, state.jobs_left, state.is_drained) == (1, 0, 0, True)
 
 
 def test_who_does_both_ends_what_others_extracted_before_beginning_anew(db, make_plan):
     plan = make_plan(shards=3)
-    first, second, _ = take(db, plan, Work.EXTRACT, most=3)
+    first, second, _ = take(db, plan, Work.EXTRACT, limit=3)
     finish_alone(db, second, state="extracted")
     release(db, first)
 
@@ -80,7 +80,7 @@ def test_a_lease_that_ended_is_taken_up_and_its_old_holder_can_end_nothing(db, m
     with pytest.raises(LeaseLostError, match="Shard 0 was taken up by another worker"):
         finish_alone(db, lost, state="done")
     release(db, lost)
-    assert state_of(db, plan.plan_id).leased == 1
+    assert plan_state(db, plan.plan_id).leased == 1
 
 
 def test_a_lease_that_ended_and_that_nobody_took_up_is_still_good(db, make_plan):
@@ -97,7 +97,7 @@ def test_a_holder_that_never_heard_of_its_success_may_say_it_again(db, make_plan
     for _ in range(2):
         finish_alone(db, lease, state="done")
 
-    assert state_of(db, plan.plan_id).done == 1
+    assert plan_state(db, plan.plan_id).done == 1
 
 
 def test_a_shard_given_back_says_why_and_counts_it(db, make_plan):

@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy import text
 
 from infra.errors import PlanLostError
-from tasks.plans.plan import close_plan, find_shared_plan, open_plans, planning, state_of
+from tasks.plans.plan import close_plan, find_shared_plan, open_plans, planning_lock, plan_state
 from tests.results.rows import SPEC
 
 ASKED = {"dataset": "d", "spec_id": SPEC.spec_id, "manifest_fingerprint": "f"}
@@ -29,18 +29,18 @@ def test_of_two_plans_for_the_same_one_counts(db, make_plan):
 
     assert open_plans(db) == open_plans(db, spec_id=SPEC.spec_id) == [plan]
     assert open_plans(db, spec_id="other") == []
-    assert state_of(db, plan.plan_id).planned == plan.shards
+    assert plan_state(db, plan.plan_id).planned == plan.shards
 
 
 def test_a_plan_that_was_made_counts_where_the_session_with_the_lock_was_lost(db, make_plan):
     lost = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
-    with planning(db, dataset="d", spec_id=SPEC.spec_id):
+    with planning_lock(db, dataset="d", spec_id=SPEC.spec_id):
         plan = make_plan()
         with db.begin() as connection:
             assert connection.execute(text(lost)).scalar_one()
 
     assert open_plans(db) == [plan]
-    with planning(db, dataset="d", spec_id=SPEC.spec_id):
+    with planning_lock(db, dataset="d", spec_id=SPEC.spec_id):
         assert find_shared_plan(db, **ASKED) is None
 
 
@@ -48,7 +48,7 @@ def test_one_plans_at_a_time(db):
     inside, most = [], []
 
     def plan(_):
-        with planning(db, dataset="d", spec_id="s"):
+        with planning_lock(db, dataset="d", spec_id="s"):
             inside.append(threading.get_ident())
             most.append(len(inside))
             inside.clear()

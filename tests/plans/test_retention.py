@@ -9,7 +9,7 @@ from sqlalchemy import func
 from infra.settings import StoreSettings
 from reelabel.sources.object_store import ObjectStore
 from tasks.plans.plan import close_plan, open_plans
-from tasks.results.overview import standing_plans
+from tasks.results.overview import list_plans
 from tasks.results.retention import remove_plans
 from tasks.results.runs import LOST_AFTER, close_run, update_run
 
@@ -80,10 +80,10 @@ def test_plans_go_that_are_over_or_abandoned_with_their_files(db, run, make_plan
 
 def test_a_plans_standing_says_what_waits_for_what(db, make_plan):
     plan = make_plan(shards=4)
-    assert standing_plans(db)[0].waits == "waits for a worker: no shard is being worked on"
+    assert list_plans(db)[0].waits == "waits for a worker: no shard is being worked on"
 
     lease(db, plan)
 
-    [standing] = standing_plans(db)
+    [standing] = list_plans(db)
     assert (standing.planned, standing.extracted, standing.answering) == (3, 1, 1)
     assert standing.waits == ""

@@ -8,8 +8,8 @@ from sqlalchemy import text
 
 from infra.errors import LeaseLostError
 from tasks.plans.lease import Work, claim
-from tasks.plans.plan import state_of
-from tasks.results.read import count_endings, read_failures, read_results
+from tasks.plans.plan import plan_state
+from tasks.results.read import count_outcomes, read_failures, read_results
 from tasks.results.write import MAX_LOCKS, _CurrentRows
 from tasks.results.writer import ShardWriter
 from tests.results.rows import SPEC, failure, job, result
@@ -70,21 +70,21 @@ def test_a_transaction_takes_no_more_shards_than_it_may_lock(db, written_at_once
 
 def test_each_shard_is_written_under_its_own_lease(db, written_at_once, make_plan):
     plan = make_plan(shards=2)
-    leases = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600, most=2)
+    leases = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600, limit=2)
     shards = [([result(job(f"{lease.shard_index}"))], [], {"lease": lease}) for lease in reversed(leases)]
 
     assert written_at_once(*shards) == [None] * 3
 
     fences = read_results(db, **_KEY).sort("job_id").select("job_id", "fence").rows()
     assert fences == [("0", leases[0].token), ("1", leases[1].token), ("first", 0)]
-    assert state_of(db, plan.plan_id).done == 2
+    assert plan_state(db, plan.plan_id).done == 2
 
 
 def test_a_lease_that_was_lost_takes_no_other_shard_with_it(db, written_at_once, make_plan):
     plan = make_plan(shards=2)
     [lost] = claim(db, plan.plan_id, Work.BOTH, holder="dead", lease_s=0.05)
     time.sleep(0.1)
-    held = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600, most=2)
+    held = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600, limit=2)
     [other] = [lease for lease in held if lease.shard_index != lost.shard_index]
 
     outcomes = written_at_once(
@@ -94,7 +94,7 @@ def test_a_lease_that_was_lost_takes_no_other_shard_with_it(db, written_at_once,
 
     assert [type(outcome) for outcome in outcomes] == [type(None), LeaseLostError, type(None)]
     assert labels(db) == ["b", "first"]
-    assert state_of(db, plan.plan_id).done == 1
+    assert plan_state(db, plan.plan_id).done == 1
 
 
 def test_a_row_that_postgres_refuses_takes_no_other_shard_with_it(db, written_at_once):
@@ -111,9 +111,9 @@ def test_jobs_without_number_on_one_video_are_written_together(db, run):
 
     ShardWriter(db, run).write([], many)
 
-    assert count_endings(db, **_KEY) == (0, 20_000)
+    assert count_outcomes(db, **_KEY) == (0, 20_000)
     assert read_failures(db, **_KEY)["job_id"].to_list() == sorted(map(str, range(20_000)))
-    assert len(read_failures(db, **_KEY, most=3)) == 3
+    assert len(read_failures(db, **_KEY, limit=3)) == 3
 
 
 @pytest.mark.parametrize(("first", "then"), [(1, MAX_LOCKS + 1), (MAX_LOCKS + 1, 1)])
@@ -128,4 +128,4 @@ def test_who_writes_many_jobs_and_who_writes_one_of_them_wait_for_each_other(db,
             assert not other.done()
         other.result()
 
-    assert count_endings(db, **_KEY) == (0, then)
+    assert count_outcomes(db, **_KEY) == (0, then)

@@ -15,8 +15,8 @@ from tasks.manifest.table import job_table
 from tasks.results import read
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
-from tasks.results.pending import count_foreign, pending_jobs
-from tasks.results.read import read_endings, read_failures, read_results
+from tasks.results.pending import count_reused_ids, pending_jobs
+from tasks.results.read import read_outcomes, read_failures, read_results
 from tasks.results.runs import close_run, find_run, open_run
 from tasks.results.writer import ShardWriter
 from tests.results.rows import FACTS, SPEC, failure, ids_of, job, result
@@ -89,7 +89,7 @@ def test_labels_and_failures_are_read_together_by_job_a_part_at_a_time(db, run, 
     ShardWriter(db, run).write(results=ended[0], failures=ended[1])
     key = {"dataset": "d", "spec_id": SPEC.spec_id}
 
-    first, *parts = read_endings(db, **key)
+    first, *parts = read_outcomes(db, **key)
 
     assert first.is_empty()
     assert [part["job_id"].to_list() for part in parts] == [["a", "b"], ["c", "d"], ["e"]]
@@ -198,9 +198,9 @@ def test_ids_that_another_manifest_used_for_other_questions_are_counted(db, run)
     ShardWriter(db, run).write(results=[result(job("a")), result(job("b"))], failures=[])
     jobs = job_table([job("a"), job("b", prompt="another?"), job("c")])
 
-    assert count_foreign(db, dataset="d", manifest_uri="other.parquet", jobs=jobs) == 1
-    assert count_foreign(db, dataset="d", manifest_uri="m.parquet", jobs=jobs) == 0
-    assert count_foreign(db, dataset="e", manifest_uri="other.parquet", jobs=jobs) == 0
+    assert count_reused_ids(db, dataset="d", manifest_uri="other.parquet", jobs=jobs) == 1
+    assert count_reused_ids(db, dataset="d", manifest_uri="m.parquet", jobs=jobs) == 0
+    assert count_reused_ids(db, dataset="e", manifest_uri="other.parquet", jobs=jobs) == 0
 
 
 def test_a_corrected_answer_reaches_rows_that_stand(db, run):

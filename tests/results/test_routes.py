@@ -10,7 +10,7 @@ from reelabel.sampling.options import Sampling
 from tasks.domain import FirstAnswer, RunSpec
 from tasks.evaluation.route_fit import Target, fit_route
 from tasks.results.read import read_results
-from tasks.results.routes import ask_again_below, asked_twice, save_route
+from tasks.results.routes import escalation_margin, paired_answers, save_route
 from tasks.results.runs import open_run
 from tasks.results.writer import ShardWriter
 from tests.results.rows import SPEC, job, result
@@ -44,7 +44,7 @@ def test_a_margin_is_fitted_on_what_both_ways_answered_and_kept_for_its_spec(db,
     ShardWriter(db, run).write(results=rows, failures=[])
     known = [replace(each, answer="yes" if number < 30 else "no") for number, each in enumerate(JOBS)]
 
-    sample = asked_twice(db, dataset="d", first=SPEC, dense=LOSSLESS, jobs=[*known[:110], job("new")])
+    sample = paired_answers(db, dataset="d", first=SPEC, dense=LOSSLESS, jobs=[*known[:110], job("new")])
     fit = fit_route(sample, Target(within=0))
     save_route(db, fit, specs=(CASCADE, SPEC, LOSSLESS), dataset="d", manifest_uri="m.parquet")
     save_route(db, replace(fit, below=0.25), specs=(CASCADE, SPEC, LOSSLESS), dataset="d", manifest_uri="m")
@@ -53,7 +53,7 @@ def test_a_margin_is_fitted_on_what_both_ways_answered_and_kept_for_its_spec(db,
     assert (fit.jobs, fit.dense.frames_decoded, fit.first.frames_decoded) == (110, 55 * 40, 55 * 4)
     assert sample.margins[:3] == pytest.approx([0, 0.008, 0.016])
     assert fit.below == 0.0  # both ways answer alike
-    assert ask_again_below(db, CASCADE) == 0.25
+    assert escalation_margin(db, CASCADE) == 0.25
 
 
 def test_frames_of_one_video_count_once_for_each_segment_and_sampler(db, run, lossless_writer):
@@ -66,7 +66,7 @@ def test_frames_of_one_video_count_once_for_each_segment_and_sampler(db, run, lo
     rows = [result(each, sampler="uniform", frames_decoded=frames) for each, frames in second]
     lossless_writer.write(results=rows, failures=[])
 
-    sample = asked_twice(db, dataset="d", first=SPEC, dense=LOSSLESS, jobs=jobs)
+    sample = paired_answers(db, dataset="d", first=SPEC, dense=LOSSLESS, jobs=jobs)
 
     assert sample.count_first_frames() == 4 + 7 + 300
     assert sample.count_second_frames(np.array([True] * 4)) == 16 + 300
@@ -75,13 +75,13 @@ def test_frames_of_one_video_count_once_for_each_segment_and_sampler(db, run, lo
 
 def test_a_margin_that_was_never_fitted_keeps_a_run_from_starting(db):
     with pytest.raises(ConfigurationError, match="No margin was fitted for this way of asking; fit one by"):
-        ask_again_below(db, CASCADE)
+        escalation_margin(db, CASCADE)
 
 
 def test_a_margin_that_is_named_needs_no_fit(db):
     named = RunSpec(model=SPEC.model, sampling=Sampling(escalate_below=0.5))
 
-    assert (ask_again_below(db, named), ask_again_below(db, SPEC)) == (0.5, None)
+    assert (escalation_margin(db, named), escalation_margin(db, SPEC)) == (0.5, None)
 
 
 def test_a_row_tells_both_answers_and_what_decided(db, run):
