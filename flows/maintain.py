@@ -23,8 +23,8 @@ from tasks.frame_cache.orphans import remove_orphans
 from tasks.results.retention import (
     PAGE,
     SELECTION,
-    remove_old_rows,
     remove_old_files,
+    remove_old_rows,
     remove_plans,
     remove_superseded_rows,
 )

@@ -27,7 +27,7 @@ from tasks.report.page import render
 from tasks.report.report import gather
 from tasks.results.audit import audit_jobs, check_listing
 from tasks.results.calibrations import read_calibration
-from tasks.results.read import count_outcomes, read_outcomes, read_failures, read_results
+from tasks.results.read import count_outcomes, read_failures, read_outcomes, read_results
 from tasks.results.runs import find_run, is_partial_run
 
 if TYPE_CHECKING:

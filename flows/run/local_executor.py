@@ -88,7 +88,7 @@ def execute_locally(
     Other processes may work on it as well. The CPUs extract the next shards while the engine answers one.
 
     Raises:
-        TransientError: A service was unavailable for longer than the retries; leased shards are given back.
+        TransientError: A service was unavailable for longer than the retries; leased shards are released.
     """
     start_metrics(settings.metrics)
     ledger = progress.ledger

@@ -22,8 +22,8 @@ from tasks.plans.plan import (
     find_shared_plan,
     open_plan,
     open_plans,
-    planning_lock,
     plan_state,
+    planning_lock,
 )
 from tasks.results.pending import pending_jobs
 from tasks.results.runs import open_run, update_run

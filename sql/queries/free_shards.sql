@@ -8,7 +8,7 @@ WITH expired AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 )
 UPDATE reelabel.shard
-SET lease_until = NULL, claimed_for = NULL, attempts = attempts + 1, message = 'Worker lost or stalled: ' || holder
+SET lease_until = NULL, claimed_for = NULL, attempts = attempts + 1, message = 'Worker lost or stalled: ' || holder || '.'
 FROM expired
 WHERE shard.plan_id = :plan_id AND shard.shard_index = expired.shard_index
 RETURNING shard.shard_index

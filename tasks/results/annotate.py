@@ -1,4 +1,4 @@
-"""Known answers and groupings, which a user may correct without any job being asked again."""
+"""Known answers and task names, which a user may correct in the manifest without running its jobs again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ANNOTATIONS = ("answer", "task", "subtask")
 
 
 def refresh_annotations(engine: Engine, *, dataset: str, spec_id: str, jobs: JobTable) -> None:
-    """Give rows of earlier runs the `answer`, `task` and `subtask` that the manifest has now.
+    """Update `answer`, `task` and `subtask` in the rows of earlier runs to the manifest's current values.
 
     Raises:
         DatabaseUnavailableError: Nothing was changed.

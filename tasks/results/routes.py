@@ -1,4 +1,4 @@
-"""Margins below which jobs are asked again, one per spec, in a table of their own."""
+"""Fitted margins below which jobs are escalated, one per spec."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _READ = ("job_id", "spec_id", "label", "margin", "sampler", "frames_decoded", *_
 
 
 def escalation_margin(engine: Engine, spec: RunSpec) -> float | None:
-    """Give the margin below which a spec's jobs are asked again; None where none is.
+    """Return the margin below which a spec's jobs are escalated; None if it escalates none.
 
     Raises:
-        ConfigurationError: It is to be a fitted one, and was never fitted.
-        DatabaseUnavailableError: Postgres did not answer.
+        ConfigurationError: The spec uses a fitted margin, but none was fitted.
+        DatabaseUnavailableError: Postgres is unavailable.
     """
-    cascade = spec.sampling.escalate_below
-    if cascade != FITTED:
-        return cascade
+    escalate_below = spec.sampling.escalate_below
+    if escalate_below != FITTED:
+        return escalate_below
     with database_errors(), engine.connect() as connection:
         query = select(ROUTE.c.ask_again_below).where(ROUTE.c.spec_id == spec.spec_id)
         below: float | None = connection.execute(query).scalar_one_or_none()
     if below is None:
         raise ConfigurationError(
-            "No margin was fitted for this way of asking; fit one by `reelabel route fit MANIFEST` with the same "
-            "options, or name it, such as --escalate-below 0.5."
+            "No margin was fitted for this spec; fit one with `reelabel route fit MANIFEST` and the same options, or "
+            "set it, such as --escalate-below 0.5."
         )
     return below
 
@@ -54,10 +54,10 @@ def escalation_margin(engine: Engine, spec: RunSpec) -> float | None:
 def paired_answers(
     engine: Engine, *, dataset: str, first: RunSpec, dense: RunSpec, jobs: Sequence[Job]
 ) -> PairedAnswers:
-    """Read how those of a manifest's jobs whose answer it knows were answered both ways.
+    """Read the answers under both specs to the jobs whose correct answer is in the manifest.
 
     Raises:
-        DatabaseUnavailableError: Postgres did not answer.
+        DatabaseUnavailableError: Postgres is unavailable.
     """
     known = {job.job_id: job for job in jobs if job.answer is not None}
     same_job = (RESULT.c.job_id == ASKED.c.job_id) & (RESULT.c.job_digest == ASKED.c.job_digest)
@@ -90,7 +90,7 @@ def save_route(
     Raises:
         DatabaseUnavailableError: Nothing was changed.
     """
-    cascade, first, dense = specs
+    escalated, first, dense = specs
     row = {
         "ask_again_below": fit.below,
         "dataset": dataset,
@@ -109,16 +109,16 @@ def save_route(
         "created_at": func.now(),
     }
     with database_errors(), engine.begin() as connection:
-        body = cascade.model_dump(mode="json")
-        connection.execute(insert(SPEC).values(spec_id=cascade.spec_id, body=body).on_conflict_do_nothing())
-        statement = insert(ROUTE).values(spec_id=cascade.spec_id, **row)
+        body = escalated.model_dump(mode="json")
+        connection.execute(insert(SPEC).values(spec_id=escalated.spec_id, body=body).on_conflict_do_nothing())
+        statement = insert(ROUTE).values(spec_id=escalated.spec_id, **row)
         connection.execute(statement.on_conflict_do_update(index_elements=["spec_id"], set_=row))
 
 
 def _columns(rows: Sequence[tuple[Job, Row[Any], Row[Any]]]) -> PairedAnswers:
     firsts, seconds = [first for _, first, _ in rows], [second for _, _, second in rows]
     return PairedAnswers(
-        # A video may be given as a data: URI of any length.
+        # Hashed, since a data: URI can be of any length.
         videos=np.array([hash64(job.video_uri) for job, _, _ in rows], np.uint64),
         tasks=np.array([job.task or "" for job, _, _ in rows], np.str_),
         subtasks=np.array([job.subtask or "" for job, _, _ in rows], np.str_),
@@ -135,7 +135,7 @@ def _columns(rows: Sequence[tuple[Job, Row[Any], Row[Any]]]) -> PairedAnswers:
 
 
 def _view(job: Job, row: Row[Any]) -> int:
-    """Name the frames that a job was shown; jobs on one video may be shown it by several samplers."""
+    """Return a hash of the frames that a job shares with others: those of its video, segment and sampler."""
     return hash64(f"{job.video_uri}\n{Segment.of(job.start_s, job.end_s)!r}\n{row.sampler}")
 
 

@@ -12,7 +12,7 @@ from tasks.database.tables import METADATA
 
 def test_a_database_without_tables_is_refused_until_it_is_upgraded(db, database_url):
     downgrade(database_url)
-    with pytest.raises(ConfigurationError, match="has no tables of Reelabel"):
+    with pytest.raises(ConfigurationError, match="has no Reelabel tables"):
         check_schema(db)
 
     upgrade_schema(db)

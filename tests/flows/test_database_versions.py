@@ -86,7 +86,7 @@ def test_what_only_reads_says_how_a_database_one_version_behind_is_upgraded(behi
 def test_what_may_not_upgrade_a_database_one_version_behind_says_who_may(behind, manifest, use, monkeypatch):
     monkeypatch.setenv("REELABEL_DATABASE_OWNER_URL", behind.database.url.get_secret_value())
 
-    with pytest.raises(ConfigurationError, match=r"its login may not change that; set database\.owner_url"):
+    with pytest.raises(ConfigurationError, match=r"the login may not upgrade it; set database\.owner_url"):
         use(manifest)
 
 

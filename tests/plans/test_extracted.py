@@ -42,7 +42,7 @@ def test_inference_elsewhere_learns_of_each_video_what_extraction_knew(tmp_path)
 
 
 def test_an_extraction_that_is_gone_is_said_to_be(tmp_path):
-    with pytest.raises(PlanLostError, match="is gone; its shard will be extracted again"):
+    with pytest.raises(PlanLostError, match="is missing; its shard will be extracted again"):
         read_extracted(ObjectStore(StoreSettings()), f"file://{tmp_path}/p", Shard(index=0, jobs=(job("a"),)))
 
 
@@ -53,5 +53,5 @@ def test_a_shard_that_another_version_extracted_is_extracted_once_more(tmp_path)
     tmp_path.joinpath("extracted").mkdir()
     tmp_path.joinpath("extracted/000000.json").write_text(json.dumps({"views": [packed]}))
 
-    with pytest.raises(PlanLostError, match="Another version wrote"):
+    with pytest.raises(PlanLostError, match="was written by another version"):
         read_extracted(ObjectStore(StoreSettings()), f"file://{tmp_path}", shard)

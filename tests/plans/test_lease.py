@@ -77,7 +77,7 @@ def test_a_lease_that_ended_is_taken_up_and_its_old_holder_can_end_nothing(db, m
     assert taken.token > lost.token
     assert (lost.attempts, taken.attempts) == (0, 1)
     assert renew(db, [lost, taken], lease_s=LONG_S) == {taken.token}
-    with pytest.raises(LeaseLostError, match="Shard 0 was taken up by another worker"):
+    with pytest.raises(LeaseLostError, match="The lease of shard 0 was lost"):
         finish_alone(db, lost, state="done")
     release(db, lost)
     assert plan_state(db, plan.plan_id).leased == 1

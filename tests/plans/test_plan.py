@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy import text
 
 from infra.errors import PlanLostError
-from tasks.plans.plan import close_plan, find_shared_plan, open_plans, planning_lock, plan_state
+from tasks.plans.plan import close_plan, find_shared_plan, open_plans, plan_state, planning_lock
 from tests.results.rows import SPEC
 
 ASKED = {"dataset": "d", "spec_id": SPEC.spec_id, "manifest_fingerprint": "f"}

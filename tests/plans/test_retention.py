@@ -80,10 +80,10 @@ def test_plans_go_that_are_over_or_abandoned_with_their_files(db, run, make_plan
 
 def test_a_plans_standing_says_what_waits_for_what(db, make_plan):
     plan = make_plan(shards=4)
-    assert list_plans(db)[0].waits == "waits for a worker: no shard is being worked on"
+    assert list_plans(db)[0].status == "waiting for a worker: no shard is leased"
 
     lease(db, plan)
 
-    [standing] = list_plans(db)
-    assert (standing.planned, standing.extracted, standing.answering) == (3, 1, 1)
-    assert standing.waits == ""
+    [plan_status] = list_plans(db)
+    assert (plan_status.planned, plan_status.extracted, plan_status.inferring) == (3, 1, 1)
+    assert plan_status.status == ""

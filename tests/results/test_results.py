@@ -16,7 +16,7 @@ from tasks.results import read
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
 from tasks.results.pending import count_reused_ids, pending_jobs
-from tasks.results.read import read_outcomes, read_failures, read_results
+from tasks.results.read import read_failures, read_outcomes, read_results
 from tasks.results.runs import close_run, find_run, open_run
 from tasks.results.writer import ShardWriter
 from tests.results.rows import FACTS, SPEC, failure, ids_of, job, result
@@ -304,7 +304,7 @@ def test_a_run_is_found_by_id_by_its_beginning_and_as_the_last(db, run):
     assert find_run(db, "last")["ended_at"] is not None
     with pytest.raises(ConfigurationError, match="No runs match"):
         find_run(db, "ffffffff-no")
-    with pytest.raises(ConfigurationError, match=f"give one of the latest: {run.run_id}"):
+    with pytest.raises(ConfigurationError, match=f"use one of the latest: {run.run_id}"):
         find_run(db, "_")
 
 

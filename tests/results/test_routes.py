@@ -74,7 +74,7 @@ def test_frames_of_one_video_count_once_for_each_segment_and_sampler(db, run, lo
 
 
 def test_a_margin_that_was_never_fitted_keeps_a_run_from_starting(db):
-    with pytest.raises(ConfigurationError, match="No margin was fitted for this way of asking; fit one by"):
+    with pytest.raises(ConfigurationError, match="No margin was fitted for this spec; fit one with"):
         escalation_margin(db, CASCADE)
 
 

@@ -3,7 +3,7 @@ from uuid import uuid4
 
 import sqlalchemy
 
-from tasks.results.runs import close_lost_runs, close_run, record_heartbeat, open_run, read_run, run_states
+from tasks.results.runs import close_lost_runs, close_run, open_run, read_run, record_heartbeat, run_states
 from tests.results.rows import FACTS, SPEC
 
 

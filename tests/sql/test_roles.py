@@ -104,7 +104,7 @@ def test_the_owner_migrates_down_and_up_and_the_others_keep_their_rights(databas
 def test_whoever_may_not_upgrade_is_told_who_may(database):
     downgrade(database.owner_url.get_secret_value())
     writer = connect(database)
-    with pytest.raises(ConfigurationError, match=r"has no tables of Reelabel .* its login may not change that; set"):
+    with pytest.raises(ConfigurationError, match=r"has no Reelabel tables.* the login may not upgrade it; set"):
         upgrade_schema(writer)
     writer.dispose()
 

@@ -241,6 +241,6 @@ def test_who_serves_all_plans_leaves_those_of_another_version_to_others(db, make
 
     named = PlanScope(plan_id=newer.plan_id, idle_timeout_s=0, database=db)
     assert named.plans() == [newer]
-    with pytest.raises(ConfigurationError, match="Spec newer was asked by another version of Reelabel"):
+    with pytest.raises(ConfigurationError, match="Spec newer was created by another version of Reelabel"):
         named.spec_of(newer)
     assert PlanScope(plan_id=plan.plan_id, idle_timeout_s=0, database=db).spec_of(plan) == SPEC
