@@ -47,7 +47,7 @@ def known_answers(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[
     videos = len({job.video_uri for job, _ in labelled})
     if len(labelled) < _MIN_JOBS or videos == 1:
         raise ManifestError(
-            f"Too few jobs to fit a temperature: of {pluralize(len(jobs), 'job')} in the manifest, {len(known):,} have "
+            f"Cannot fit a temperature: of {pluralize(len(jobs), 'job')} in the manifest, {len(known):,} have "
             f"a known answer, and {len(labelled):,} of these have a label, on {pluralize(videos, 'video')}; at least "
             f"{_MIN_JOBS} on two videos are needed. Fill in the column answer, and run `reelabel classify`.",
         )

@@ -39,7 +39,7 @@ def test_a_wrong_password_is_explained(database_url):
     db.dispose()
 
 
-def test_the_tables_are_those_of_the_migrations(db):
+def test_the_tables_match_the_migrations(db):
     for table in METADATA.tables.values():
         found = sqlalchemy.inspect(db).get_columns(table.name, schema="reelabel")
 

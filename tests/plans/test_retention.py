@@ -19,7 +19,7 @@ WEEK = timedelta(days=7)
 
 @pytest.fixture
 def age(db):
-    """Have a plan be made and ended ten days ago."""
+    """Set the times of a plan to ten days ago."""
 
     def to(plan):
         with db.begin() as connection:
@@ -41,7 +41,7 @@ def lease(db, plan):
         connection.execute(sqlalchemy.text(text), {"id": plan.plan_id})
 
 
-def test_an_open_plan_stays_while_a_run_that_asks_the_same_is_under_way(db, run, make_plan, age, tmp_path):
+def test_an_open_plan_stays_while_a_run_with_its_spec_is_running(db, run, make_plan, age, tmp_path):
     plan = make_plan()
     age(plan)
 
@@ -53,7 +53,7 @@ def test_an_open_plan_stays_while_a_run_that_asks_the_same_is_under_way(db, run,
     assert remove() == (1, 0)
 
 
-def test_plans_go_that_are_over_or_abandoned_with_their_files(db, run, make_plan, age, tmp_path):
+def test_ended_and_abandoned_plans_are_removed_with_their_files(db, run, make_plan, age, tmp_path):
     close_run(db, run.run_id, state="failed", message="")
     ended, abandoned, worked_on, new = (make_plan() for _ in range(4))
     close_plan(db, ended.plan_id, state="done")
@@ -74,11 +74,11 @@ def test_plans_go_that_are_over_or_abandoned_with_their_files(db, run, make_plan
     assert would == went == (2, 6)
     assert {plan.plan_id for plan in open_plans(db)} == {worked_on.plan_id, new.plan_id}
     left = [info.uri.removeprefix(f"{tmp_path.as_uri()}/plans/") for info in STORE.list(f"{tmp_path.as_uri()}/plans")]
-    standing = sorted(str(plan.plan_id) for plan in (worked_on, new))
-    assert left == [f"{plan}/{name}" for plan in standing for name in ("0000.arrow", "extracted/000000.json")]
+    remaining = sorted(str(plan.plan_id) for plan in (worked_on, new))
+    assert left == [f"{plan}/{name}" for plan in remaining for name in ("0000.arrow", "extracted/000000.json")]
 
 
-def test_a_plans_standing_says_what_waits_for_what(db, make_plan):
+def test_a_plan_s_status_describes_what_it_waits_for(db, make_plan):
     plan = make_plan(shards=4)
     assert list_plans(db)[0].status == "waiting for a worker: no shard is leased"
 

@@ -17,7 +17,7 @@ from tests.results.rows import FACTS, SPEC, failure, job, result
 
 @pytest.fixture
 def old_and_new(db, run):
-    """A label and a failure of ten days ago, and the same of today."""
+    """Write a label and a failure of ten days ago, and one of each of today."""
     ShardWriter(db, run).write(results=[result(job("old"))], failures=[failure(job("old failure"))])
     with db.begin() as connection:
         for table in ("result", "failure"):
@@ -32,7 +32,7 @@ def left(db, spec=SPEC):
 
 
 @pytest.mark.usefixtures("old_and_new")
-def test_rows_of_a_dataset_stay_while_a_run_works_on_it(db, run):
+def test_rows_of_a_dataset_stay_while_it_has_a_running_run(db, run):
     age, newer = timedelta(days=9), RunSpec(model=SPEC.model, permutations=2)
     under_way = uuid4()
     close_run(db, run.run_id, state="done", message="")
@@ -47,7 +47,7 @@ def test_rows_of_a_dataset_stay_while_a_run_works_on_it(db, run):
 
 
 @pytest.mark.usefixtures("old_and_new")
-def test_rows_older_than_the_bound_go(db, run):
+def test_rows_older_than_the_limit_are_removed(db, run):
     close_run(db, run.run_id, state="done", message="")
     assert remove_old_rows(db, timedelta(days=9), dry_run=True) == 2
     assert len(left(db)) == 4
@@ -58,7 +58,7 @@ def test_rows_older_than_the_bound_go(db, run):
     assert remove_old_rows(db, timedelta(days=9)) == 0
 
 
-def test_rows_of_superseded_specs_go_and_those_of_other_datasets_stay(db, run):
+def test_rows_of_superseded_specs_are_removed_and_other_datasets_kept(db, run):
     newer = RunSpec(model=SPEC.model, permutations=2)
     facts = {"manifest_uri": "m.parquet", "kind": "classify", "host": "h", "jobs_total": 1, "jobs_skipped": 0}
     for spec, dataset in ((newer, "d"), (SPEC, "other")):

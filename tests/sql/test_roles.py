@@ -52,7 +52,7 @@ FOREIGN = ["SELECT * FROM payroll.salary", "SELECT * FROM pg_authid", "SELECT pg
 
 @pytest.mark.parametrize("statement", [*WRITES, *CHANGES, *FOREIGN, "SET ROLE reelabel_writer"])
 @pytest.mark.usefixtures("administrator")
-def test_the_reader_reads_rows_and_does_nothing_else(database, statement):
+def test_the_reader_can_only_read_rows(database, statement):
     with logged_in(database, Login.READER) as reader:
         assert reader.execute("SELECT count(*) FROM reelabel.job_state").fetchone() == (0,)
         with pytest.raises(InsufficientPrivilege):
@@ -61,7 +61,7 @@ def test_the_reader_reads_rows_and_does_nothing_else(database, statement):
 
 @pytest.mark.parametrize("statement", [*CHANGES, *FOREIGN])
 @pytest.mark.usefixtures("administrator")
-def test_the_writer_writes_rows_and_creates_alters_and_drops_nothing(database, statement):
+def test_the_writer_cannot_create_alter_or_drop(database, statement):
     with logged_in(database, Login.WRITER) as writer:
         for write in WRITES:
             writer.execute(write)
@@ -101,7 +101,7 @@ def test_the_owner_migrates_down_and_up_and_the_others_keep_their_rights(databas
         assert reader.execute("SELECT count(*) FROM reelabel.spec").fetchone() == (1,)
 
 
-def test_whoever_may_not_upgrade_is_told_who_may(database):
+def test_a_login_without_the_rights_to_upgrade_is_told_which_has_them(database):
     downgrade(database.owner_url.get_secret_value())
     writer = connect(database)
     with pytest.raises(ConfigurationError, match=r"has no Reelabel tables.* the login may not upgrade it; set"):
@@ -109,15 +109,15 @@ def test_whoever_may_not_upgrade_is_told_who_may(database):
     writer.dispose()
 
     prepare_database(database)
-    prepare_database(DatabaseSettings(url=database.url))  # nothing is left to do, so nobody's rights are missing
+    prepare_database(DatabaseSettings(url=database.url))  # the schema is current, so no rights are needed
 
 
 @pytest.fixture
 def house(services, administrator):
-    """URLs of a database for its owner, who may create roles and is no superuser, and for somebody without rights."""
+    """URLs of a database for its owner, with CREATEROLE but no superuser, and for a login without rights."""
     landlord, lodger, name = (f"{word}_{secrets.token_hex(4)}" for word in ("landlord", "lodger", "house"))
     administrator.execute(f"CREATE ROLE {landlord} LOGIN CREATEROLE PASSWORD 'secret'")
-    # The roles of this server are another's: who may create roles must have been given them, too.
+    # The roles on this server were created by another login, so that the owner must be granted them.
     administrator.execute(f"GRANT {', '.join(ROLES)} TO {landlord} WITH ADMIN OPTION")
     administrator.execute(f"CREATE ROLE {lodger} LOGIN PASSWORD 'secret'")
     administrator.execute(f"CREATE DATABASE {name} OWNER {landlord}")
@@ -126,7 +126,7 @@ def house(services, administrator):
     administrator.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def test_who_owns_a_database_and_may_create_roles_hands_its_tables_over(house):
+def test_a_database_owner_with_createrole_transfers_the_tables(house):
     landlord_url, lodger_url = house
     upgrade(landlord_url)
 
@@ -145,6 +145,6 @@ def test_who_owns_a_database_and_may_create_roles_hands_its_tables_over(house):
             lodger.execute("DROP TABLE reelabel.result")
 
 
-def test_who_may_not_make_roles_changes_nothing(house):
+def test_a_login_without_createrole_changes_nothing(house):
     with psycopg.connect(house[1]) as lodger, pytest.raises(InsufficientPrivilege):
         create_roles(lodger)
