@@ -24,7 +24,7 @@ def test_runs_with_the_same_manifest_and_spec_find_a_plan_until_it_is_closed(db,
 def test_a_second_shared_plan_for_the_same_jobs_is_refused(db, make_plan):
     plan = make_plan(shared=True)
 
-    with pytest.raises(PlanLostError, match="run again to join it"):
+    with pytest.raises(PlanLostError, match="run again to join its plan"):
         make_plan(shared=True)
 
     assert open_plans(db) == open_plans(db, spec_id=SPEC.spec_id) == [plan]

@@ -41,9 +41,9 @@ def choose(db, reader, run):
     ShardWriter(db, run).write(results=labels, failures=failures)
     scope = Scope(dataset="d", spec_id=SPEC.spec_id)
 
-    def chosen(named=(), scope=scope, timeout_s=20, **fields):
+    def chosen(named=(), scope=scope, timeout_s=20, **words):
         return choose_jobs(
-            reader, Selection(**fields), scope=scope, jobs=job_table(JOBS), named=named, timeout_s=timeout_s
+            reader, Selection(**words), scope=scope, jobs=job_table(JOBS), named=named, timeout_s=timeout_s
         )
 
     return chosen
@@ -72,7 +72,7 @@ def choose(db, reader, run):
     ],
 )
 def test_jobs_are_selected_by_outcome_task_and_sql(choose, words, expected):
-    assert ids_of(choose(**fields).jobs) == expected.split()
+    assert ids_of(choose(**words).jobs) == expected.split()
 
 
 def test_sql_may_use_any_column_of_job_state(choose, db):

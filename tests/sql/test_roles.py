@@ -113,38 +113,38 @@ def test_a_login_without_the_rights_to_upgrade_is_told_which_has_them(database):
 
 
 @pytest.fixture
-def house(services, administrator):
+def owned_database(services, administrator):
     """URLs of a database for its owner, with CREATEROLE but no superuser, and for a login without rights."""
-    landlord, lodger, name = (f"{word}_{secrets.token_hex(4)}" for word in ("landlord", "lodger", "house"))
-    administrator.execute(f"CREATE ROLE {landlord} LOGIN CREATEROLE PASSWORD 'secret'")
+    owner, other, name = (f"{word}_{secrets.token_hex(4)}" for word in ("owner", "other", "owned_database"))
+    administrator.execute(f"CREATE ROLE {owner} LOGIN CREATEROLE PASSWORD 'secret'")
     # The roles on this server were created by another login, so that the owner must be granted them.
-    administrator.execute(f"GRANT {', '.join(ROLES)} TO {landlord} WITH ADMIN OPTION")
-    administrator.execute(f"CREATE ROLE {lodger} LOGIN PASSWORD 'secret'")
-    administrator.execute(f"CREATE DATABASE {name} OWNER {landlord}")
+    administrator.execute(f"GRANT {', '.join(ROLES)} TO {owner} WITH ADMIN OPTION")
+    administrator.execute(f"CREATE ROLE {other} LOGIN PASSWORD 'secret'")
+    administrator.execute(f"CREATE DATABASE {name} OWNER {owner}")
     url = make_url(services.database.url.get_secret_value()).set(database=name, password="secret")
-    yield [url.set(username=user).render_as_string(hide_password=False) for user in (landlord, lodger)]
+    yield [url.set(username=user).render_as_string(hide_password=False) for user in (owner, other)]
     administrator.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def test_a_database_owner_with_createrole_transfers_the_tables(house):
-    landlord_url, lodger_url = house
-    upgrade(landlord_url)
+def test_a_database_owner_with_createrole_transfers_the_tables(owned_database):
+    owner_url, other_url = owned_database
+    upgrade(owner_url)
 
     for _ in range(2):
-        with psycopg.connect(landlord_url) as landlord:
-            create_roles(landlord)
+        with psycopg.connect(owner_url) as owner:
+            create_roles(owner)
 
-    upgrade(landlord_url)
-    with psycopg.connect(landlord_url, autocommit=True) as landlord:
+    upgrade(owner_url)
+    with psycopg.connect(owner_url, autocommit=True) as owner:
         owners = "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class WHERE relnamespace = 'reelabel'::regnamespace"
-        assert landlord.execute(owners).fetchall() == [(ROLES[0],)]
-        landlord.execute(f"GRANT reelabel_writer TO {make_url(lodger_url).username}")
-    with psycopg.connect(lodger_url, autocommit=True) as lodger:
-        lodger.execute(WRITES[0])
+        assert owner.execute(owners).fetchall() == [(ROLES[0],)]
+        owner.execute(f"GRANT reelabel_writer TO {make_url(other_url).username}")
+    with psycopg.connect(other_url, autocommit=True) as other:
+        other.execute(WRITES[0])
         with pytest.raises(InsufficientPrivilege):
-            lodger.execute("DROP TABLE reelabel.result")
+            other.execute("DROP TABLE reelabel.result")
 
 
-def test_a_login_without_createrole_changes_nothing(house):
-    with psycopg.connect(house[1]) as lodger, pytest.raises(InsufficientPrivilege):
-        create_roles(lodger)
+def test_a_login_without_createrole_changes_nothing(owned_database):
+    with psycopg.connect(owned_database[1]) as other, pytest.raises(InsufficientPrivilege):
+        create_roles(other)
