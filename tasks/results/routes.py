@@ -78,14 +78,14 @@ def paired_answers(
 def save_route(
     engine: Engine, fit: RouteFit, *, specs: tuple[RunSpec, RunSpec, RunSpec], dataset: str, manifest_uri: str
 ) -> None:
-    """Keep a fitted margin with what it was fitted on; replaces the one before.
+    """Save a fitted margin and the data it was fitted on, replacing the previous one.
 
     Args:
         engine: The database.
-        fit: The margin.
-        specs: The cascade for which it holds, and the two ways between which it decides.
-        dataset: Where the answers are.
-        manifest_uri: Where their jobs are.
+        fit: The fitted margin.
+        specs: The spec that escalates, and those of its first and dense pass.
+        dataset: The dataset with the answers.
+        manifest_uri: The manifest with their jobs.
 
     Raises:
         DatabaseUnavailableError: Nothing was changed.

@@ -84,7 +84,7 @@ def test_columns_have_the_same_types_with_rows_and_without(db, run):
 
 
 def test_labels_and_failures_are_read_together_in_parts(db, run, monkeypatch):
-    monkeypatch.setattr(read, "_ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(read, "_ROWS_PER_PART", 2)
     ended = [result(job(name)) for name in "ace"], [failure(job(name)) for name in "bd"]
     ShardWriter(db, run).write(results=ended[0], failures=ended[1])
     key = {"dataset": "d", "spec_id": SPEC.spec_id}

@@ -30,7 +30,7 @@ def test_a_run_without_a_heartbeat_is_lost_and_is_closed(db, run):
 
     row = read_run(db, run.run_id)
     assert (row["state"], row["ended_at"]) == ("lost", row["seen_at"])
-    assert "start it again to go on" in row["message"]
+    assert "start it again to continue" in row["message"]
 
 
 def test_backfills_are_not_among_the_runs_of_a_manifest(db):
