@@ -82,7 +82,7 @@ def open_run_context(request: RunRequest, settings: Settings) -> Iterator[RunCon
         database = connect(settings.database)
         try:
             if request.dataset is None:
-                _refuse_foreign(database, dataset=run.dataset, manifest_uri=request.manifest, jobs=jobs)
+                _reject_reused_ids(database, dataset=run.dataset, manifest_uri=request.manifest, jobs=jobs)
             refresh_annotations(database, dataset=run.dataset, spec_id=run.spec_id, jobs=jobs)
             close_lost_runs(database)
             escalation_margin(database, spec)  # raises if the margin was never fitted
@@ -121,7 +121,7 @@ def _run_key(request: RunRequest, spec: RunSpec, *, model: str) -> RunKey:
     )
 
 
-def _refuse_foreign(database: Engine, *, dataset: str, manifest_uri: str, jobs: JobTable) -> None:
+def _reject_reused_ids(database: Engine, *, dataset: str, manifest_uri: str, jobs: JobTable) -> None:
     """Reject a manifest whose default dataset holds the labels of another one with the same file name."""
     count = count_reused_ids(database, dataset=dataset, manifest_uri=manifest_uri, jobs=jobs)
     if count:

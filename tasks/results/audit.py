@@ -156,7 +156,7 @@ def audit_jobs(
 
 
 class _SeenIds:
-    """Hashes of the ids that pass, since grouping ten million ids in Postgres would take longer than the audit."""
+    """Hashes of the ids that pass, since grouping ten million ids in Postgres would take longer than all else."""
 
     def __init__(self) -> None:
         self._hashes = [pl.Series([], dtype=pl.UInt64)]

@@ -81,7 +81,7 @@ class PlanStatus:
 
 
 def list_runs(engine: Engine, *, limit: int) -> list[RunStatus]:
-    """Read the running runs, then the latest ended ones, up to `limit` in total."""
+    """Read the runs in progress, then the latest ended ones, up to `limit` in total."""
     elapsed = cast(func.extract("epoch", func.coalesce(RUN.c.ended_at, func.now()) - RUN.c.started_at), Double)
     columns = [RUN.c[name] for name in ("run_id", "kind", "dataset", "shards_total", "shards_done", "message")]
     query = select(

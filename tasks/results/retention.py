@@ -54,7 +54,7 @@ def remove_plans(
 ) -> tuple[int, int]:
     """Remove plans that ended longer ago than `age`, and abandoned open plans of that age.
 
-    An open plan is abandoned if no shard is leased and no running run has the same dataset and spec. Files of plans
+    An open plan is abandoned if no shard is leased and no run in progress has the same dataset and spec. Files of plans
     without a row, such as those of a planner that died, are removed at the same age. A run that is restarted later
     makes a new plan.
 
@@ -106,7 +106,7 @@ _BATCH_ROWS = 20_000
 def remove_old_rows(engine: Engine, age: timedelta, *, dry_run: bool = False) -> int:
     """Remove labels and failures older than `age` by the database's clock, and return their number.
 
-    The next run of a manifest answers their jobs again. Datasets with a running run are skipped.
+    The next run of a manifest answers their jobs again. Datasets with a run in progress are skipped.
     """
     return sum(_remove(engine, table, table.c.created_at < func.now() - age, dry_run) for table in (RESULT, FAILURE))
 
@@ -114,7 +114,7 @@ def remove_old_rows(engine: Engine, age: timedelta, *, dry_run: bool = False) ->
 def remove_superseded_rows(engine: Engine, specs: int, *, dry_run: bool = False) -> int:
     """Remove labels and failures of all but the `specs` most recent specs of each dataset, and return their number.
 
-    Datasets with a running run are skipped.
+    Datasets with a run in progress are skipped.
     """
     recency = func.row_number().over(partition_by=RUN.c.dataset, order_by=func.max(RUN.c.started_at).desc())
     ranked = select(RUN.c.dataset, RUN.c.spec_id, recency.label("recency")).group_by(RUN.c.dataset, RUN.c.spec_id)

@@ -32,7 +32,7 @@ def left(db, spec=SPEC):
 
 
 @pytest.mark.usefixtures("old_and_new")
-def test_rows_of_a_dataset_stay_while_it_has_a_running_run(db, run):
+def test_rows_of_a_dataset_stay_while_a_run_is_in_progress(db, run):
     age, newer = timedelta(days=9), RunSpec(model=SPEC.model, permutations=2)
     under_way = uuid4()
     close_run(db, run.run_id, state="done", message="")
