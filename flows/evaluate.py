@@ -19,7 +19,7 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.evaluation.compare import compare_candidates
 from tasks.manifest.table import dataset_name, open_jobs
-from tasks.results.evaluations import read_answers, save_evaluation
+from tasks.results.evaluations import read_candidate_results, save_evaluation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +101,10 @@ def score_candidates(
     """
     database = connect(settings.database)
     try:
-        results = [read_answers(database, each.spec, name=each.name, dataset=dataset, jobs=jobs) for each in candidates]
+        results = [
+            read_candidate_results(database, each.spec, name=each.name, dataset=dataset, jobs=jobs)
+            for each in candidates
+        ]
         evaluation = compare_candidates(jobs, results, baseline=baseline, manifest_uri=manifest, dataset=dataset)
         save_evaluation(database, evaluation)
     finally:

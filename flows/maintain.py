@@ -20,7 +20,14 @@ from reelabel.wording import pluralize
 from tasks.database.schema import prepare_database
 from tasks.frame_cache.eviction import evict
 from tasks.frame_cache.orphans import remove_orphans
-from tasks.results.retention import PAGE, SELECTION, remove_old, remove_old_files, remove_plans, remove_superseded
+from tasks.results.retention import (
+    PAGE,
+    SELECTION,
+    remove_old_files,
+    remove_old_rows,
+    remove_plans,
+    remove_superseded_rows,
+)
 from tasks.results.runs import close_lost_runs, count_lost_runs
 
 if TYPE_CHECKING:
@@ -108,9 +115,9 @@ def _results(engine: Engine, settings: Settings, *, dry_run: bool) -> Iterator[t
     retention = settings.retention
     if retention.results_days:
         age = timedelta(days=retention.results_days)
-        yield f"older than {retention.results_days:g} days", remove_old(engine, age, dry_run=dry_run)
+        yield f"older than {retention.results_days:g} days", remove_old_rows(engine, age, dry_run=dry_run)
     if retention.specs:
-        yield "of superseded specs", remove_superseded(engine, retention.specs, dry_run=dry_run)
+        yield "of superseded specs", remove_superseded_rows(engine, retention.specs, dry_run=dry_run)
 
 
 def _plans(engine: Engine, settings: Settings, *, dry_run: bool) -> str:

@@ -18,7 +18,7 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.database.schema import prepare_database
 from tasks.manifest.location import stat_manifest_files
-from tasks.results.arrivals import record_started, unstarted
+from tasks.results.arrivals import record_started, unstarted_manifests
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -68,7 +68,7 @@ def start_new_runs(
     """
     found = sorted(stat_manifest_files(manifests, objects), key=lambda info: (info.modified is not None, info.modified))
     started = []
-    for info, flow_run_before in unstarted(engine, found)[:_MAX_AT_ONCE]:
+    for info, flow_run_before in unstarted_manifests(engine, found)[:_MAX_AT_ONCE]:
         version = f"{info.uri} {info.fingerprint}"
         try:
             deployment = client.read_deployment_by_name(ON_DEMAND)

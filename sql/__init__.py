@@ -1,1 +1,1 @@
-"""The schema's migrations and the queries, as SQL."""
+"""Migrations of the schema, roles and queries, in SQL."""

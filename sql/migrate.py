@@ -1,4 +1,4 @@
-"""Bringing a database to this version's schema, and back."""
+"""Migration of a database to this version's schema or an earlier one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _FOLDER = Path(__file__).parent / "migrations"
-# Any constant of our own: two upgrades at once wait for each other.
+# Key of the advisory lock that serializes concurrent upgrades; any constant of our own.
 _LOCK = 0x7265656C
 
-# What one login of the owners creates belongs to all of them, and gets the rights that the owner's tables get.
+# Create objects as the owner role, so that they belong to it and get its default privileges.
 _AS_OWNER = sqlalchemy.text(
     "SELECT set_config('role', pg_get_userbyid(nspowner), true) FROM pg_namespace "
     "WHERE nspname = 'reelabel' AND pg_has_role(nspowner, 'MEMBER')"
@@ -28,31 +28,31 @@ _AS_OWNER = sqlalchemy.text(
 
 
 def upgrade(url: str) -> None:
-    """Bring a database to this version's schema; safe to call again and from many processes at once."""
+    """Upgrade a database to this version's schema; safe to call repeatedly and from many processes at once."""
     with _connected(url) as connection:
         command.upgrade(_config(connection), "head")
 
 
 def downgrade(url: str, revision: str = "base") -> None:
-    """Take a database back to an earlier revision."""
+    """Downgrade a database to an earlier revision."""
     with _connected(url) as connection:
         command.downgrade(_config(connection), revision)
 
 
 def head() -> str:
-    """Name the revision that this version of Reelabel needs."""
+    """Return the revision that this version of Reelabel needs."""
     revision = ScriptDirectory.from_config(_config(None)).get_current_head()
     assert revision is not None
     return revision
 
 
 def revisions() -> frozenset[str]:
-    """Name every revision that this version of Reelabel knows."""
+    """Return every revision known to this version of Reelabel."""
     return frozenset(script.revision for script in ScriptDirectory.from_config(_config(None)).walk_revisions())
 
 
 def current(connection: sqlalchemy.Connection) -> str | None:
-    """Name a database's revision; None where it was never migrated."""
+    """Return a database's revision; None if it was never migrated."""
     return MigrationContext.configure(connection, opts={"version_table": "reelabel_version"}).get_current_revision()
 
 

@@ -15,15 +15,15 @@ _SCRIPT = (Path(__file__).parent / "roles.sql").read_text(encoding="utf-8")
 
 
 def create_roles(connection: psycopg.Connection[Any]) -> None:
-    """Create the roles that are missing, hand Reelabel's tables to their owner and give the others their rights.
+    """Create missing roles, make the owner role own Reelabel's tables, and grant rights to the others.
 
-    Safe to call again.
+    Safe to call repeatedly.
 
     Args:
-        connection: Of an administrator of the server, to the database whose tables they are.
+        connection: A connection of an administrator to the database that holds the tables.
 
     Raises:
-        psycopg.errors.InsufficientPrivilege: The login is none; nothing was changed.
+        psycopg.errors.InsufficientPrivilege: The login is not an administrator; nothing was changed.
     """
     with connection.transaction():
         connection.execute(_SCRIPT)

@@ -69,7 +69,7 @@ def files_crossed() -> list[str]:
         manifest = folder / "one.parquet"
         pl.read_parquet(folder / "manifest.parquet").head(1).write_parquet(manifest)
         environment = os.environ | {"PYTHONPATH": str(site), "REELABEL_HOME": str(folder / "home")}
-        command = [Path(sys.executable).with_name("reelabel"), "classify", manifest]
+        command = [str(Path(sys.executable).with_name("reelabel")), "classify", str(manifest)]
         subprocess.run(command, check=True, env=environment, cwd=folder)  # noqa: S603 - our own command
         return sorted(set(log.read_text().split()))
 

@@ -121,7 +121,7 @@ def lease_shards(
     def lease_all(thread: int) -> list[int]:
         taken: list[int] = []
         holder = f"worker {number}/{thread}"
-        while leases := claim(engine, plan_id, Work.BOTH, holder=holder, lease_s=600, most=at_once):
+        while leases := claim(engine, plan_id, Work.BOTH, holder=holder, lease_s=600, limit=at_once):
             taken += [lease.shard_index for lease in leases]
         return taken
 

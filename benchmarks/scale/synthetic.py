@@ -12,7 +12,7 @@ from pyarrow import parquet
 from sqlalchemy import text
 
 from infra.database.connect import connect
-from tasks.database.temp_table import staged_jobs
+from tasks.database.temp_table import temp_job_table
 from tasks.domain import ModelIdentity, RunSpec
 from tasks.results.runs import open_run
 from tasks.results.write import RunKey
@@ -83,7 +83,7 @@ def fill_results(settings: DatabaseSettings, jobs: JobTable) -> dict[str, int]:
     """
     key = {"dataset": DATASET, "spec_id": SPEC.spec_id, "run_id": RUN.run_id}
     engine = connect(settings)
-    with staged_jobs(engine, jobs.parts()) as connection:
+    with temp_job_table(engine, jobs.parts()) as connection:
         connection.execute(_LABELLED, key | {"versions": '{"av": "18.1.0", "reelabel": "0.1.0", "vllm": "0.32.0"}'})
         for statement in (_FAILED, _ORPHANED):
             connection.execute(statement, key)

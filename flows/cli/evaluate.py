@@ -27,7 +27,7 @@ from tasks.evaluation.calibration import BINS, calibrate
 from tasks.manifest.table import dataset_name, read_jobs
 from tasks.results.calibrations import known_answers, save_calibration
 from tasks.results.evaluations import last_evaluation
-from tasks.results.runs import find_run, last_run_of
+from tasks.results.runs import find_run, require_newest_run
 
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping
@@ -45,7 +45,7 @@ def calibrate_spec(manifest: str, *, run: str | None, as_json: bool) -> None:
     """
     uri = absolute_uri(manifest)
     with open_database(ServiceName.POSTGRES, ServiceName.S3, login=Login.WRITER) as (settings, engine):
-        row = find_run(engine, run) if run else last_run_of(engine, uri)
+        row = find_run(engine, run) if run else require_newest_run(engine, uri)
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
         jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
         calibration = calibrate(known_answers(engine, **key, jobs=jobs))

@@ -27,8 +27,8 @@ from tasks.report.page import render
 from tasks.report.report import gather
 from tasks.results.audit import audit_jobs, check_listing
 from tasks.results.calibrations import read_calibration
-from tasks.results.read import count_endings, read_endings, read_failures, read_results
-from tasks.results.runs import find_run, is_of_chosen_jobs
+from tasks.results.read import count_outcomes, read_failures, read_outcomes, read_results
+from tasks.results.runs import find_run, is_partial_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -93,11 +93,11 @@ def print_results(run: str, *, form: str, with_calibrated: bool) -> None:
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
         calibrate = _calibrator(_temperature(engine, row["spec_id"])) if with_calibrated else _unchanged
         if form != "table":
-            write_rows(map(calibrate, read_endings(engine, **key)), form=form, sink=sys.stdout.buffer)
+            write_rows(map(calibrate, read_outcomes(engine, **key)), form=form, sink=sys.stdout.buffer)
             return
-        labels = calibrate(read_results(engine, **key, most=_SHOWN_ROWS))
-        failures = read_failures(engine, **key, most=_SHOWN_ROWS)
-        counts = count_endings(engine, **key)
+        labels = calibrate(read_results(engine, **key, limit=_SHOWN_ROWS))
+        failures = read_failures(engine, **key, limit=_SHOWN_ROWS)
+        counts = count_outcomes(engine, **key)
     _print_table(row, labels, failures, counts=counts)
     for name, value in cost_lines(row):
         print_line(f"{name}: {value}")
@@ -121,10 +121,10 @@ def print_audit(run: str, *, as_json: bool, listing: str | None) -> int:
             report = audit_jobs(
                 engine, **key, jobs=read_unchecked_batches(files), listing=Path(listing) if listing else None
             )
-        is_whole = not is_of_chosen_jobs(engine, row)
+        is_whole = not is_partial_run(engine, row)
     asked = row["jobs_labelled"] + row["jobs_failed"]
     if not is_whole and report.labels + report.failures >= asked:
-        report = report.of_ended
+        report = report.without_missing
     if as_json:
         print(json.dumps(asdict(report) | {"is_reconciled": report.is_reconciled}, indent=2))  # noqa: T201 - for programs
     else:

@@ -25,7 +25,7 @@ from tasks.evaluation.route_fit import fit_route
 from tasks.evaluation.route_needs import NON_INFERIORITY_BOUND, fit_still_tasks
 from tasks.manifest.table import dataset_name, read_jobs
 from tasks.model.backend import backend_of
-from tasks.results.routes import asked_twice, save_route
+from tasks.results.routes import paired_answers, save_route
 
 if TYPE_CHECKING:
     from flows.run.parameters import SpecOverrides
@@ -74,7 +74,7 @@ def fit_margin(
         engine = connect(settings.database)
         try:
             jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
-            sample = asked_twice(engine, dataset=dataset, first=first, dense=dense, jobs=jobs)
+            sample = paired_answers(engine, dataset=dataset, first=first, dense=dense, jobs=jobs)
             fit = fit_route(sample, target)
             save_route(engine, fit, specs=(escalating, first, dense), dataset=dataset, manifest_uri=uri)
         finally:

@@ -19,7 +19,7 @@ from flows.run.names import TAG
 from infra.embedded import status, with_running_services
 from reelabel.errors import ReelabelError
 from tasks.database.schema import check_schema
-from tasks.results.overview import standing_plans, standing_runs
+from tasks.results.overview import list_plans, list_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from infra.settings import Settings
-    from tasks.results.overview import PlanStanding, RunStanding
+    from tasks.results.overview import PlanStatus, RunStatus
 
 _EVERY_S = 2.0
 _RUNS = 10
@@ -84,35 +84,35 @@ def _services(settings: Settings) -> Table:
 
 
 def _runs_and_plans(engine: Engine) -> Iterator[RenderableType]:
-    runs, plans = standing_runs(engine, limit=_RUNS), standing_plans(engine)
+    runs, plans = list_runs(engine, limit=_RUNS), list_plans(engine)
     if runs:
         yield _runs(runs)
     if plans:
         yield _plans(plans)
 
 
-def _runs(runs: Sequence[RunStanding]) -> Table:
+def _runs(runs: Sequence[RunStatus]) -> Table:
     table = _table("run", "dataset", "state", "jobs", "failed", "shards", "jobs/s", "elapsed", "left")
     for run in runs:
         table.add_row(
             str(run.run_id)[:8],
             Text(f"{run.kind} {run.dataset}"),
             run.state,
-            f"{run.ended:,} of {run.asked:,}",
+            f"{run.ended:,} of {run.jobs:,}",
             f"{run.failed:,}",
             f"{run.shards_done:,} of {run.shards_total:,}",
             f"{run.jobs_per_s:,.1f}",
-            _duration(run.spent_s),
-            "" if run.left_s is None else _duration(run.left_s),
+            _duration(run.elapsed_s),
+            "" if run.remaining_s is None else _duration(run.remaining_s),
         )
     return table
 
 
-def _plans(plans: Sequence[PlanStanding]) -> Table:
-    table = _table("plan", "dataset", "planned", "extracted", "done", "failed", "extracting", "answering", "status")
+def _plans(plans: Sequence[PlanStatus]) -> Table:
+    table = _table("plan", "dataset", "planned", "extracted", "done", "failed", "extracting", "inferring", "status")
     for plan in plans:
-        counts = (plan.planned, plan.extracted, plan.done, plan.failed, plan.extracting, plan.answering)
-        table.add_row(str(plan.plan_id)[:8], Text(plan.dataset), *(f"{count:,}" for count in counts), plan.waits)
+        counts = (plan.planned, plan.extracted, plan.done, plan.failed, plan.extracting, plan.inferring)
+        table.add_row(str(plan.plan_id)[:8], Text(plan.dataset), *(f"{count:,}" for count in counts), plan.status)
     return table
 
 

@@ -21,8 +21,8 @@ from tasks.manifest.location import manifest_fingerprint
 from tasks.manifest.table import dataset_name, open_jobs
 from tasks.model.backend import backend_of
 from tasks.results.annotate import refresh_annotations
-from tasks.results.pending import count_foreign
-from tasks.results.routes import ask_again_below
+from tasks.results.pending import count_reused_ids
+from tasks.results.routes import escalation_margin
 from tasks.results.runs import close_lost_runs
 from tasks.results.write import RunKey
 
@@ -82,10 +82,10 @@ def open_run_context(request: RunRequest, settings: Settings) -> Iterator[RunCon
         database = connect(settings.database)
         try:
             if request.dataset is None:
-                _refuse_foreign(database, dataset=run.dataset, manifest_uri=request.manifest, jobs=jobs)
+                _reject_reused_ids(database, dataset=run.dataset, manifest_uri=request.manifest, jobs=jobs)
             refresh_annotations(database, dataset=run.dataset, spec_id=run.spec_id, jobs=jobs)
             close_lost_runs(database)
-            ask_again_below(database, spec)  # raises if the margin was never fitted
+            escalation_margin(database, spec)  # raises if the margin was never fitted
             yield RunContext(
                 request=request,
                 run=run,
@@ -121,9 +121,9 @@ def _run_key(request: RunRequest, spec: RunSpec, *, model: str) -> RunKey:
     )
 
 
-def _refuse_foreign(database: Engine, *, dataset: str, manifest_uri: str, jobs: JobTable) -> None:
+def _reject_reused_ids(database: Engine, *, dataset: str, manifest_uri: str, jobs: JobTable) -> None:
     """Reject a manifest whose default dataset holds the labels of another one with the same file name."""
-    count = count_foreign(database, dataset=dataset, manifest_uri=manifest_uri, jobs=jobs)
+    count = count_reused_ids(database, dataset=dataset, manifest_uri=manifest_uri, jobs=jobs)
     if count:
         raise ConfigurationError(
             f"Dataset {dataset} holds labels of another manifest for {count:,} of these job ids; "

@@ -14,7 +14,7 @@ from prefect.events import emit_event
 
 from reelabel.errors import ReelabelError
 from reelabel.wording import pluralize
-from tasks.results.runs import mark_alive
+from tasks.results.runs import record_heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ def heartbeat(
         while not ended.wait(min(beat_s, settings.stall_s)):
             # If the database is briefly unavailable, the run itself reports it.
             with contextlib.suppress(ReelabelError):
-                mark_alive(database, run_id)
+                record_heartbeat(database, run_id)
             alarm.check()
 
     # Prefect's client finds its server through the context.

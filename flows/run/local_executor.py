@@ -29,7 +29,7 @@ from tasks.frame_cache.pool import decode_pool, video_limits
 from tasks.model.backend import backend_of
 from tasks.plans.lease import Work
 from tasks.plans.plan import is_drained
-from tasks.results.routes import ask_again_below
+from tasks.results.routes import escalation_margin
 from tasks.results.runs import update_run
 from tasks.results.writer import ShardWriter
 
@@ -238,7 +238,7 @@ def make_inference_context(
         * 1024**2
         // (settings.model.max_concurrent_shards * MAX_CONCURRENT_GROUPS),
         extractor=extractor,
-        ask_again_below=retry_outage(partial(ask_again_below, database, spec)),
+        ask_again_below=retry_outage(partial(escalation_margin, database, spec)),
     )
 
 

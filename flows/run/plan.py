@@ -15,7 +15,16 @@ from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.manifest.plan_file import PlanWriter
 from tasks.manifest.shard import split_into_shards
 from tasks.model.prompts.ambiguity import find_ambiguous_jobs, load_tokenizer
-from tasks.plans.plan import Plan, close_plan, done_shards, find_shared_plan, open_plan, open_plans, planning, state_of
+from tasks.plans.plan import (
+    Plan,
+    close_plan,
+    done_shards,
+    find_shared_plan,
+    open_plan,
+    open_plans,
+    plan_state,
+    planning_lock,
+)
 from tasks.results.pending import pending_jobs
 from tasks.results.runs import open_run, update_run
 
@@ -58,7 +67,7 @@ class Planner:
         """
         context = self.context
         key = {"dataset": context.run.dataset, "spec_id": context.run.spec_id}
-        with planning(context.database, **key):
+        with planning_lock(context.database, **key):
             if context.request.shared:
                 version = context.manifest_fingerprint
                 joined = find_shared_plan(context.database, manifest_fingerprint=version, **key)
@@ -67,7 +76,7 @@ class Planner:
             return self._make()
 
     def _join(self, plan: Plan) -> Plan:
-        left = state_of(self.context.database, plan.plan_id)
+        left = plan_state(self.context.database, plan.plan_id)
         self.done_before = done_shards(self.context.database, plan.plan_id)
         self._open_run(jobs=left.jobs_left)
         self._record_size(jobs=left.jobs_left, shards=left.planned + left.extracted)

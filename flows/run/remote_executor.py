@@ -18,7 +18,7 @@ from flows.run.artifacts import ProgressArtifact
 from flows.shard.retry import retry_outage
 from reelabel.errors import ConfigurationError
 from tasks.domain import RunPhase
-from tasks.plans.plan import state_of, sums_of
+from tasks.plans.plan import plan_state, sum_shard_reports
 from tasks.results.runs import update_run
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ def execute_remotely(
     infer_flows = _Flows(
         deployment="infer/gpu", count=settings.run.infer_flows, parameters=parameters | {"model": model}, key=key
     )
-    earlier, left = progress.sums(), retry_outage(partial(state_of, database, plan.plan_id)).jobs_left
+    earlier, left = progress.sums(), retry_outage(partial(plan_state, database, plan.plan_id)).jobs_left
     artifact = ProgressArtifact(total=progress.jobs_ended + left)
 
     def show() -> None:
-        sums = retry_outage(partial(sums_of, database, plan.plan_id, besides=done_before))
+        sums = retry_outage(partial(sum_shard_reports, database, plan.plan_id, excluded=done_before))
         progress.take_over(sums, earlier=earlier)
         retry_outage(partial(update_run, database, run_id, **progress.columns()))
         artifact.update(progress.jobs_ended)
@@ -80,7 +80,7 @@ def execute_remotely(
     with progress.ledger.doing(RunPhase.ELSEWHERE):
         extract_flows.start()
         infer_flows.start()  # at the same time, since the model takes a while to load
-        while not (state := retry_outage(partial(state_of, database, plan.plan_id))).is_drained:
+        while not (state := retry_outage(partial(plan_state, database, plan.plan_id))).is_drained:
             # Flows may have reached their idle timeout before there was work for them.
             for flows, waiting in ((extract_flows, state.planned), (infer_flows, state.extracted)):
                 if waiting and flows.have_ended():

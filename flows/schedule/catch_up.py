@@ -22,7 +22,7 @@ from prefect.states import Scheduled
 from flows.run.names import NIGHTLY
 from reelabel.errors import ConfigurationError
 from tasks.manifest.location import fill_date_placeholders, stat_manifest_files
-from tasks.results.runs import runs_of
+from tasks.results.runs import run_states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,7 +148,7 @@ def _flow_runs(client: SyncPrefectClient, deployment: DeploymentResponse, dates:
 def _state(
     engine: Engine, objects: ObjectStore, manifest: str, *, at: datetime, flow_runs: Sequence[FlowRun]
 ) -> Literal["finished", "running", "waiting", "empty", "missed"]:
-    states = runs_of(engine, manifest, since=at)
+    states = run_states(engine, manifest, since=at)
     if "done" in states:
         return "finished"
     if "running" in states:

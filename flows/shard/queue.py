@@ -152,8 +152,8 @@ class ShardQueue:
         self._failures_in_row += 1
         if error.retries_exhausted or self._failures_in_row == _MAX_FAILURES_IN_ROW:
             raise error
-        get_run_logger().warning("Shard %s released: %s", lease.shard_index, error.message)
-        retry_outage(partial(self.keeper.give_back, lease, message=error.message))
+        get_run_logger().warning("Released shard %s: %s", lease.shard_index, error.message)
+        retry_outage(partial(self.keeper.release, lease, message=error.message))
 
     def _give_up(self, lease: Lease) -> None:
         message = f"Given up after {lease.attempts} attempts. {lease.message}"

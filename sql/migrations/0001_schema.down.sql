@@ -1,4 +1,4 @@
--- Takes everything away, results included; the schema itself stays, with the rights that roles.sql granted on it.
+-- Drops all tables, including the results. The schema itself stays, with the rights granted by roles.sql.
 -- Locks: ACCESS EXCLUSIVE on all of Reelabel's tables.
 
 DROP TABLE reelabel.arrival, reelabel.evaluation, reelabel.route, reelabel.calibration, reelabel.shard, reelabel.plan;

@@ -1,5 +1,5 @@
--- The whole schema. A job has one label or one failure per dataset and spec, so that a second run replaces and never
--- duplicates, and two specs can be compared.
+-- The whole schema. A job has one label or one failure per dataset and spec, so that a second run replaces rows
+-- instead of duplicating them, and specs can be compared.
 -- Locks: none on existing tables; everything is new.
 
 CREATE SCHEMA IF NOT EXISTS reelabel;
@@ -12,7 +12,7 @@ CREATE TABLE reelabel.spec (
 );
 
 -- seen_at is the heartbeat: without it, a run whose node was lost would stay `running`.
--- wall_ms is the mean over engines. What is known only at the end of a run is null until then.
+-- wall_ms is the mean over engines. Values known only at the end of a run are null until then.
 CREATE TABLE reelabel.run (
     run_id             uuid PRIMARY KEY,
     dataset            text NOT NULL,
@@ -47,7 +47,7 @@ CREATE TABLE reelabel.run (
 );
 CREATE INDEX run_by_start ON reelabel.run (started_at DESC);
 
--- The specs that a run answers under. Results and failures refer to run and spec by this one key: one check per row
+-- The specs of a run. Results and failures refer to run and spec by this one key: one check per row
 -- instead of two, and it also proves that the run and the spec belong together.
 CREATE TABLE reelabel.run_spec (
     run_id  uuid NOT NULL REFERENCES reelabel.run ON DELETE CASCADE,
@@ -55,8 +55,8 @@ CREATE TABLE reelabel.run_spec (
     PRIMARY KEY (run_id, spec_id)
 );
 
--- Labels. fence is the number of the lease that the row was written under: an older lease never overwrites a newer
--- answer. first_label and first_margin are those from before a job was asked again with a dense sampler.
+-- Labels. fence is the token of the lease under which the row was written: an older lease never overwrites the rows
+-- of a newer one. first_label and first_margin are those of the first pass, before escalation to a dense sampler.
 CREATE TABLE reelabel.result (
     dataset            text NOT NULL,
     job_id             text NOT NULL,
@@ -132,8 +132,8 @@ CREATE TABLE reelabel.failure (
 );
 CREATE INDEX failure_by_run ON reelabel.failure (run_id);
 
--- How each job ended, labels and failures together: what a backfill selects from. Columns that only the other kind
--- has are null.
+-- The outcome of each job, labels and failures together, from which a backfill selects. Columns of the other kind are
+-- null.
 CREATE VIEW reelabel.job_state AS
 SELECT
     dataset, job_id, spec_id, job_digest, source_fingerprint, 'labelled'::text AS state,
@@ -157,10 +157,10 @@ SELECT
     NULL, NULL, NULL, NULL, NULL, NULL
 FROM reelabel.failure;
 
--- One sequence for all plans: of two leases, whichever plans they belong to, the greater number is the newer.
+-- Tokens of leases, one sequence for all plans: of two leases of any plans, the one with the greater token is newer.
 CREATE SEQUENCE reelabel.fence;
 
--- The work of a run, in shards. Runs that ask the same share one plan.
+-- The work of a run, in shards. Runs with the same manifest and spec share a plan.
 CREATE TABLE reelabel.plan (
     plan_id              uuid PRIMARY KEY,
     run_id               uuid NOT NULL REFERENCES reelabel.run ON DELETE CASCADE,
@@ -181,8 +181,8 @@ CREATE INDEX plan_by_run ON reelabel.plan (run_id);
 CREATE INDEX plan_open ON reelabel.plan (spec_id, created_at) WHERE state = 'open';
 CREATE UNIQUE INDEX plan_shared ON reelabel.plan (dataset, spec_id, manifest_fingerprint) WHERE state = 'open' AND shared;
 
--- Each shard is leased to one worker at a time. Its rows are updated often: the free half of each page lets Postgres
--- keep the new versions of a row on the same page.
+-- Each shard is leased to one worker at a time. Rows are updated often: with half of each page free, Postgres can keep
+-- new versions of a row on the same page (HOT updates).
 CREATE TABLE reelabel.shard (
     plan_id     uuid NOT NULL REFERENCES reelabel.plan ON DELETE CASCADE,
     shard_index integer NOT NULL,
@@ -197,13 +197,13 @@ CREATE TABLE reelabel.shard (
     report      jsonb,
     PRIMARY KEY (plan_id, shard_index)
 ) WITH (fillfactor = 50);
--- What can be claimed, and what is held: both indexes stay small, so that a claim costs the same at any size.
+-- Claimable shards and leased shards. Both indexes stay small, so that the cost of a claim does not grow with the plan.
 CREATE INDEX shard_free ON reelabel.shard (plan_id, state, shard_index)
     WHERE lease_until IS NULL AND state IN ('planned', 'extracted');
 CREATE INDEX shard_held ON reelabel.shard (plan_id) WHERE lease_until IS NOT NULL;
 
--- One temperature per spec, fitted on known answers, with its effect on jobs that it was not fitted on. Results keep
--- the probabilities that the model gave.
+-- One temperature per spec, fitted on known answers, with its effect on held-out jobs. Results keep the raw
+-- probabilities of the model.
 CREATE TABLE reelabel.calibration (
     spec_id           text PRIMARY KEY REFERENCES reelabel.spec,
     temperature       double precision NOT NULL CHECK (temperature > 0),
@@ -221,8 +221,8 @@ CREATE TABLE reelabel.calibration (
     created_at        timestamptz NOT NULL DEFAULT now()
 );
 
--- The margin below which a job is asked again with a dense sampler: one per spec, fitted on known answers, with its
--- effect on jobs that it was not fitted on.
+-- The margin below which a job is escalated to a dense sampler: one per spec, fitted on known answers, with its effect
+-- on held-out jobs.
 CREATE TABLE reelabel.route (
     spec_id           text PRIMARY KEY REFERENCES reelabel.spec,
     ask_again_below   double precision NOT NULL CHECK (ask_again_below >= 0),
@@ -252,7 +252,7 @@ CREATE TABLE reelabel.evaluation (
 );
 CREATE INDEX evaluation_by_dataset ON reelabel.evaluation (dataset, created_at);
 
--- Manifests for which a run was started on their arrival, so that each is started once.
+-- Manifests for which a run was started on arrival, so that each version is started once.
 CREATE TABLE reelabel.arrival (
     manifest_uri text NOT NULL,
     fingerprint  text NOT NULL,

@@ -1,4 +1,4 @@
-"""Runs migrations on the connection that `sql.migrate` hands over."""
+"""Alembic environment: run migrations on the connection passed by `sql.migrate`."""
 
 from alembic import context
 

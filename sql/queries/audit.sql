@@ -1,6 +1,6 @@
--- How each job of the temporary table `asked` (job_id, job_digest) ended, and which rows belong to
--- no job of it, but for jobs that are labelled as they must be. One statement, hence one snapshot: a job
--- that changes sides meanwhile is seen once.
+-- Find the outcome of each job in the temporary table `asked` (job_id, job_digest), and rows that belong to none of
+-- these jobs; jobs with a valid label are omitted. A single statement, hence a single snapshot: a job whose failure is
+-- replaced by a label meanwhile is counted once.
 -- Parameters: dataset, spec_id.
 -- Fills the temporary table `judged`: job_id, the failure's code, ending.
 INSERT INTO judged

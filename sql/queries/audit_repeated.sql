@@ -1,4 +1,4 @@
--- Which ids several rows of the temporary table `asked` have.
--- Adds to the temporary table `judged`, see `audit`.
+-- Find ids that occur in several rows of the temporary table `asked`.
+-- Appends to the temporary table `judged`; see audit.sql.
 INSERT INTO judged
 SELECT job_id, NULL, 'repeated' FROM asked GROUP BY job_id HAVING count(*) > 1

@@ -1,8 +1,8 @@
--- Which of the jobs in the temporary table `asked` (job_id, job_digest, task, subtask) a user means, by the ids of
--- the temporary table `named`, by how they ended under a spec, and by the user's own words, the last condition.
--- A row for another question than the manifest's counts as none. States and named ids add up; what follows filters.
--- Parameters: $1 dataset, $2 spec_id; take all $3; failed $4, their code $5; missing $6; labelled $7, their label $8
--- and margin $9; run_id $10, task $11, since $12, until $13. Null is no filter.
+-- Select jobs from the temporary table `asked` (job_id, job_digest, task, subtask): those in the temporary table
+-- `named`, and those with the given outcomes under a spec. The remaining conditions, of which the user's SQL is the
+-- last, filter these. Rows for another question than the manifest's are ignored.
+-- Parameters: $1 dataset, $2 spec_id; $3 whether to select all jobs; $4 failed, $5 their code; $6 missing; $7 labelled,
+-- $8 their label, $9 their margin's upper bound; $10 run_id, $11 task, $12 since, $13 until. Null does not filter.
 -- Fills the temporary table `chosen`: the job's row in the manifest, state, code.
 INSERT INTO chosen
 WITH job AS (

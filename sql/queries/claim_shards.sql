@@ -1,6 +1,6 @@
--- Lease shards of a plan that nobody holds; no two callers get one twice. Extracted ones come first, so
--- that what was begun is ended: they stand before planned ones in the index as in the alphabet.
--- Parameters: plan_id, first_state and last_state (extracted or planned), claimed_for, holder, lease_s, most.
+-- Lease free shards of a plan; concurrent callers never get the same shard. Extracted shards come first, so that begun
+-- work is finished: 'extracted' sorts before 'planned', also in the index.
+-- Parameters: plan_id, first_state and last_state (extracted or planned), claimed_for, holder, lease_s, limit.
 -- Rows: shard_index, token, jobs, attempts, message.
 WITH free AS MATERIALIZED (
     SELECT shard_index
@@ -10,7 +10,7 @@ WITH free AS MATERIALIZED (
         AND state IN ('planned', 'extracted')
         AND lease_until IS NULL
     ORDER BY state, shard_index
-    LIMIT :most
+    LIMIT :limit
     FOR UPDATE SKIP LOCKED
 )
 UPDATE reelabel.shard

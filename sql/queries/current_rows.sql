@@ -1,6 +1,6 @@
--- How some jobs have ended so far.
+-- Read the current labels and failures of some jobs.
 -- Parameters: dataset, spec_id, job_ids.
--- Rows: job_id, is_label, fence, job_digest, source_fingerprint, attempts of a failure; two of a job that has a label and a failure.
+-- Rows: job_id, is_label, fence, job_digest, source_fingerprint, attempts (0 for labels).
 SELECT job_id, true AS is_label, fence, job_digest, source_fingerprint, 0 AS attempts
 FROM reelabel.result
 WHERE dataset = :dataset AND spec_id = :spec_id AND job_id = ANY(CAST(:job_ids AS text []))

@@ -1,6 +1,6 @@
--- Failures among the jobs of the temporary table `asked` under a spec, by code, with the first job of
--- each as its example.
--- Parameters: dataset, spec_id. Rows: code, count, job_id, message; the most frequent code first.
+-- Count the failures of the jobs in the temporary table `asked` under a spec, by code, each with its first job as an
+-- example.
+-- Parameters: dataset, spec_id. Rows: code, count, job_id, message; most frequent code first.
 SELECT
     code,
     count(*) AS count,

@@ -1,14 +1,14 @@
--- Free shards of a plan whose leases have ended, for anyone to take up; that counts as an attempt.
--- Their tokens stay: until somebody does, the old holder may still end them.
+-- Free the shards of a plan whose leases have expired; each counts as a failed attempt.
+-- The tokens stay: until a shard is claimed again, its old holder may still finish it.
 -- Parameters: plan_id. Rows: shard_index.
-WITH ended AS MATERIALIZED (
+WITH expired AS MATERIALIZED (
     SELECT shard_index
     FROM reelabel.shard
     WHERE plan_id = :plan_id AND lease_until <= clock_timestamp()
     FOR UPDATE SKIP LOCKED
 )
 UPDATE reelabel.shard
-SET lease_until = NULL, claimed_for = NULL, attempts = attempts + 1, message = holder || ' was lost, or stood still.'
-FROM ended
-WHERE shard.plan_id = :plan_id AND shard.shard_index = ended.shard_index
+SET lease_until = NULL, claimed_for = NULL, attempts = attempts + 1, message = 'Worker lost or stalled: ' || holder || '.'
+FROM expired
+WHERE shard.plan_id = :plan_id AND shard.shard_index = expired.shard_index
 RETURNING shard.shard_index

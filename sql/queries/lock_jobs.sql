@@ -1,7 +1,6 @@
--- Wait until nobody else writes any of some jobs, and keep others from it until the transaction ends.
--- In one order, so that no two wait for each other. Jobs rather than their dataset: writers that have none
--- in common then wait for the disk together.
--- Who locks them shares a lock on the dataset, so that whoever has too many of them can lock that alone.
+-- Lock jobs against other writers until the transaction ends, in the order of their keys to avoid deadlocks.
+-- Locks are per job rather than per dataset, so that writers of different jobs can commit at the same time. The caller
+-- first takes a shared lock on the dataset; a writer of too many jobs locks the dataset exclusively instead.
 -- Parameters: dataset, spec_id, job_ids.
 SELECT pg_advisory_xact_lock(key)
 FROM (

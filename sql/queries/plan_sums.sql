@@ -1,12 +1,11 @@
--- What the ended shards of a plan came to, whoever worked on them, but for some of them.
--- Parameters: plan_id, besides. Rows: one, with the sums' names as its columns; stage_ms, engines_ms and coverage are
--- JSON objects.
+-- Sum the reports of a plan's done shards, by all workers, without the excluded shards.
+-- Parameters: plan_id, excluded. Rows: one, with a column per sum; stage_ms, engines_ms and coverage are JSON objects.
 WITH ended AS (
     SELECT holder, report
     FROM reelabel.shard
     WHERE
         plan_id = :plan_id AND state = 'done' AND report IS NOT NULL
-        AND shard_index != ALL (CAST(:besides AS integer []))
+        AND shard_index != ALL (CAST(:excluded AS integer []))
 ), stage AS (
     SELECT name, sum(ms::double precision) AS ms
     FROM ended, jsonb_each_text(report -> 'stage_ms') AS spent (name, ms)

@@ -1,7 +1,7 @@
--- Hold on to shards for longer, as far as they are still the holder's. They are locked in the order of their
--- tokens, as by whoever writes several at once, so that no two wait for each other.
--- Parameters: plan_ids, shard_indexes and tokens (arrays of one length), lease_s.
--- Rows: token of each lease that goes on.
+-- Extend the given leases that are still held. Shards are locked in the order of their tokens, as by writers of
+-- several shards, to avoid deadlocks.
+-- Parameters: plan_ids, shard_indexes and tokens (arrays of equal length), lease_s.
+-- Rows: the token of each extended lease.
 WITH held AS MATERIALIZED (
     SELECT shard.plan_id, shard.shard_index
     FROM reelabel.shard

@@ -1,1 +1,1 @@
-"""The tables, the schema's version, and temporary tables."""
+"""Tables, the version of the schema, and temporary tables."""

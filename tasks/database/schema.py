@@ -1,4 +1,4 @@
-"""Whether a database has the tables that this version writes."""
+"""Upgrade and check of a database's schema."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def prepare_database(settings: DatabaseSettings) -> None:
-    """Bring a database to this version's schema, by its owner's login, and see that a run's login finds it.
+    """Upgrade a database with the owner's login, and check that the writer's login finds the new schema.
 
     Raises:
-        ConfigurationError: The database has a revision that this version does not know, or the login may not.
-        DatabaseUnavailableError: Postgres did not answer.
+        ConfigurationError: The database has a revision unknown to this version, or the login lacks the rights.
+        DatabaseUnavailableError: Postgres is unavailable.
     """
     owner, writer = connect(settings, Login.OWNER), connect(settings)
     try:
@@ -37,16 +37,16 @@ def prepare_database(settings: DatabaseSettings) -> None:
 
 
 def upgrade_schema(engine: Engine) -> None:
-    """Bring a database to this version's schema; safe to call again and from many processes at once.
+    """Upgrade a database to this version's schema; safe to call repeatedly and from many processes at once.
 
     Raises:
-        ConfigurationError: The database has a revision that this version does not know, or the login may not.
-        DatabaseUnavailableError: Postgres did not answer.
+        ConfigurationError: The database has a revision unknown to this version, or the login lacks the rights.
+        DatabaseUnavailableError: Postgres is unavailable.
     """
     found = _revision(engine)
     _refuse_unknown(found)
     if found == head():
-        return  # so that a login without the rights of an owner can start what needs no upgrade
+        return  # logins without the owner's rights may start runs that need no upgrade
     with database_errors(), _refusal_explained(found):
         upgrade(engine.url.render_as_string(hide_password=False))
 
@@ -59,29 +59,29 @@ def _refusal_explained(found: str | None) -> Iterator[None]:
         if not isinstance(error.orig, InsufficientPrivilege):
             raise
         raise ConfigurationError(
-            f"The database has {_described(found)} and this version needs schema {head()}, but its login may not "
-            "change that; set database.owner_url to its owner's, and run `reelabel database upgrade`."
+            f"The database has {_described(found)}, this version needs schema {head()}, and the login may not upgrade "
+            "it; set database.owner_url to the owner's URL, and run `reelabel database upgrade`."
         ) from None
 
 
 def check_schema(engine: Engine) -> None:
-    """Check that a database has exactly this version's schema, and change nothing.
+    """Check that a database has exactly this version's schema, without changing anything.
 
     Raises:
-        ConfigurationError: It is older, was never prepared, or has a revision that this version does not know.
-        DatabaseUnavailableError: Postgres did not answer.
+        ConfigurationError: The schema is older, missing, or of a revision unknown to this version.
+        DatabaseUnavailableError: Postgres is unavailable.
     """
     found = _revision(engine)
     _refuse_unknown(found)
     if found != head():
         raise ConfigurationError(
             f"The database has {_described(found)}, but this version needs schema {head()}; "
-            "run `reelabel database upgrade`, or start a run, which upgrades it too."
+            "run `reelabel database upgrade`, or start a run, which also upgrades it."
         )
 
 
 def _described(revision: str | None) -> str:
-    return f"schema {revision}" if revision else "no tables of Reelabel"
+    return f"schema {revision}" if revision else "no Reelabel tables"
 
 
 def _revision(engine: Engine) -> str | None:
@@ -92,6 +92,6 @@ def _revision(engine: Engine) -> str | None:
 def _refuse_unknown(found: str | None) -> None:
     if found and found not in revisions():
         raise ConfigurationError(
-            f"The database has schema {found}, which this version, with schema {head()}, does not know; update "
-            "Reelabel, or, where the database was made before the first release, create it anew."
+            f"The database has schema {found}, which is unknown to this version, whose schema is {head()}; upgrade "
+            "Reelabel, or, if the database was created before the first release, recreate it."
         )

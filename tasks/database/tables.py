@@ -1,4 +1,4 @@
-"""The tables of `sql/migrations`, for SQLAlchemy Core; a test holds the two together."""
+"""The tables of `sql/migrations`, for SQLAlchemy Core; a test checks that both agree."""
 
 from __future__ import annotations
 

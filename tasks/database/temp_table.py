@@ -1,4 +1,4 @@
-"""A manifest's jobs as a temporary table, so that Postgres compares millions of them itself."""
+"""A manifest's jobs as a temporary table, so that Postgres itself can join millions of them."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ def copy_rows(
     *,
     shared: dict[str, Any],
 ) -> None:
-    """Write rows whose keys have none yet.
+    """Write new rows by COPY; none of their keys may exist yet.
 
     Args:
-        connection: In a transaction.
-        table: Where they go.
-        names: The columns that differ from row to row.
+        connection: A connection in a transaction.
+        table: The table to write to.
+        names: Columns that differ from row to row.
         rows: Their values.
-        shared: Columns that are the same for all, and their values; those that the table has not are left out.
+        shared: Values of the columns that are the same in all rows; names that the table lacks are ignored.
     """
     constant = {name: value for name, value in shared.items() if name in table.c}
-    # Made once: COPY takes them with every row.
+    # Converted once, since COPY repeats them in every row.
     values = tuple(json.dumps(value) if isinstance(value, dict) else str(value) for value in constant.values())
-    psycopg: Any = connection.connection.driver_connection  # SQLAlchemy itself knows no COPY
+    psycopg: Any = connection.connection.driver_connection  # SQLAlchemy does not support COPY
     statement = f"COPY {table.fullname} ({', '.join((*constant, *names))}) FROM STDIN"
     with psycopg.cursor() as cursor, cursor.copy(statement) as copy:
         for row in rows:
             copy.write_row((*values, *row))
 
 
-def array_text(elements: Iterable[str]) -> str:
-    """Put an array together as Postgres reads it; psycopg's own way takes several times as long."""
+def array_literal(elements: Iterable[str]) -> str:
+    """Return an array literal of Postgres; psycopg's own conversion takes several times as long."""
     return f"{{{','.join(elements)}}}"
 
 
@@ -62,14 +62,14 @@ ASKED = Table(
     prefixes=["TEMPORARY"],
     postgresql_on_commit="DROP",
 )
-# What tells a job from others: all that comparing takes.
+# The columns that identify a job, enough for comparing.
 KEYS = (ROW, "job_id", "job_digest")
-# Hashes of millions of ids beside each other; the default would sort them on disk.
+# Enough to hash millions of ids in memory; with the default, Postgres would sort them on disk.
 _MEMORY = text("SET LOCAL work_mem = '256MB'")
 
 
 def has_rows(engine: Engine, *, dataset: str, spec_id: str) -> bool:
-    """Tell whether any job has ended in a dataset under a spec: where none has, there is nothing to compare with."""
+    """Check whether a dataset has any row under a spec; without one, there is nothing to compare with."""
     tables = (RESULT, FAILURE)
     some = (select(each).where(each.c.dataset == dataset, each.c.spec_id == spec_id).exists() for each in tables)
     with database_errors(), engine.connect() as connection:
@@ -77,50 +77,50 @@ def has_rows(engine: Engine, *, dataset: str, spec_id: str) -> bool:
 
 
 @contextmanager
-def staged_jobs(
+def temp_job_table(
     engine: Engine, jobs: Sequence[Job] | Iterable[pl.DataFrame], *, columns: Sequence[str] = ()
 ) -> Iterator[Connection]:
-    """Open a transaction in which `jobs` are the table ASKED; it is gone at the end.
+    """Open a transaction with `jobs` in the temporary table ASKED, which is dropped at its end.
 
     Args:
         engine: The database.
-        jobs: Jobs, or frames of a manifest's columns with `row` and `job_digest`.
-        columns: Those of ASKED that are needed; the others are null. None are all.
+        jobs: Jobs, or data frames with the manifest's columns, `row` and `job_digest`.
+        columns: Columns of ASKED to fill, the others being null; empty fills all.
 
     Raises:
-        DatabaseUnavailableError: Postgres did not answer, here or in the body.
+        DatabaseUnavailableError: Postgres is unavailable, here or in the body.
     """
     with database_errors(), engine.begin() as connection:
         connection.execute(_MEMORY)
         ASKED.create(connection)
-        copy_in(connection, ASKED, frames_of(jobs), columns=columns)
+        copy_data_frames(connection, ASKED, to_data_frames(jobs), columns=columns)
         yield connection
 
 
-def copy_in(
+def copy_data_frames(
     connection: Connection, table: Table, frames: Iterable[pl.DataFrame], *, columns: Sequence[str] = ()
 ) -> None:
-    """Fill columns of a temporary table, or all of them, from frames that have these, perhaps among others."""
+    """Fill some or all columns of a temporary table from data frames; other columns of the frames are ignored."""
     names = columns or table.c.keys()
-    psycopg: Any = connection.connection.driver_connection  # SQLAlchemy itself knows no COPY
+    psycopg: Any = connection.connection.driver_connection  # SQLAlchemy does not support COPY
     with (
         psycopg.cursor() as cursor,
         cursor.copy(f"COPY {table.name} ({', '.join(names)}) FROM STDIN (FORMAT csv)") as copy,
     ):
-        # Written whole by Polars: Python sees no row of it. Null is empty, an empty text is quoted.
+        # Polars writes each frame as CSV, without Python objects per row. Null is empty; an empty string is quoted.
         for rows in prefetch(frame.select(names).write_csv(include_header=False) for frame in frames):
             copy.write(rows)
-    # Nothing else gathers statistics of a temporary table, and the planner would guess a small one.
+    # Autovacuum does not analyze temporary tables, and without statistics the planner would assume a small one.
     connection.execute(text(f"ANALYZE {table.name}"))
 
 
-def frames_of(jobs: Sequence[Job] | Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Give jobs as frames of a manifest's columns with `row` and `job_digest`, whatever they are."""
-    few: list[Job] = []
+def to_data_frames(jobs: Sequence[Job] | Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Yield jobs as data frames with the manifest's columns, `row` and `job_digest`; frames pass unchanged."""
+    single: list[Job] = []
     for each in jobs:
         if isinstance(each, Job):
-            few.append(each)
+            single.append(each)
         else:
             yield each
-    if few:
-        yield jobs_to_rows(few)
+    if single:
+        yield jobs_to_rows(single)

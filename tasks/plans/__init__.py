@@ -1,1 +1,1 @@
-"""Who works on what: plans, their shards, and the leases under which workers hold them."""
+"""Plans, their shards, and the leases that workers hold on shards."""

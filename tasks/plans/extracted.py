@@ -23,9 +23,9 @@ class ExtractedShard:
     """A shard whose frame files are in the cache, except those of videos that failed.
 
     Attributes:
-        outcomes: By view: the extracted video, or why it has no frame file.
-        spent_ms: Milliseconds by part, summed over the videos.
-        between_s: Start and end, in seconds of Unix time.
+        outcomes: The extracted video, or the error, by view.
+        spent_ms: Milliseconds by phase, summed over the videos.
+        between_s: Start and end, as Unix time in seconds.
     """
 
     shard: Shard
@@ -35,12 +35,12 @@ class ExtractedShard:
 
 
 def write_extracted(objects: ObjectStore, plan_uri: str, extracted: ExtractedShard) -> None:
-    """Store the outcome of a shard's extraction, replacing that of another worker.
+    """Store the outcome of a shard's extraction, replacing that of any other worker.
 
     Raises:
         StoreUnavailableError: Nothing was stored.
     """
-    # By index in the shard: the plan has the URIs already, and a data: URI is as long as its video.
+    # Store indexes in the shard rather than URIs: the plan already has them, and a data: URI holds a whole video.
     index_of = {uri: index for index, uri in enumerate(extracted.shard.video_uris)}
     views = [
         {"video": index_of[view.video_uri], "view": view[1:], **_packed(outcome)}
@@ -54,20 +54,22 @@ def read_extracted(objects: ObjectStore, plan_uri: str, shard: Shard) -> Extract
     """Read the outcome of a shard's extraction.
 
     Raises:
-        PlanLostError: It is gone, or was written by an incompatible version; the shard must be extracted again.
+        PlanLostError: It is missing, or was written by an incompatible version; the shard must be extracted again.
         StoreUnavailableError: The store is unavailable.
     """
     uri = _uri_of(plan_uri, shard.index)
     try:
         found = json.loads(objects.read(uri))
     except ObjectMissingError:
-        raise PlanLostError(f"{uri} is gone; its shard will be extracted again.") from None
+        raise PlanLostError(f"{uri} is missing; its shard will be extracted again.") from None
     uris = shard.video_uris
     views = {_view(uris[packed.pop("video")], *packed.pop("view")): packed for packed in found["views"]}
     try:
         outcomes = {view: _outcome(view, **packed) for view, packed in views.items()}
     except TypeError:  # one of the two versions lacks a field
-        raise PlanLostError(f"Another version wrote {uri}; its shard will be extracted again.") from None
+        raise PlanLostError(
+            f"{uri} was written by another version of Reelabel; its shard will be extracted again."
+        ) from None
     return ExtractedShard(
         shard=shard,
         outcomes=outcomes,

@@ -1,4 +1,4 @@
-"""Keeping leases while their shards are worked on."""
+"""Renewal of leases while their shards are processed."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ _OVERDUE_S = 1.0
 
 
 class LeaseKeeper:
-    """Takes leases, renews them from a thread until their shards end, and gives back what is left.
+    """Claims shards, renews their leases in a background thread, and releases those left at exit. Thread-safe.
 
-    A process that dies renews nothing: its shards are taken up when the leases end. Safe to use from
-    many threads.
+    The leases of a process that dies expire, and other workers then claim its shards.
     """
 
     def __init__(self, engine: Engine, *, holder: str, lease_s: float) -> None:
-        """Hold nothing yet.
+        """Create a keeper without leases.
 
         Args:
             engine: The database.
-            holder: Who works here, for people.
-            lease_s: Seconds after which a shard that is not renewed can be taken up.
+            holder: Name of this worker, for display.
+            lease_s: Seconds after which a lease that is not renewed expires.
         """
         self._engine = engine
         self._holder = holder
@@ -46,12 +45,12 @@ class LeaseKeeper:
         self._thread = threading.Thread(target=self._renew, name="lease-keeper", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to renew."""
+        """Start the renewal thread."""
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Give back what was not ended, so that nobody has to wait for it."""
+        """Stop renewing, and release the remaining leases, so that no one has to wait for them to expire."""
         self._ended.set()
         self._thread.join()
         with self._lock:
@@ -61,12 +60,12 @@ class LeaseKeeper:
                 release(self._engine, lease)
 
     def claim(self, plan_id: UUID, work: Work) -> Lease | None:
-        """Lease the next shard of a plan; None where there is none at the moment.
+        """Lease the next shard of a plan; None if there is none at the moment.
 
         Raises:
-            DatabaseUnavailableError: Postgres did not answer.
+            DatabaseUnavailableError: Postgres is unavailable.
         """
-        if self._is_overdue:  # before what is ours is taken for lost, by ourselves
+        if self._is_overdue:  # otherwise this claim would free our own expired leases
             self._renew_held()
         leases = claim(self._engine, plan_id, work, holder=self._holder, lease_s=self._lease_s)
         with self._lock:
@@ -74,21 +73,21 @@ class LeaseKeeper:
         return leases[0] if leases else None
 
     def forget(self, lease: Lease) -> None:
-        """Renew a lease no more: its shard has ended, or is lost."""
+        """Stop renewing a lease whose shard has ended or whose holder has lost it."""
         with self._lock:
             self._held.pop(lease.token, None)
 
-    def give_back(self, lease: Lease, *, message: str) -> None:
-        """Give a shard back, saying why; that counts as an attempt.
+    def release(self, lease: Lease, *, message: str) -> None:
+        """Release a shard with the reason, which counts as a failed attempt.
 
         Raises:
-            DatabaseUnavailableError: It was not given back, and the lease ends by itself.
+            DatabaseUnavailableError: The shard was not released; its lease expires.
         """
         self.forget(lease)
         release(self._engine, lease, message=message)
 
     def _renew(self) -> None:
-        # After the database was away, whoever comes first has what nobody renewed.
+        # After an outage, renew at once: another worker may claim any shard whose lease has expired.
         while not self._ended.wait(_OVERDUE_S if self._is_overdue else self._lease_s / _RENEWALS_PER_LEASE):
             with suppress(TransientError):
                 self._renew_held()

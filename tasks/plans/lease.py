@@ -1,7 +1,7 @@
-"""Leases of shards, by the database's clock: taken up by one worker at a time, and by another when they end.
+"""Leases of shards: one worker at a time holds a shard, until its lease expires by the database's clock.
 
-A lease is a token from one sequence for all plans. What is written under it bears it as its fence, so
-that of two answers to one job the one of the newer lease stays, whoever is last to write.
+Each lease has a token from one sequence for all plans. Rows written under the lease store the token as their fence:
+of two answers to one job, that of the newer lease is kept, whichever is written last.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Work(StrEnum):
     BOTH = "both"
 
 
-# The first and the last, in the alphabet, of the states that a shard may be in.
-_TAKES = {
+# The first and the last, in alphabetical order, of the states in which a shard can be leased.
+_CLAIMABLE_STATES = {
     Work.EXTRACT: ("planned", "planned"),
     Work.INFER: ("extracted", "extracted"),
     Work.BOTH: ("extracted", "planned"),
@@ -46,13 +46,13 @@ _TAKES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to work on a shard, as long as it is renewed.
+    """The right to process a shard, for as long as it is renewed.
 
     Attributes:
-        token: Greater than that of every lease given before; the fence of what is written under it.
-        jobs: How many the shard has.
-        attempts: Leases of this shard that came to nothing before.
-        message: Why the last of them did, if it said so.
+        token: Greater than that of every earlier lease; the fence of the rows written under it.
+        jobs: Number of jobs in the shard.
+        attempts: Number of earlier leases of this shard that failed.
+        message: Why the last of them failed; empty if unknown.
     """
 
     plan_id: UUID
@@ -63,27 +63,27 @@ class Lease:
     message: str = ""
 
 
-def claim(engine: Engine, plan_id: UUID, work: Work, *, holder: str, lease_s: float, most: int = 1) -> list[Lease]:
-    """Lease up to `most` shards of a plan that are ready for some work and that nobody holds.
+def claim(engine: Engine, plan_id: UUID, work: Work, *, holder: str, lease_s: float, limit: int = 1) -> list[Lease]:
+    """Lease up to `limit` shards of a plan that are free and ready for the given work.
 
-    Where there are fewer, shards whose holders were lost are taken up.
+    If there are fewer, shards with expired leases are claimed as well.
 
     Raises:
-        DatabaseUnavailableError: Nothing was leased, or it was and ends by itself.
+        DatabaseUnavailableError: Nothing was leased, or the leases expire unused.
     """
-    first, last = _TAKES[work]
-    asked = {"plan_id": plan_id, "first_state": first, "last_state": last, "claimed_for": work, "holder": holder}
-    asked |= {"lease_s": lease_s, "most": most}
-    # One statement is a transaction of its own, and half of the round trips.
+    first, last = _CLAIMABLE_STATES[work]
+    parameters = {"plan_id": plan_id, "first_state": first, "last_state": last, "claimed_for": work, "holder": holder}
+    parameters |= {"lease_s": lease_s, "limit": limit}
+    # In autocommit mode, a statement is its own transaction, which halves the round trips.
     with database_errors(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        rows = [*connection.execute(_CLAIM, asked).mappings()]
-        if len(rows) < most and connection.execute(_FREE, {"plan_id": plan_id}).first():
-            rows += connection.execute(_CLAIM, asked | {"most": most - len(rows)}).mappings()
+        rows = [*connection.execute(_CLAIM, parameters).mappings()]
+        if len(rows) < limit and connection.execute(_FREE, {"plan_id": plan_id}).first():
+            rows += connection.execute(_CLAIM, parameters | {"limit": limit - len(rows)}).mappings()
     return [Lease(plan_id=plan_id, **row) for row in rows]
 
 
 def renew(engine: Engine, leases: Collection[Lease], *, lease_s: float) -> set[int]:
-    """Hold on to shards for `lease_s` seconds from now; gives the tokens of those that are still held.
+    """Extend leases to `lease_s` seconds from now, and return the tokens of those that are still held.
 
     Raises:
         DatabaseUnavailableError: Nothing was renewed.
@@ -98,42 +98,43 @@ def renew(engine: Engine, leases: Collection[Lease], *, lease_s: float) -> set[i
 
 
 def release(engine: Engine, lease: Lease, *, message: str = "") -> None:
-    """Give a shard back as it was taken; with a `message`, that counts as an attempt which came to nothing.
+    """Release a shard in the state in which it was claimed; with a `message`, count a failed attempt.
 
-    Nothing happens where the lease was lost.
+    Does nothing if the lease was lost.
 
     Raises:
-        DatabaseUnavailableError: It was not given back, and the lease ends by itself.
+        DatabaseUnavailableError: The shard was not released; its lease expires.
     """
-    back: dict[str, Any] = {"claimed_for": None, "lease_until": None}
+    columns: dict[str, Any] = {"claimed_for": None, "lease_until": None}
     if message:
-        back |= {"attempts": SHARD.c.attempts + 1, "message": message}
+        columns |= {"attempts": SHARD.c.attempts + 1, "message": message}
     with database_errors(), engine.begin() as connection:
-        connection.execute(update(SHARD).where(_held(lease)).values(back))
+        connection.execute(update(SHARD).where(_held(lease)).values(columns))
 
 
 def finish(connection: Connection, lease: Lease, *, state: str, **columns: Any) -> bool:  # noqa: ANN401 - column values
-    """Take a shard to its next state, in the transaction of what was done for that.
+    """Move a shard to its next state, in the transaction that writes its results.
 
-    Until the transaction ends nobody else can lease the shard.
+    Until the transaction ends, no one else can lease the shard.
 
     Args:
-        connection: In a transaction.
-        lease: The shard, as it is held.
+        connection: A connection in a transaction.
+        lease: The lease of the shard.
         state: `extracted`, `done` or `failed`.
-        columns: Others of the shard's columns.
+        columns: Values of other columns of the shard.
 
     Returns:
-        False where this very lease did so before, and its holder never heard of it.
+        False if this lease has already done so, and its holder did not receive the reply.
 
     Raises:
-        LeaseLostError: Another worker has the shard, or its plan was dropped.
+        LeaseLostError: Another worker holds the shard, or its plan was dropped.
     """
     mine = (SHARD.c.plan_id == lease.plan_id) & (SHARD.c.shard_index == lease.shard_index)
     found = connection.execute(select(SHARD.c.token, SHARD.c.state).where(mine).with_for_update()).one_or_none()
     if found is None or found.token != lease.token:
         raise LeaseLostError(
-            f"Shard {lease.shard_index} was taken up by another worker, as its lease had ended; its work here is void."
+            f"The lease of shard {lease.shard_index} was lost: it expired and another worker claimed the shard, or the "
+            "plan was closed; the work done here is discarded."
         )
     if found.state == state:
         return False
@@ -143,10 +144,10 @@ def finish(connection: Connection, lease: Lease, *, state: str, **columns: Any) 
 
 
 def finish_alone(engine: Engine, lease: Lease, *, state: str, message: str = "") -> None:
-    """Take a shard to its next state where nothing else is written.
+    """Move a shard to its next state, without writing anything else.
 
     Raises:
-        LeaseLostError: Another worker has the shard, or its plan was dropped.
+        LeaseLostError: Another worker holds the shard, or its plan was dropped.
         DatabaseUnavailableError: Nothing was changed.
     """
     with database_errors(), engine.begin() as connection:

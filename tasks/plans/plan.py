@@ -1,4 +1,4 @@
-"""Plans: which shards a run has to do, and how far they are. Runs that ask the same share one."""
+"""Plans: the shards of a run and their states. Runs with the same manifest and spec share a plan."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _UNDONE = ("planned", "extracted")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The shards of one selection of jobs, under one spec.
+    """A selection of jobs under one spec, in shards.
 
     Attributes:
-        run_id: The run that made it.
-        manifest_fingerprint: Which version of the manifest.
+        run_id: The run that created the plan.
+        manifest_fingerprint: Version of the manifest.
         kind: `classify` or `backfill`.
-        shared: Whether a run that asks the same joins it.
+        shared: Whether runs with the same manifest and spec join it.
         plan_uri: Folder of its files; see `tasks.manifest.plan_file`.
-        shards: How many.
-        jobs: Of all its shards.
+        shards: Number of shards.
+        jobs: Number of jobs in all shards.
     """
 
     plan_id: UUID
@@ -58,10 +58,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanState:
-    """How far a plan is: shards by state, and jobs of the shards that are not done.
+    """Progress of a plan: shards by state, and jobs in the shards that are not done.
 
     Attributes:
-        leased: Shards that somebody is working on.
+        leased: Shards under a lease.
     """
 
     planned: int
@@ -73,52 +73,52 @@ class PlanState:
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether no shard is left to process."""
         return not self.planned + self.extracted
 
 
 @contextmanager
-def planning(engine: Engine, *, dataset: str, spec_id: str) -> Iterator[None]:
-    """Plan for a dataset and spec alone; whoever else would plan waits, and then finds what was planned.
+def planning_lock(engine: Engine, *, dataset: str, spec_id: str) -> Iterator[None]:
+    """Hold the lock for planning a dataset and spec; other planners wait, and then find the plan.
 
-    A planner that dies lets the next one in: its plan has no row yet, and does not count.
+    If a planner dies, the lock is released; its plan has no row yet, and is ignored.
 
     Raises:
-        DatabaseUnavailableError: Postgres did not answer.
+        DatabaseUnavailableError: Postgres is unavailable.
     """
     key = func.hashtextextended(f"plan/{dataset}/{spec_id}", 0)
-    # Of the session rather than a transaction, which would keep Postgres from cleaning up while we plan.
+    # A session lock: a transaction as long as planning would keep Postgres from vacuuming.
     with database_errors(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(select(func.pg_advisory_lock(key)))
         try:
             yield
         finally:
-            with suppress(DBAPIError):  # the lock went with its session, which idles for as long as the planning takes
+            with suppress(DBAPIError):  # the idle session may have been closed during planning, and the lock with it
                 connection.execute(select(func.pg_advisory_unlock(key)))
 
 
 def open_plan(engine: Engine, plan: Plan, shard_jobs: Sequence[int]) -> None:
-    """Record a plan whose files stand on the store; from now on its shards can be leased.
+    """Record a plan whose files are on the store, so that its shards can be leased.
 
     Args:
         engine: The database.
         plan: The plan.
-        shard_jobs: How many jobs each of its shards has, in order.
+        shard_jobs: Number of jobs in each shard, in order.
 
     Raises:
-        PlanLostError: Another run has planned the same meanwhile; nothing was recorded.
+        PlanLostError: Another run has recorded a plan for the same jobs; nothing was recorded.
         DatabaseUnavailableError: Nothing was recorded.
     """
     columns = {column.name: getattr(plan, column.name) for column in PLAN.c if hasattr(plan, column.name)}
     with database_errors(), engine.begin() as connection:
         statement = insert(PLAN).values(columns).on_conflict_do_nothing().returning(PLAN.c.plan_id)
         if connection.execute(statement).first() is None:
-            raise PlanLostError(f"Another run has planned {plan.manifest_uri} meanwhile; run again to join it.")
+            raise PlanLostError(f"Another run has just planned {plan.manifest_uri}; run again to join its plan.")
         connection.execute(_SHARDS, {"plan_id": plan.plan_id, "jobs": list(shard_jobs)})
 
 
 def find_shared_plan(engine: Engine, *, dataset: str, spec_id: str, manifest_fingerprint: str) -> Plan | None:
-    """Find the open plan of a run that asks the same; None where there is none."""
+    """Find the open shared plan of a manifest's version under a spec; None if there is none."""
     query = _plans().where(
         PLAN.c.dataset == dataset,
         PLAN.c.spec_id == spec_id,
@@ -131,14 +131,14 @@ def find_shared_plan(engine: Engine, *, dataset: str, spec_id: str, manifest_fin
 
 
 def open_plans(engine: Engine, *, spec_id: str | None = None, run_id: UUID | None = None) -> list[Plan]:
-    """List the open plans, the oldest first; of one spec or of all, that one run made or any."""
+    """List the open plans, oldest first; optionally only those of a spec or those that a run created."""
     query = _plans() if spec_id is None else _plans().where(PLAN.c.spec_id == spec_id)
     query = query if run_id is None else query.where(PLAN.c.run_id == run_id)
     with database_errors(), engine.connect() as connection:
         return [Plan(**row) for row in connection.execute(query.order_by(PLAN.c.created_at)).mappings()]
 
 
-def state_of(engine: Engine, plan_id: UUID) -> PlanState:
+def plan_state(engine: Engine, plan_id: UUID) -> PlanState:
     """Count a plan's shards by state."""
     shards = {state: func.count().filter(SHARD.c.state == state) for state in (*_UNDONE, "done", "failed")}
     query = select(
@@ -151,52 +151,53 @@ def state_of(engine: Engine, plan_id: UUID) -> PlanState:
 
 
 def done_shards(engine: Engine, plan_id: UUID) -> list[int]:
-    """List the shards of a plan that are done, by their indexes."""
+    """List the indexes of a plan's shards that are done."""
     query = select(SHARD.c.shard_index).where(SHARD.c.plan_id == plan_id, SHARD.c.state == "done")
     with database_errors(), engine.connect() as connection:
         return list(connection.execute(query).scalars())
 
 
-def sums_of(engine: Engine, plan_id: UUID, *, besides: Sequence[int] = ()) -> dict[str, Any]:
-    """Add up what the ended shards of a plan came to, but for some, by the names of the run's columns."""
+def sum_shard_reports(engine: Engine, plan_id: UUID, *, excluded: Sequence[int] = ()) -> dict[str, Any]:
+    """Sum the reports of a plan's done shards, without the excluded ones, by column of the run's row."""
     with database_errors(), engine.connect() as connection:
-        return dict(connection.execute(_SUMS, {"plan_id": plan_id, "besides": list(besides)}).mappings().one())
+        return dict(connection.execute(_SUMS, {"plan_id": plan_id, "excluded": list(excluded)}).mappings().one())
 
 
 def is_drained(engine: Engine, plan_id: UUID) -> bool:
-    """Tell whether nothing is left to do of a plan, by anyone; cheap."""
+    """Check whether a plan has no shard left to process; cheaper than `plan_state`."""
     left = select(SHARD.c.shard_index).where(SHARD.c.plan_id == plan_id, SHARD.c.state.in_(_UNDONE)).limit(1)
     with database_errors(), engine.connect() as connection:
         return connection.execute(left).first() is None
 
 
 def count_extracted(engine: Engine, plan_id: UUID) -> int:
-    """Count a plan's shards that are extracted and wait for their answers."""
+    """Count a plan's shards that are extracted and await inference."""
     query = select(func.count()).where(SHARD.c.plan_id == plan_id, SHARD.c.state == "extracted")
     with database_errors(), engine.connect() as connection:
         return connection.execute(query).scalar_one()
 
 
 def close_plan(engine: Engine, plan_id: UUID, *, state: str) -> bool:
-    """Record that a plan is `done` or `dropped`; gives whether this call did.
+    """Record that a plan is `done` or `dropped`, and revoke the leases of its unfinished shards.
 
-    Whoever still holds one of its shards has lost the lease.
+    Returns:
+        Whether the plan was open until now.
 
     Raises:
         DatabaseUnavailableError: Nothing was recorded.
     """
     ended = {"state": state, "ended_at": func.now()}
-    open_one = (PLAN.c.plan_id == plan_id) & (PLAN.c.state == "open")
-    left = (SHARD.c.plan_id == plan_id) & SHARD.c.state.in_(_UNDONE)
-    nobody_s = {"state": "failed", "token": None, "claimed_for": None, "lease_until": None}
+    is_open = (PLAN.c.plan_id == plan_id) & (PLAN.c.state == "open")
+    unfinished = (SHARD.c.plan_id == plan_id) & SHARD.c.state.in_(_UNDONE)
+    revoked = {"state": "failed", "token": None, "claimed_for": None, "lease_until": None}
     with database_errors(), engine.begin() as connection:
-        if not connection.execute(update(PLAN).where(open_one).values(ended)).rowcount:
+        if not connection.execute(update(PLAN).where(is_open).values(ended)).rowcount:
             return False
-        # In the order in which writers lock several, so that no two wait for each other.
-        connection.execute(select(SHARD.c.token).where(left).order_by(SHARD.c.token).with_for_update())
-        connection.execute(update(SHARD).where(left).values(nobody_s))
+        # Lock in token order, as writers of several shards do, to avoid deadlocks.
+        connection.execute(select(SHARD.c.token).where(unfinished).order_by(SHARD.c.token).with_for_update())
+        connection.execute(update(SHARD).where(unfinished).values(revoked))
     return True
 
 
-def _plans() -> Any:  # noqa: ANN401 - a select of as many columns as a plan has fields
+def _plans() -> Any:  # noqa: ANN401 - a select of one column for each field of a plan
     return select(*(PLAN.c[name] for name in Plan.__slots__)).where(PLAN.c.state == "open")

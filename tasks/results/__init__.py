@@ -1,1 +1,1 @@
-"""How jobs ended: rows in Postgres, and the proof that none is missing."""
+"""Results of jobs in Postgres: writing, reading, selection, audit and retention."""

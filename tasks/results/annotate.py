@@ -1,4 +1,4 @@
-"""Known answers and groupings, which a user may correct without any job being asked again."""
+"""Known answers and task names, which a user may correct in the manifest without running its jobs again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import or_, update
 
 from tasks.database.tables import FAILURE, RESULT
-from tasks.database.temp_table import ASKED, has_rows, staged_jobs
+from tasks.database.temp_table import ASKED, has_rows, temp_job_table
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -18,14 +18,14 @@ _ANNOTATIONS = ("answer", "task", "subtask")
 
 
 def refresh_annotations(engine: Engine, *, dataset: str, spec_id: str, jobs: JobTable) -> None:
-    """Give rows of earlier runs the `answer`, `task` and `subtask` that the manifest has now.
+    """Update `answer`, `task` and `subtask` in the rows of earlier runs to the manifest's current values.
 
     Raises:
         DatabaseUnavailableError: Nothing was changed.
     """
     if not has_rows(engine, dataset=dataset, spec_id=spec_id):
         return
-    with staged_jobs(engine, jobs.parts()) as connection:
+    with temp_job_table(engine, jobs.parts()) as connection:
         for table in (RESULT, FAILURE):
             names = [name for name in _ANNOTATIONS if name in table.c]
             statement = update(table).where(

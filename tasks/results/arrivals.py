@@ -1,4 +1,4 @@
-"""Manifests that were started when they arrived."""
+"""Manifests for which a run was started on arrival."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectInfo
 
 
-def unstarted(engine: Engine, found: Sequence[ObjectInfo]) -> list[tuple[ObjectInfo, UUID | None]]:
-    """Select the manifests that were last started in another version than the present one, or never.
+def unstarted_manifests(engine: Engine, found: Sequence[ObjectInfo]) -> list[tuple[ObjectInfo, UUID | None]]:
+    """Select the manifests whose current version was not the last one started.
 
     Returns:
-        Them in the order of `found`, each with the flow run that was started on it last.
+        The manifests in the order of `found`, each with its last flow run, or None if it was never started.
     """
     query = (
         select(ARRIVAL.c.manifest_uri, ARRIVAL.c.fingerprint, ARRIVAL.c.flow_run_id)
@@ -38,14 +38,14 @@ def unstarted(engine: Engine, found: Sequence[ObjectInfo]) -> list[tuple[ObjectI
 
 
 def record_started(engine: Engine, info: ObjectInfo, flow_run_id: UUID) -> None:
-    """Keep that a manifest was started; safe to call again."""
+    """Record that a run was started for a manifest; safe to call repeatedly."""
     row = {"manifest_uri": info.uri, "fingerprint": info.fingerprint, "flow_run_id": flow_run_id}
     statement = insert(ARRIVAL).values(row)
-    # A version that is back: its row is the newest again. One that others have recorded meanwhile stays as it is.
-    again = statement.on_conflict_do_update(
+    # If an earlier version returns, its row becomes the newest again. A repeated call changes nothing.
+    upsert = statement.on_conflict_do_update(
         index_elements=["manifest_uri", "fingerprint"],
         set_={"flow_run_id": flow_run_id, "created_at": func.now()},
         where=ARRIVAL.c.flow_run_id != flow_run_id,
     )
     with database_errors(), engine.begin() as connection:
-        connection.execute(again)
+        connection.execute(upsert)

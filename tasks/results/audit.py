@@ -1,4 +1,4 @@
-"""The proof that every job of a manifest ended as exactly one label or one failure."""
+"""Audit that every job of a manifest has exactly one label or one failure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infra.database.copy_out import copy_query
 from reelabel.errors import ConfigurationError
 from reelabel.wording import pluralize
 from sql.queries import read_query
-from tasks.database.temp_table import KEYS, frames_of, staged_jobs
+from tasks.database.temp_table import KEYS, temp_job_table, to_data_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -30,29 +30,29 @@ _COLUMNS = {"ending": pa.string(), "job_id": pa.string(), "code": pa.string()}
 _SCHEMA = pa.schema(_COLUMNS.items())
 _LISTED = table("judged", *(column(name, Text) for name in _COLUMNS))
 _ROWS = select(*_LISTED.c).order_by(_LISTED.c.ending, _LISTED.c.job_id)
-# For `backfill --ids-file`, which takes ids of the manifest, each once.
+# For `backfill --ids-file`, which accepts unique ids of the manifest.
 _IDS = select(_LISTED.c.job_id).where(_LISTED.c.ending.not_in(("orphaned", "repeated"))).distinct().order_by("job_id")
 
 
 def check_listing(path: Path) -> None:
-    """Make sure that a list can be written as its name says.
+    """Check that the suffix of a list's name selects a known format.
 
     Raises:
-        ConfigurationError: The name ends otherwise.
+        ConfigurationError: The suffix is unknown.
     """
     if path.suffix not in {".parquet", ".csv", ".txt"}:
-        raise ConfigurationError(f"--list {path} is no kind of list; end the name in .parquet, .csv or .txt.")
+        raise ConfigurationError(f"Unknown format of --list {path}; use a name that ends in .parquet, .csv or .txt.")
 
 
 def write_listing(connection: Connection, path: Path) -> None:
-    """Write what the temporary table `judged` has.
+    """Write the temporary table `judged` to a file.
 
-    Parquet and CSV have the columns ending (missing, failed, doubled, stale, repeated, orphaned), job_id
-    and code; text has one id a line, of those jobs of the manifest that can be asked again.
+    Parquet and CSV files have the columns ending (missing, failed, doubled, stale, repeated, orphaned), job_id and
+    code. Text files have one id per line, of those jobs of the manifest that a backfill can repeat.
 
     Args:
-        connection: The audit's.
-        path: See `check_listing`.
+        connection: The connection of the audit.
+        path: The file; its suffix selects the format, see `check_listing`.
     """
     if path.suffix == ".txt":
         with path.open("w", encoding="utf-8") as file:
@@ -73,19 +73,20 @@ _AUDIT, _REPEATED, _COUNTS = (text(read_query(name)) for name in ("audit", "audi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """Counts over the jobs of one manifest.
+    """Result of an audit, in numbers of jobs.
 
     Attributes:
         jobs: Rows of the manifest.
-        labels: Jobs with a label for the job as it stands now, and no failure.
-        failures: Jobs with a failure, and no label.
+        labels: Jobs with a current label and no failure.
+        failures: Jobs with a current failure and no label.
         missing: Jobs with neither.
         doubled: Jobs with both.
-        stale: Jobs whose row was made for another prompt, video or choices.
-        repeated: Ids that several rows of the manifest have.
-        orphaned: Rows of the dataset whose job is not in the manifest; no fault, other manifests made them.
-        codes: Failures by code.
-        examples: The first few job ids that are missing, doubled, stale or repeated.
+        stale: Jobs whose row was written for another prompt, video or choices.
+        repeated: Ids that occur in several rows of the manifest.
+        orphaned: Rows of the dataset whose job is not in the manifest; not an error, since manifests may share a
+            dataset.
+        codes: Number of failures by code.
+        examples: The first few ids of jobs that are missing, doubled, stale or repeated.
     """
 
     jobs: int
@@ -101,24 +102,25 @@ class AuditReport:
 
     @property
     def is_reconciled(self) -> bool:
-        """Whether every job ended exactly once."""
+        """Whether every job has exactly one current row."""
         return self.labels + self.failures == self.jobs and not self.repeated
 
     @property
-    def of_ended(self) -> AuditReport:
-        """The same of the jobs that have ended alone, however many others the manifest has."""
+    def without_missing(self) -> AuditReport:
+        """The same report without the missing jobs."""
         return replace(self, jobs=self.jobs - self.missing, missing=0)
 
     def __str__(self) -> str:
-        """Say it in one sentence."""
+        """Describe the result in one sentence."""
         outcomes = f"{pluralize(self.labels, 'label')} + {pluralize(self.failures, 'failure')}"
         counts = f"{pluralize(self.jobs, 'job')} = {outcomes}"
         if self.is_reconciled:
             return f"Reconciled: {counts}."
         faults = f"{self.missing:,} missing, {self.doubled:,} doubled, {self.stale:,} stale"
         if self.repeated:
-            faults += f", {self.repeated:,} ids on several rows of the manifest"
-        return f"Not reconciled: {counts}, but {faults}, such as {', '.join(self.examples)}; run classify again."
+            faults += f", {self.repeated:,} ids in several rows of the manifest"
+        examples = ", ".join(self.examples)
+        return f"Not reconciled: {counts}, but {faults}, such as {examples}; run `reelabel classify` again."
 
 
 def audit_jobs(
@@ -133,16 +135,16 @@ def audit_jobs(
 
     Args:
         engine: The database.
-        dataset: Where the jobs' ids are unique.
-        spec_id: The way of asking.
-        jobs: Jobs, or frames of a manifest's columns with `row` and `job_digest`.
-        listing: File for the ids that have no label, see `write_listing`.
+        dataset: The dataset, in which job ids are unique.
+        spec_id: The spec.
+        jobs: Jobs, or data frames with the manifest's columns, `row` and `job_digest`.
+        listing: File for the jobs without a valid label; see `write_listing`.
 
     Raises:
-        DatabaseUnavailableError: Postgres did not answer.
+        DatabaseUnavailableError: Postgres is unavailable.
     """
-    seen = _Ids()
-    with staged_jobs(engine, seen.noted(jobs), columns=KEYS) as connection:
+    seen = _SeenIds()
+    with temp_job_table(engine, seen.hashing(jobs), columns=KEYS) as connection:
         connection.execute(_JUDGED)
         connection.execute(_AUDIT, {"dataset": dataset, "spec_id": spec_id})
         if seen.may_repeat:
@@ -153,14 +155,14 @@ def audit_jobs(
     return _report(seen.count, rows)
 
 
-class _Ids:
-    """Ids as they pass, by their hashes: to group ten million texts would take Postgres longer than all else."""
+class _SeenIds:
+    """Hashes of the ids that pass, since grouping ten million ids in Postgres would take longer than all else."""
 
     def __init__(self) -> None:
         self._hashes = [pl.Series([], dtype=pl.UInt64)]
 
-    def noted(self, jobs: Sequence[Job] | Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-        for frame in frames_of(jobs):
+    def hashing(self, jobs: Sequence[Job] | Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+        for frame in to_data_frames(jobs):
             self._hashes.append(frame["job_id"].hash())
             yield frame
 
@@ -174,7 +176,7 @@ class _Ids:
 
 
 def _report(jobs: int, rows: Iterable[Row[Any]]) -> AuditReport:
-    """Add up the rows of `audit.sql`."""
+    """Sum the rows of `audit_counts.sql`."""
     counts, codes = Counter[str](), Counter[str]()
     first_ids: dict[str, list[str]] = {fault: [] for fault in _FAULTS}
     for row in rows:

@@ -1,4 +1,4 @@
-"""One temperature per spec, in a table of its own: raw probabilities never change."""
+"""Fitted temperatures, one per spec; the raw probabilities of results never change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from infra.database.connect import database_errors
 from infra.errors import ManifestError
 from reelabel.wording import pluralize
 from tasks.database.tables import CALIBRATION, RESULT
-from tasks.database.temp_table import ASKED, staged_jobs
+from tasks.database.temp_table import ASKED, temp_job_table
 from tasks.evaluation.calibration import BINS, Calibration
 from tasks.evaluation.temperature import KnownAnswers
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
     from tasks.domain import Job
 
-_FEWEST_JOBS = 20
+_MIN_JOBS = 20
 
 
 def known_answers(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[Job]) -> KnownAnswers:
-    """Read the labels of those of a manifest's jobs whose answer it knows; the answers are the manifest's.
+    """Read the labels of the jobs whose answer is in the manifest, with these answers.
 
     Raises:
-        ManifestError: Too few jobs have both a known answer and a label, or all are about one video.
-        DatabaseUnavailableError: Postgres did not answer.
+        ManifestError: Too few jobs have both a known answer and a label, or all of them share one video.
+        DatabaseUnavailableError: Postgres is unavailable.
     """
     known = {job.job_id: job for job in jobs if job.answer is not None}
     same_job = (RESULT.c.job_id == ASKED.c.job_id) & (RESULT.c.job_digest == ASKED.c.job_digest)
@@ -41,23 +41,23 @@ def known_answers(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[
         .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id)
         .order_by(RESULT.c.job_id)
     )
-    with staged_jobs(engine, list(known.values())) as connection:
+    with temp_job_table(engine, list(known.values())) as connection:
         rows = connection.execute(query).all()
     labelled = [(known[row.job_id], row.probabilities) for row in rows]
     videos = len({job.video_uri for job, _ in labelled})
-    if len(labelled) < _FEWEST_JOBS or videos == 1:
+    if len(labelled) < _MIN_JOBS or videos == 1:
         raise ManifestError(
-            f"{pluralize(len(jobs), 'job')} of the manifest, {len(known):,} with a known answer, {len(labelled):,} of "
-            f"those with a label, on {pluralize(videos, 'video')}; a temperature needs {_FEWEST_JOBS} on two videos or "
-            "more: fill in the column answer, and run `reelabel classify` on the manifest.",
+            f"Cannot fit a temperature: of {pluralize(len(jobs), 'job')} in the manifest, {len(known):,} have "
+            f"a known answer, and {len(labelled):,} of these have a label, on {pluralize(videos, 'video')}; at least "
+            f"{_MIN_JOBS} on two videos are needed. Fill in the column answer, and run `reelabel classify`.",
         )
-    return KnownAnswers.of([(row, _truth(job), job.video_uri) for job, row in labelled])
+    return KnownAnswers.of([(row, _answer_index(job), job.video_uri) for job, row in labelled])
 
 
 def save_calibration(
     engine: Engine, calibration: Calibration, *, spec_id: str, dataset: str, manifest_uri: str
 ) -> None:
-    """Keep a spec's temperature with what it was fitted on; replaces the one before.
+    """Save a spec's temperature and the data it was fitted on, replacing the previous one.
 
     Raises:
         DatabaseUnavailableError: Nothing was changed.
@@ -70,12 +70,12 @@ def save_calibration(
 
 
 def read_calibration(engine: Engine, spec_id: str) -> RowMapping | None:
-    """Read a spec's row; None where it was never calibrated."""
+    """Read a spec's calibration; None if it was never calibrated."""
     with database_errors(), engine.connect() as connection:
         query = select(CALIBRATION).where(CALIBRATION.c.spec_id == spec_id)
         return connection.execute(query).mappings().one_or_none()
 
 
-def _truth(job: Job) -> int:
+def _answer_index(job: Job) -> int:
     assert job.answer is not None
     return job.choices.index(job.answer)

@@ -1,4 +1,4 @@
-"""Choosing jobs by their ids and by how they ended, in the database."""
+"""Selection of jobs by id and outcome, in the database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from infra.database.copy_out import copy_query
 from infra.errors import DatabaseUnavailableError
 from reelabel.errors import ConfigurationError
 from sql.queries import read_query
-from tasks.database.temp_table import copy_in, staged_jobs
+from tasks.database.temp_table import copy_data_frames, temp_job_table
 from tasks.manifest.schema import ROW
 
 if TYPE_CHECKING:
@@ -54,12 +54,12 @@ _CAN_WRITE = text(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenJobs:
-    """What a selection came to.
+    """The jobs that a selection matches.
 
     Attributes:
-        jobs: Those of the manifest's that were chosen.
-        reasons: How many of them ended how: by `missing`, `labelled`, or the code of their failure.
-        unknown: Ids that were named and are not in the manifest, in order.
+        jobs: The selected jobs of the manifest.
+        reasons: Number of selected jobs by outcome: `missing`, `labelled`, or the code of their failure.
+        unknown: Named ids that are not in the manifest, sorted.
     """
 
     jobs: JobTable
@@ -69,12 +69,12 @@ class ChosenJobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Whose rows tell how jobs ended.
+    """The rows that determine the outcomes of jobs.
 
     Attributes:
-        dataset: Where the jobs' ids are unique.
-        spec_id: The way of asking.
-        run_id: Only what this run wrote; None is any.
+        dataset: Their dataset, in which job ids are unique.
+        spec_id: Their spec.
+        run_id: The run that wrote them; None accepts any run.
     """
 
     dataset: str
@@ -91,30 +91,30 @@ def choose_jobs(
     named: Sequence[str] = (),
     timeout_s: float = 60,
 ) -> ChosenJobs:
-    """Choose among a manifest's jobs, in one snapshot.
+    """Select jobs of a manifest, in one snapshot.
 
     Args:
-        reader: The database, by a login that can only read: what the user wrote is run as it stands.
-        selection: What the user said.
-        scope: Whose rows tell how jobs ended.
-        jobs: Those of which to choose.
-        named: Jobs that the user named by id; doubled ones count once.
-        timeout_s: Seconds that choosing may take, once the jobs are there.
+        reader: The database, with a read-only login, since the user's SQL is run verbatim.
+        selection: The user's selection.
+        scope: The rows that determine the outcomes of jobs.
+        jobs: The jobs to select from.
+        named: Ids of jobs to select in addition; duplicates are ignored.
+        timeout_s: Time limit of the query, not counting the copy of the jobs.
 
     Raises:
-        ConfigurationError: Postgres refuses the user's SQL, or it takes too long, or the login can write.
-        DatabaseUnavailableError: Postgres did not answer.
+        ConfigurationError: Postgres rejects the user's SQL, the query times out, or the login can write.
+        DatabaseUnavailableError: Postgres is unavailable.
     """
-    with staged_jobs(reader, jobs.parts()) as connection:
+    with temp_job_table(reader, jobs.parts()) as connection:
         if selection.where:
             _require_reader(connection)
         _NAMED.create(connection)
         _CHOSEN.create(connection)
-        copy_in(connection, _NAMED, [pl.DataFrame({"job_id": named}, schema={"job_id": pl.String}).unique()])
+        copy_data_frames(connection, _NAMED, [pl.DataFrame({"job_id": named}, schema={"job_id": pl.String}).unique()])
         connection.execute(text("SET TRANSACTION READ ONLY"))
         unknown = tuple(connection.execute(_UNKNOWN).scalars())
         connection.execute(text("SELECT set_config('statement_timeout', :ms, true)"), {"ms": str(int(timeout_s * 1e3))})
-        _fill_chosen(connection, selection, scope, takes_all=not (named or selection.names_states))
+        _fill_chosen(connection, selection, scope, selects_all=not (named or selection.names_states))
         rows = np.zeros(jobs.rows, np.bool_)
         for frame in copy_query(connection, select(_CHOSEN.c.row), {ROW: pa.uint32()}):
             rows[frame[ROW].to_numpy()] = True
@@ -122,43 +122,43 @@ def choose_jobs(
 
 
 def _reasons(connection: Connection) -> dict[str, int]:
-    """Count what was chosen, the most frequent reason first."""
+    """Count the selected jobs by outcome, most frequent first."""
     reason, count = func.coalesce(_CHOSEN.c.code, _CHOSEN.c.state), func.count()
     rows = connection.execute(select(reason, count).group_by(reason).order_by(count.desc(), reason))
     return dict(rows.tuples().all())
 
 
 def _require_reader(connection: Connection) -> None:
-    """Run a user's SQL by nobody who could write: a function that it calls may change its own transaction."""
+    """Refuse a login that can write: a function called by the user's SQL could make its transaction writable."""
     if connection.execute(_CAN_WRITE).scalar_one():
         raise ConfigurationError(
-            "--where is run by a login that can read and nothing else, but this one can write; set database.reader_url "
-            "to a login of the role reelabel_reader, which `reelabel database roles` makes."
+            "--where requires a read-only login, but this one can write; set database.reader_url to a login with the "
+            "role reelabel_reader, which `reelabel database roles` creates."
         )
 
 
-def _fill_chosen(connection: Connection, selection: Selection, scope: Scope, *, takes_all: bool) -> None:
+def _fill_chosen(connection: Connection, selection: Selection, scope: Scope, *, selects_all: bool) -> None:
     where = selection.where or _EVERY_JOB
     values = (
-        *(scope.dataset, scope.spec_id, takes_all),
+        *(scope.dataset, scope.spec_id, selects_all),
         *(selection.by_failure, selection.code, selection.missing),
         *(selection.by_label, selection.label, selection.margin_below),
         *(scope.run_id, selection.task, selection.since, selection.until),
     )
     driver: Any = connection.connection.driver_connection
-    # Parameters of the server's own: the user's text is sent as it stands, percent signs and all, and Postgres
-    # takes one statement only.
-    with _explained(where), psycopg.RawCursor(driver) as cursor:
+    # With server-side parameters, the user's text is sent verbatim, including percent signs, and Postgres accepts only
+    # a single statement.
+    with _sql_errors(where), psycopg.RawCursor(driver) as cursor:
         cursor.execute(f"{_BEFORE}{where}{_AFTER}", values)
 
 
 @contextmanager
-def _explained(where: str) -> Iterator[None]:
-    """Say what Postgres holds against the user's SQL, and where in it."""
+def _sql_errors(where: str) -> Iterator[None]:
+    """Report errors in the user's SQL with their position in it."""
     try:
         yield
     except psycopg.errors.QueryCanceled:
-        raise ConfigurationError("Selecting jobs by --where timed out; simplify the condition.") from None
+        raise ConfigurationError("Selecting jobs with --where timed out; simplify the condition.") from None
     except psycopg.OperationalError as error:
         raise DatabaseUnavailableError(f"Postgres failed: {' '.join(str(error).split())} Try again.") from error
     except psycopg.Error as error:
@@ -168,8 +168,8 @@ def _explained(where: str) -> Iterator[None]:
 
 
 def _fault(error: psycopg.Error, where: str) -> str:
-    said = " ".join((error.diag.message_primary or str(error)).split())
+    message = " ".join((error.diag.message_primary or str(error)).split())
     position = int(error.diag.statement_position or 0) - len(_BEFORE)
     if not 0 < position <= len(where):
-        return f"{said}, in {where}"
-    return f"{said}, at character {position}: {where[position - 1 :]}"
+        return f"{message}, in {where}"
+    return f"{message}, at character {position}: {where[position - 1 :]}"

@@ -1,4 +1,4 @@
-"""What an evaluation reads, and where it is kept."""
+"""Inputs of an evaluation, and the table of evaluations."""
 
 from __future__ import annotations
 
@@ -24,30 +24,32 @@ if TYPE_CHECKING:
     from tasks.evaluation.compare import CandidateResults
 
 _VIEW = ["video_uri", "start_s", "end_s"]
-_PAID = ("frames_decoded", "bytes_fetched", "fetch_ms", "decode_ms")
+_COSTS = ("frames_decoded", "bytes_fetched", "fetch_ms", "decode_ms")
 
 
-def read_answers(engine: Engine, spec: RunSpec, *, name: str, dataset: str, jobs: pl.DataFrame) -> CandidateResults:
-    """Read how a manifest's jobs ended under a spec, and what that took.
+def read_candidate_results(
+    engine: Engine, spec: RunSpec, *, name: str, dataset: str, jobs: pl.DataFrame
+) -> CandidateResults:
+    """Read the outcomes of a manifest's jobs under a spec, and their cost.
 
     Args:
         engine: The database.
-        spec: The way of asking.
-        name: What to call it.
-        dataset: Where its results are.
-        jobs: The manifest's: `job_id`, `job_digest`, `video_uri`, `start_s`, `end_s`. Results of what a job asked
-            before it was changed are left out.
+        spec: The candidate's spec.
+        name: The candidate's name.
+        dataset: The dataset that holds its results.
+        jobs: The manifest's columns `job_id`, `job_digest`, `video_uri`, `start_s`, `end_s`. Results for an earlier
+            version of a job are ignored.
 
     Raises:
-        DatabaseUnavailableError: Postgres did not answer.
+        DatabaseUnavailableError: Postgres is unavailable.
     """
-    # Who only looks at an evaluation does without SciPy, which takes long to import.
+    # SciPy is slow to import, and reading an evaluation does not need it.
     from tasks.evaluation.compare import CandidateResults  # noqa: PLC0415
 
     key: dict[str, Any] = {"dataset": dataset, "spec_id": spec.spec_id}
-    asked = jobs.select("job_id", "job_digest", *_VIEW)
-    labels = read_results(engine, **key).join(asked, on=["job_id", "job_digest"], maintain_order="left")
-    failures = read_failures(engine, **key).join(asked, on=["job_id", "job_digest"], maintain_order="left")
+    keys = jobs.select("job_id", "job_digest", *_VIEW)
+    labels = read_results(engine, **key).join(keys, on=["job_id", "job_digest"], maintain_order="left")
+    failures = read_failures(engine, **key).join(keys, on=["job_id", "job_digest"], maintain_order="left")
     return CandidateResults(
         name=name,
         spec_id=spec.spec_id,
@@ -60,10 +62,10 @@ def read_answers(engine: Engine, spec: RunSpec, *, name: str, dataset: str, jobs
 
 
 def save_evaluation(engine: Engine, evaluation: Evaluation) -> UUID:
-    """Keep an evaluation; gives its id.
+    """Save an evaluation, and return its id.
 
     Raises:
-        DatabaseUnavailableError: Nothing was kept.
+        DatabaseUnavailableError: Nothing was saved.
     """
     evaluation_id = uuid4()
     row = {
@@ -79,10 +81,10 @@ def save_evaluation(engine: Engine, evaluation: Evaluation) -> UUID:
 
 
 def last_evaluation(engine: Engine, *, dataset: str) -> Evaluation | None:
-    """Read the newest evaluation of a dataset; None where there is none.
+    """Read the newest evaluation of a dataset; None if there is none.
 
     Raises:
-        DatabaseUnavailableError: Postgres did not answer.
+        DatabaseUnavailableError: Postgres is unavailable.
     """
     newest = EVALUATION.c.created_at.desc()
     query = select(EVALUATION.c.body).where(EVALUATION.c.dataset == dataset).order_by(newest).limit(1)
@@ -92,12 +94,12 @@ def last_evaluation(engine: Engine, *, dataset: str) -> Evaluation | None:
 
 
 def _cost_of(engine: Engine, labels: pl.DataFrame) -> Cost:
-    """Sum what labels took: a video once, whatever is asked about it, and the runs that wrote them."""
+    """Sum the cost of labels: each video once, however many jobs share it, and the runs that wrote the labels."""
     if labels.is_empty():
         return Cost()
-    # Jobs on one video may be shown it by several samplers; each of these was paid for once.
-    # Sorted, so that sums of the same rows round alike.
-    passes = labels.group_by(*_VIEW, "sampler").agg(pl.col(*_PAID).max()).sort(*_VIEW, "sampler")
+    # Jobs may share a video with different samplers; each of these decodes it once.
+    # Sorted, so that sums of the same rows are rounded the same way.
+    passes = labels.group_by(*_VIEW, "sampler").agg(pl.col(*_COSTS).max()).sort(*_VIEW, "sampler")
     videos = passes.group_by(_VIEW, maintain_order=True).agg(pl.col("fetch_ms", "decode_ms").sum())
     cached = videos.filter((pl.col("fetch_ms") == 0) & (pl.col("decode_ms") == 0))
     runs = _runs(engine, labels["run_id"].unique().to_list())
@@ -115,7 +117,7 @@ def _cost_of(engine: Engine, labels: pl.DataFrame) -> Cost:
 
 
 def _sum(counts: pl.Series) -> int | None:
-    """Sum what was counted; None where some rows are from before it was."""
+    """Sum counts; None if some rows lack one."""
     return None if counts.null_count() else int(counts.sum())
 
 
@@ -123,7 +125,7 @@ def _runs(engine: Engine, run_ids: list[str]) -> list[RunCost]:
     query = select(RUN).where(RUN.c.run_id.in_(run_ids), RUN.c.wall_ms.is_not(None))
     with database_errors(), engine.connect() as connection:
         rows = connection.execute(query).mappings().all()
-    same = ("wall_ms", "engines", "gpus", "prompt_tokens", "cached_tokens")
+    names = ("wall_ms", "engines", "gpus", "prompt_tokens", "cached_tokens")
     return [
-        RunCost(jobs=row["jobs_labelled"] + row["jobs_failed"], **{name: row[name] for name in same}) for row in rows
+        RunCost(jobs=row["jobs_labelled"] + row["jobs_failed"], **{name: row[name] for name in names}) for row in rows
     ]

@@ -1,4 +1,4 @@
-"""How long asking would take, by what past runs took."""
+"""Forecast of a run's duration from past runs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 _MAX_VIDEOS = 10_000
-_SIZED = r"^(s3|file):\d+:"
+_HAS_SIZE = r"^(s3|file):\d+:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """What past runs of a dataset by a spec took.
+    """Speed of past runs of a dataset under a spec.
 
     Attributes:
-        jobs: Jobs that those runs asked; 0 where there was none.
-        jobs_per_s: Their rate, once the engine was loaded.
-        start_s: What loading the engine took, on average.
-        videos: Videos on whose sizes the next figure rests; 0 where none is known.
-        video_bytes: Mean size of those videos.
+        jobs: Number of jobs that they answered; 0 without any run.
+        jobs_per_s: Mean rate, once the engine was loaded.
+        start_s: Mean seconds to load the engine.
+        videos: Number of videos whose size is known.
+        video_bytes: Mean size of these videos.
     """
 
     jobs: int
@@ -37,15 +37,15 @@ class Pace:
     video_bytes: float
 
     def duration_s(self, jobs: int) -> float:
-        """Expect the seconds that some jobs take, the engine's start included."""
+        """Estimate the seconds that a number of jobs takes, including the start of the engine."""
         return self.start_s + jobs / self.jobs_per_s
 
 
 def past_pace(engine: Engine, *, dataset: str, spec_id: str, host: str | None) -> Pace:
-    """Look at the past runs of a dataset by a spec, on one host or, with None, on any.
+    """Measure the past runs of a dataset under a spec, on one host or, with None, on any.
 
     Raises:
-        DatabaseUnavailableError: Postgres did not answer.
+        DatabaseUnavailableError: Postgres is unavailable.
     """
     with database_errors(), engine.connect() as connection:
         jobs, seconds, start_ms = _runs(connection, dataset, spec_id, host)
@@ -60,12 +60,12 @@ def past_pace(engine: Engine, *, dataset: str, spec_id: str, host: str | None) -
 
 
 def _runs(connection: Connection, dataset: str, spec_id: str, host: str | None) -> tuple[int, float, float]:
-    """Sum jobs and seconds of past runs, and average their engine's start in milliseconds."""
-    asked = RUN.c.jobs_labelled + RUN.c.jobs_failed
+    """Return the total jobs and seconds of past runs, and the mean start of their engines in milliseconds."""
+    jobs_ended = RUN.c.jobs_labelled + RUN.c.jobs_failed
     start_ms = cast(RUN.c.wall_ms[RunPhase.LOAD.value].astext, Double)
     query = select(
-        cast(func.coalesce(func.sum(asked), 0), BigInteger),
-        func.coalesce(func.sum(asked / RUN.c.jobs_per_s), 0.0),
+        cast(func.coalesce(func.sum(jobs_ended), 0), BigInteger),
+        func.coalesce(func.sum(jobs_ended / RUN.c.jobs_per_s), 0.0),
         func.coalesce(func.avg(start_ms), 0.0),
     ).where(RUN.c.dataset == dataset, RUN.c.spec_id == spec_id, RUN.c.jobs_per_s > 0)
     if host is not None:
@@ -75,11 +75,11 @@ def _runs(connection: Connection, dataset: str, spec_id: str, host: str | None) 
 
 
 def _videos(connection: Connection, dataset: str, spec_id: str) -> tuple[int, float]:
-    """Average the sizes, which fingerprints begin with, of some of the videos that have labels."""
+    """Return the number and mean size of some labelled videos, from their fingerprints, which begin with the size."""
     fingerprint = RESULT.c.source_fingerprint
     some = (
         select(fingerprint)
-        .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id, fingerprint.regexp_match(_SIZED))
+        .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id, fingerprint.regexp_match(_HAS_SIZE))
         .limit(_MAX_VIDEOS)
         .subquery()
     )

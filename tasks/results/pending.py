@@ -1,4 +1,4 @@
-"""Which jobs still have to be asked."""
+"""Selection of the jobs that still have to be answered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from infra.database.connect import database_errors
 from infra.database.copy_out import copy_query
 from reelabel.errors import VideoUnavailableError
 from tasks.database.tables import FAILURE, RESULT, RUN
-from tasks.database.temp_table import ASKED, KEYS, has_rows, staged_jobs
+from tasks.database.temp_table import ASKED, KEYS, has_rows, temp_job_table
 from tasks.domain import Stage
 from tasks.manifest.schema import ROW
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from tasks.manifest.table import JobTable
 
-_URIS_AT_ONCE = 10_000
-_PASSING = (VideoUnavailableError.code,)
+_URIS_PER_BATCH = 10_000
+_TRANSIENT_CODES = (VideoUnavailableError.code,)
 _ENDED = {ROW: pa.uint32(), "source_fingerprint": pa.string()}
-_OPEN, _FAILED, _LABELLED = range(3)
-# Fingerprints are compared by 64 bits of hash: of ten million, none is mistaken in a billion runs.
-_GONE = pl.Series([None], dtype=pl.String).hash().item()
+_NO_ROW, _FAILED, _LABELLED = range(3)
+# Fingerprints are compared by 64-bit hashes: comparing ten million pairs of them errs once in 10^12 runs.
+_MISSING = pl.Series([None], dtype=pl.String).hash().item()
 
 
 def pending_jobs(
@@ -45,88 +45,90 @@ def pending_jobs(
     retry_failures: bool = False,
     run_id: UUID | None = None,
 ) -> JobTable:
-    """Select the jobs that have not ended.
+    """Select the jobs that have neither a valid label nor a lasting failure.
 
-    A label is valid while the job's digest and its video's fingerprint are those it was given for;
-    it outlives its video. So does a failure end its job, unless a frame file was at fault, for making
-    it anew may cure that, or a web server.
+    A row is valid while the job's digest and the video's fingerprint are those it was written for. A label stays valid
+    when its video is removed. Failures of a frame file or a web server are not lasting, since another attempt may
+    succeed.
 
     Args:
         engine: The database.
-        dataset: Where the jobs' ids are unique.
-        spec_id: The way of asking.
-        jobs: Those of which to select.
-        fingerprints_of: Looks at videos; None where one is gone or refused. Called with some thousand URIs
-            at a time, in their order, each once, and only with videos of jobs that have a row.
-        retry_failures: Count failed jobs among the pending ones.
-        run_id: A run whose failures end their jobs whatever was at fault: who asks again has asked them itself.
+        dataset: The dataset, in which job ids are unique.
+        spec_id: The spec.
+        jobs: The jobs to select from.
+        fingerprints_of: Returns the fingerprints of videos; None for those missing or refused. Called with sorted
+            batches of up to 10,000 URIs, once per video, and only for jobs that have a row.
+        retry_failures: Include all failed jobs.
+        run_id: A run whose failures are all lasting, so that it does not repeat its own jobs when it plans again.
 
     Raises:
-        DatabaseUnavailableError: Postgres did not answer.
+        DatabaseUnavailableError: Postgres is unavailable.
     """
     if not has_rows(engine, dataset=dataset, spec_id=spec_id):
         return jobs
-    with staged_jobs(engine, jobs.parts(), columns=KEYS) as connection:
-        ended = _Endings.of(jobs.rows)
+    with temp_job_table(engine, jobs.parts(), columns=KEYS) as connection:
+        outcomes = _Outcomes.of(jobs.rows)
         if not retry_failures:
             for rows in copy_query(connection, _failed(dataset, spec_id, run_id), _ENDED):
-                ended.note(rows, _FAILED)
+                outcomes.record(rows, _FAILED)
         for rows in copy_query(connection, _same_job(RESULT, dataset, spec_id), _ENDED):
-            ended.note(rows, _LABELLED)
-    return jobs.chosen(ended.still_open(jobs.parts(), fingerprints_of))
+            outcomes.record(rows, _LABELLED)
+    return jobs.chosen(outcomes.pending(jobs.parts(), fingerprints_of))
 
 
 @dataclass(frozen=True, slots=True)
-class _Endings:
-    """How each row ended, and the hash of its video's fingerprint then."""
+class _Outcomes:
+    """The outcome of each job by its row in the manifest, and the hash of its video's fingerprint at the time."""
 
     state: npt.NDArray[np.uint8]
-    given_for: npt.NDArray[np.uint64]
+    fingerprint_hash: npt.NDArray[np.uint64]
 
     @classmethod
-    def of(cls, rows: int) -> _Endings:
+    def of(cls, rows: int) -> _Outcomes:
         return cls(np.zeros(rows, np.uint8), np.zeros(rows, np.uint64))
 
-    def note(self, rows: pl.DataFrame, state: int) -> None:
+    def record(self, rows: pl.DataFrame, state: int) -> None:
         places = rows[ROW].to_numpy()
         self.state[places] = state
-        self.given_for[places] = rows["source_fingerprint"].hash().to_numpy()
+        self.fingerprint_hash[places] = rows["source_fingerprint"].hash().to_numpy()
 
-    def still_open(
+    def pending(
         self, parts: Iterable[pl.DataFrame], fingerprints_of: Callable[[Sequence[str]], Sequence[str | None]]
     ) -> npt.NDArray[np.bool_]:
-        jobs = [part.select(ROW, "video_uri").filter(self.state[part[ROW].to_numpy()] != _OPEN) for part in parts]
+        jobs = [part.select(ROW, "video_uri").filter(self.state[part[ROW].to_numpy()] != _NO_ROW) for part in parts]
         uris = pl.concat([pl.Series("video_uri", [], dtype=pl.String), *(part["video_uri"].unique() for part in jobs)])
-        is_open = np.ones(len(self.state), np.bool_)
-        looked = 0
-        now = _look(uris, fingerprints_of)
+        is_pending = np.ones(len(self.state), np.bool_)
+        offset = 0
+        now = _hash_fingerprints(uris, fingerprints_of)
         for part in jobs:
             videos = part["video_uri"].n_unique()
-            known = pl.DataFrame({"video_uri": uris.slice(looked, videos), "now": now[looked : looked + videos]})
-            looked += videos
-            rows, then = self._compare(part.join(known, on="video_uri", how="left", maintain_order="left"))
-            is_open[rows] = ~then
-        return is_open
+            known = pl.DataFrame({"video_uri": uris.slice(offset, videos), "now": now[offset : offset + videos]})
+            offset += videos
+            rows, are_valid = self._compare(part.join(known, on="video_uri", how="left", maintain_order="left"))
+            is_pending[rows] = ~are_valid
+        return is_pending
 
     def _compare(self, part: pl.DataFrame) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_]]:
         rows, now = part[ROW].to_numpy(), part["now"].to_numpy()
-        outlives = (self.state[rows] == _LABELLED) & (now == _GONE)
-        return rows, (now == self.given_for[rows]) | outlives
+        outlives_video = (self.state[rows] == _LABELLED) & (now == _MISSING)
+        return rows, (now == self.fingerprint_hash[rows]) | outlives_video
 
 
-def _look(uris: pl.Series, fingerprints_of: Callable[[Sequence[str]], Sequence[str | None]]) -> npt.NDArray[np.uint64]:
-    """Hash every video's fingerprint; they are looked at in the order of their URIs, as stores list them."""
+def _hash_fingerprints(
+    uris: pl.Series, fingerprints_of: Callable[[Sequence[str]], Sequence[str | None]]
+) -> npt.NDArray[np.uint64]:
+    """Hash every video's fingerprint, looked up in the order of the URIs, as stores list them."""
     order = uris.arg_sort().to_numpy()
     hashes = np.empty(len(uris), np.uint64)
-    for start in range(0, len(uris), _URIS_AT_ONCE):
-        places = order[start : start + _URIS_AT_ONCE]
+    for start in range(0, len(uris), _URIS_PER_BATCH):
+        places = order[start : start + _URIS_PER_BATCH]
         found = fingerprints_of(uris.gather(places).to_list())
         hashes[places] = pl.Series(found, dtype=pl.String).hash().to_numpy()
     return hashes
 
 
 def _same_job(table: Table, dataset: str, spec_id: str) -> Select[tuple[int, str]]:
-    # Not an equality to Postgres, which would hash both columns of each of the dataset's rows.
+    # IS TRUE hides the equality from Postgres, which would otherwise hash both columns of all rows of the dataset.
     same_question = (table.c.job_digest == ASKED.c.job_digest).is_(true())
     same = (table.c.job_id == ASKED.c.job_id) & same_question
     query = select(ASKED.c.row, table.c.source_fingerprint).join(table, same)
@@ -134,13 +136,13 @@ def _same_job(table: Table, dataset: str, spec_id: str) -> Select[tuple[int, str
 
 
 def _failed(dataset: str, spec_id: str, run_id: UUID | None) -> Select[tuple[int, str]]:
-    lasting = and_(FAILURE.c.stage != Stage.CACHE.value, FAILURE.c.code.not_in(_PASSING))
-    is_ended = lasting if run_id is None else or_(lasting, FAILURE.c.run_id == run_id)
+    is_lasting = and_(FAILURE.c.stage != Stage.CACHE.value, FAILURE.c.code.not_in(_TRANSIENT_CODES))
+    is_ended = is_lasting if run_id is None else or_(is_lasting, FAILURE.c.run_id == run_id)
     return _same_job(FAILURE, dataset, spec_id).where(is_ended)
 
 
-def count_foreign(engine: Engine, *, dataset: str, manifest_uri: str, jobs: JobTable) -> int:
-    """Count jobs whose id another manifest has used in this dataset for another question."""
+def count_reused_ids(engine: Engine, *, dataset: str, manifest_uri: str, jobs: JobTable) -> int:
+    """Count the jobs whose id another manifest used in the same dataset for another question."""
     others = select(RUN.c.run_id).where(RUN.c.dataset == dataset, RUN.c.manifest_uri != manifest_uri)
     other = (RESULT.c.job_id == ASKED.c.job_id) & (RESULT.c.job_digest != ASKED.c.job_digest)
     query = (
@@ -151,5 +153,5 @@ def count_foreign(engine: Engine, *, dataset: str, manifest_uri: str, jobs: JobT
     with database_errors(), engine.connect() as connection:
         if connection.execute(others.limit(1)).first() is None:
             return 0
-    with staged_jobs(engine, jobs.parts(), columns=KEYS) as connection:
+    with temp_job_table(engine, jobs.parts(), columns=KEYS) as connection:
         return connection.execute(query).scalar_one()

@@ -1,4 +1,4 @@
-"""Reading results and failures as data frames."""
+"""Results and failures as data frames."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
 
-# Named rather than inferred: a column of nulls, or a frame of no rows, has the same types as any other.
+# Explicit types, so that columns of nulls and frames without rows have the same types as others.
 _DTYPES: dict[type[TypeEngine[Any]], pl.DataType] = {
     Text: pl.String(),
     Uuid: pl.String(),
@@ -47,23 +47,23 @@ _DTYPES: dict[type[TypeEngine[Any]], pl.DataType] = {
 }
 
 
-_ROWS_AT_ONCE = 20_000
+_ROWS_PER_PART = 20_000
 
 
-def read_results(engine: Engine, *, dataset: str, spec_id: str, most: int | None = None) -> pl.DataFrame:
-    """Read the labels of a dataset under a spec by job id, all of them or the first."""
-    return _read(engine, RESULT, dataset, spec_id, most)
+def read_results(engine: Engine, *, dataset: str, spec_id: str, limit: int | None = None) -> pl.DataFrame:
+    """Read the labels of a dataset under a spec in the order of job ids, optionally only the first."""
+    return _read(engine, RESULT, dataset, spec_id, limit)
 
 
-def read_failures(engine: Engine, *, dataset: str, spec_id: str, most: int | None = None) -> pl.DataFrame:
-    """Read the failures of a dataset under a spec by job id, all of them or the first."""
-    return _read(engine, FAILURE, dataset, spec_id, most)
+def read_failures(engine: Engine, *, dataset: str, spec_id: str, limit: int | None = None) -> pl.DataFrame:
+    """Read the failures of a dataset under a spec in the order of job ids, optionally only the first."""
+    return _read(engine, FAILURE, dataset, spec_id, limit)
 
 
-def read_endings(engine: Engine, *, dataset: str, spec_id: str) -> Iterator[pl.DataFrame]:
-    """Read labels and failures by job id, a part of them at a time; the first part has columns and no rows.
+def read_outcomes(engine: Engine, *, dataset: str, spec_id: str) -> Iterator[pl.DataFrame]:
+    """Yield labels and failures in the order of job ids, in parts; the first part has columns but no rows.
 
-    Failures have null in the columns of labels alone, and labels in those of failures.
+    Columns that only labels have are null for failures, and vice versa.
     """
     schema = _schema(RESULT, FAILURE)
     yield pl.DataFrame(schema=schema)
@@ -71,7 +71,7 @@ def read_endings(engine: Engine, *, dataset: str, spec_id: str) -> Iterator[pl.D
     yield from _parts(engine, union_all(*both).order_by("job_id"), schema)
 
 
-def count_endings(engine: Engine, *, dataset: str, spec_id: str) -> tuple[int, int]:
+def count_outcomes(engine: Engine, *, dataset: str, spec_id: str) -> tuple[int, int]:
     """Count the labels and the failures of a dataset under a spec."""
     with database_errors(), engine.connect() as connection:
         labels, failures = (
@@ -83,9 +83,9 @@ def count_endings(engine: Engine, *, dataset: str, spec_id: str) -> tuple[int, i
     return labels, failures
 
 
-def _read(engine: Engine, table: Table, dataset: str, spec_id: str, most: int | None) -> pl.DataFrame:
+def _read(engine: Engine, table: Table, dataset: str, spec_id: str, limit: int | None) -> pl.DataFrame:
     schema = _schema(table)
-    query = _select(table, schema, dataset, spec_id).order_by(table.c.job_id).limit(most)
+    query = _select(table, schema, dataset, spec_id).order_by(table.c.job_id).limit(limit)
     return pl.concat([pl.DataFrame(schema=schema), *_parts(engine, query, schema)])
 
 
@@ -94,20 +94,20 @@ def _schema(*tables: Table) -> dict[str, pl.DataType]:
 
 
 def _select(table: Table, schema: Iterable[str], dataset: str, spec_id: str) -> Select[Any]:
-    """Select rows in a schema's columns, and null for those that the table has not."""
+    """Select the columns of a schema, with null for those that the table lacks."""
     columns = (_read_as(table.c[name]) if name in table.c else null() for name in schema)
     named = (column.label(name) for column, name in zip(columns, schema, strict=True))
     return select(*named).where(table.c.dataset == dataset, table.c.spec_id == spec_id)
 
 
 def _read_as(column: Column[Any]) -> ColumnElement[Any]:
-    """Read as text what data frames do not know: UUIDs and JSON documents."""
+    """Cast types without an equivalent in data frames, UUID and JSON, to text."""
     return cast(column, Text) if _DTYPES[type(column.type)] == pl.String() else column
 
 
 def _parts(engine: Engine, query: Executable, schema: dict[str, pl.DataType]) -> Iterator[pl.DataFrame]:
-    # A part at a time: as objects of Python's, rows take several times the memory that they take in a frame.
+    # In parts, since rows as Python objects take several times the memory of a data frame.
     with database_errors(), engine.connect() as connection:
-        found = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(query)
+        found = connection.execution_options(yield_per=_ROWS_PER_PART).execute(query)
         for rows in found.partitions():
             yield pl.DataFrame([*map(tuple, rows)], schema=schema, orient="row")

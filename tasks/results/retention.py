@@ -1,4 +1,4 @@
-"""Remove what is past its retention: labels, failures, lists of ids and pages."""
+"""Removal of labels, failures, plans, lists of ids and pages past their retention."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
 
-# Nothing else in these folders is ours to remove.
+# No other files in these folders may be removed.
 SELECTION = re.compile(r"/[0-9a-f]{16}\.txt$")
 PAGE = re.compile(r"/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.html$")
 
@@ -28,17 +28,17 @@ PAGE = re.compile(r"/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.html$")
 def remove_old_files(
     objects: ObjectStore, folder_uri: str, names: re.Pattern[str], *, age: timedelta, dry_run: bool = False
 ) -> int:
-    """Remove a folder's files of some names that were written longer ago than `age`, by the store's clock.
+    """Remove the files of a folder whose names match and that are older than `age`.
 
     Args:
-        objects: The store.
-        folder_uri: On the store, or a local folder's `file://` URI; one that is not there has no files.
-        names: What the URIs of those that may go must match.
-        age: What is younger stays.
-        dry_run: Count only.
+        objects: The object store.
+        folder_uri: URI of a folder on the store, or `file://` URI of a local one; a missing folder counts as empty.
+        names: Pattern that the URIs of removable files match.
+        age: Minimum age, by the store's time of modification.
+        dry_run: Count only, and remove nothing.
 
     Returns:
-        How many went.
+        The number of files removed.
     """
     before, count = datetime.now(UTC) - age, 0
     for info in objects.list(folder_uri):
@@ -52,22 +52,21 @@ def remove_old_files(
 def remove_plans(
     engine: Engine, objects: ObjectStore, *, root_uri: str, age: timedelta, dry_run: bool = False
 ) -> tuple[int, int]:
-    """Remove plans that ended longer ago than `age`, and open ones as old that nobody works on.
+    """Remove plans that ended longer ago than `age`, and abandoned open plans of that age.
 
-    Of such a one nobody holds a lease of a shard, and no run that is under way asks the same.
-
-    Files of plans without a row, such as a planner leaves that died, go at the same age. A run that is
-    started again after that plans anew.
+    An open plan is abandoned if no shard is leased and no run in progress has the same dataset and spec. Files of plans
+    without a row, such as those of a planner that died, are removed at the same age. A run that is restarted later
+    makes a new plan.
 
     Args:
         engine: The database.
-        objects: The store.
-        root_uri: Its root; plans lie below it in `plans/PLAN_ID/`.
-        age: By the database's clock, and for files by the store's.
-        dry_run: Count only.
+        objects: The object store.
+        root_uri: The root that contains the plans, as `plans/PLAN_ID/`.
+        age: Minimum age, by the database's clock, and for files by the store's time of modification.
+        dry_run: Count only, and remove nothing.
 
     Returns:
-        How many plans and how many files went.
+        The numbers of plans and of files removed.
     """
     condition = _is_over(age)
     with database_errors(), engine.begin() as connection:
@@ -85,14 +84,14 @@ def remove_plans(
 
 
 def _is_over(age: timedelta) -> ColumnElement[bool]:
-    leased = exists().where(SHARD.c.plan_id == PLAN.c.plan_id, SHARD.c.lease_until > func.now())
-    waited_for = exists().where(RUN.c.dataset == PLAN.c.dataset, RUN.c.spec_id == PLAN.c.spec_id, IS_UNDER_WAY)
-    abandoned = (PLAN.c.state == "open") & (PLAN.c.created_at < func.now() - age) & ~leased & ~waited_for
-    return abandoned | (PLAN.c.ended_at < func.now() - age)
+    is_leased = exists().where(SHARD.c.plan_id == PLAN.c.plan_id, SHARD.c.lease_until > func.now())
+    has_run = exists().where(RUN.c.dataset == PLAN.c.dataset, RUN.c.spec_id == PLAN.c.spec_id, IS_UNDER_WAY)
+    is_abandoned = (PLAN.c.state == "open") & (PLAN.c.created_at < func.now() - age) & ~is_leased & ~has_run
+    return is_abandoned | (PLAN.c.ended_at < func.now() - age)
 
 
 def _plan_of(uri: str) -> str:
-    # A listing may spell the root otherwise than the settings do.
+    # A listing may spell the root differently from the settings.
     return uri.rpartition("/plans/")[2].partition("/")[0]
 
 
@@ -100,27 +99,27 @@ def _is_old(info: ObjectInfo, before: datetime) -> bool:
     return info.modified is not None and info.modified < before
 
 
-# So many rows a transaction, so that writers never wait for long.
-_ROWS = 20_000
+# Rows per transaction, few enough that writers never wait for long.
+_BATCH_ROWS = 20_000
 
 
-def remove_old(engine: Engine, age: timedelta, *, dry_run: bool = False) -> int:
-    """Remove labels and failures written longer ago than `age`, by the database's clock; gives their number.
+def remove_old_rows(engine: Engine, age: timedelta, *, dry_run: bool = False) -> int:
+    """Remove labels and failures older than `age` by the database's clock, and return their number.
 
-    The next run of a manifest asks its jobs again. Rows of a dataset stay while a run works on it.
+    The next run of a manifest answers their jobs again. Datasets with a run in progress are skipped.
     """
     return sum(_remove(engine, table, table.c.created_at < func.now() - age, dry_run) for table in (RESULT, FAILURE))
 
 
-def remove_superseded(engine: Engine, specs: int, *, dry_run: bool = False) -> int:
-    """Remove labels and failures of all but the `specs` latest used specs of each dataset; gives their number.
+def remove_superseded_rows(engine: Engine, specs: int, *, dry_run: bool = False) -> int:
+    """Remove labels and failures of all but the `specs` most recent specs of each dataset, and return their number.
 
-    Rows of a dataset stay while a run works on it.
+    Datasets with a run in progress are skipped.
     """
-    place = func.row_number().over(partition_by=RUN.c.dataset, order_by=func.max(RUN.c.started_at).desc())
-    ranked = select(RUN.c.dataset, RUN.c.spec_id, place.label("place")).group_by(RUN.c.dataset, RUN.c.spec_id)
+    recency = func.row_number().over(partition_by=RUN.c.dataset, order_by=func.max(RUN.c.started_at).desc())
+    ranked = select(RUN.c.dataset, RUN.c.spec_id, recency.label("recency")).group_by(RUN.c.dataset, RUN.c.spec_id)
     ranked_specs = ranked.subquery()
-    old = select(ranked_specs.c.dataset, ranked_specs.c.spec_id).where(ranked_specs.c.place > specs)
+    old = select(ranked_specs.c.dataset, ranked_specs.c.spec_id).where(ranked_specs.c.recency > specs)
     return sum(
         _remove(engine, table, tuple_(table.c.dataset, table.c.spec_id).in_(old), dry_run)
         for table in (RESULT, FAILURE)
@@ -128,14 +127,14 @@ def remove_superseded(engine: Engine, specs: int, *, dry_run: bool = False) -> i
 
 
 def _remove(engine: Engine, table: Table, condition: ColumnElement[bool], dry_run: bool) -> int:  # noqa: FBT001
-    # A run leaves out the jobs that have a row, and counts on it at its end; an evaluation, on those of its other runs.
+    # A run skips jobs that have a row, and expects these rows at its end; an evaluation expects those of all its runs.
     condition &= table.c.dataset.not_in(select(RUN.c.dataset).where(IS_UNDER_WAY))
     if dry_run:
         with database_errors(), engine.connect() as connection:
             return connection.execute(select(func.count()).select_from(table).where(condition)).scalar_one()
     removed = 0
     while True:
-        some = select(*_key(table)).where(condition).limit(_ROWS)
+        some = select(*_key(table)).where(condition).limit(_BATCH_ROWS)
         with database_errors(), engine.begin() as connection:
             gone = connection.execute(delete(table).where(tuple_(*_key(table)).in_(some))).rowcount
         removed += gone

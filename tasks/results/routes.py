@@ -1,4 +1,4 @@
-"""Margins below which jobs are asked again, one per spec, in a table of their own."""
+"""Fitted margins below which jobs are escalated, one per spec."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import FITTED
 from reelabel.segment import Segment
 from tasks.database.tables import RESULT, ROUTE, SPEC
-from tasks.database.temp_table import ASKED, staged_jobs
+from tasks.database.temp_table import ASKED, temp_job_table
 from tasks.evaluation.route_sample import PairedAnswers
 
 if TYPE_CHECKING:
@@ -30,32 +30,34 @@ _TIMES = ("decode_ms", "preprocess_ms", "inference_ms")
 _READ = ("job_id", "spec_id", "label", "margin", "sampler", "frames_decoded", *_TIMES)
 
 
-def ask_again_below(engine: Engine, spec: RunSpec) -> float | None:
-    """Give the margin below which a spec's jobs are asked again; None where none is.
+def escalation_margin(engine: Engine, spec: RunSpec) -> float | None:
+    """Return the margin below which a spec's jobs are escalated; None if it escalates none.
 
     Raises:
-        ConfigurationError: It is to be a fitted one, and was never fitted.
-        DatabaseUnavailableError: Postgres did not answer.
+        ConfigurationError: The spec uses a fitted margin, but none was fitted.
+        DatabaseUnavailableError: Postgres is unavailable.
     """
-    cascade = spec.sampling.escalate_below
-    if cascade != FITTED:
-        return cascade
+    escalate_below = spec.sampling.escalate_below
+    if escalate_below != FITTED:
+        return escalate_below
     with database_errors(), engine.connect() as connection:
         query = select(ROUTE.c.ask_again_below).where(ROUTE.c.spec_id == spec.spec_id)
         below: float | None = connection.execute(query).scalar_one_or_none()
     if below is None:
         raise ConfigurationError(
-            "No margin was fitted for this way of asking; fit one by `reelabel route fit MANIFEST` with the same "
-            "options, or name it, such as --escalate-below 0.5."
+            "No margin was fitted for this spec; fit one with `reelabel route fit MANIFEST` and the same options, or "
+            "set it, such as --escalate-below 0.5."
         )
     return below
 
 
-def asked_twice(engine: Engine, *, dataset: str, first: RunSpec, dense: RunSpec, jobs: Sequence[Job]) -> PairedAnswers:
-    """Read how those of a manifest's jobs whose answer it knows were answered both ways.
+def paired_answers(
+    engine: Engine, *, dataset: str, first: RunSpec, dense: RunSpec, jobs: Sequence[Job]
+) -> PairedAnswers:
+    """Read the answers under both specs to the jobs whose correct answer is in the manifest.
 
     Raises:
-        DatabaseUnavailableError: Postgres did not answer.
+        DatabaseUnavailableError: Postgres is unavailable.
     """
     known = {job.job_id: job for job in jobs if job.answer is not None}
     same_job = (RESULT.c.job_id == ASKED.c.job_id) & (RESULT.c.job_digest == ASKED.c.job_digest)
@@ -65,7 +67,7 @@ def asked_twice(engine: Engine, *, dataset: str, first: RunSpec, dense: RunSpec,
         .where(RESULT.c.dataset == dataset, RESULT.c.spec_id.in_([first.spec_id, dense.spec_id]))
     )
     rows: dict[str, dict[str, Row[Any]]] = {first.spec_id: {}, dense.spec_id: {}}
-    with staged_jobs(engine, list(known.values())) as connection:
+    with temp_job_table(engine, list(known.values())) as connection:
         for row in connection.execute(query):
             rows[row.spec_id][row.job_id] = row
     firsts, seconds = rows[first.spec_id], rows[dense.spec_id]
@@ -76,19 +78,19 @@ def asked_twice(engine: Engine, *, dataset: str, first: RunSpec, dense: RunSpec,
 def save_route(
     engine: Engine, fit: RouteFit, *, specs: tuple[RunSpec, RunSpec, RunSpec], dataset: str, manifest_uri: str
 ) -> None:
-    """Keep a fitted margin with what it was fitted on; replaces the one before.
+    """Save a fitted margin and the data it was fitted on, replacing the previous one.
 
     Args:
         engine: The database.
-        fit: The margin.
-        specs: The cascade for which it holds, and the two ways between which it decides.
-        dataset: Where the answers are.
-        manifest_uri: Where their jobs are.
+        fit: The fitted margin.
+        specs: The spec that escalates, and those of its first and dense pass.
+        dataset: The dataset with the answers.
+        manifest_uri: The manifest with their jobs.
 
     Raises:
         DatabaseUnavailableError: Nothing was changed.
     """
-    cascade, first, dense = specs
+    escalated, first, dense = specs
     row = {
         "ask_again_below": fit.below,
         "dataset": dataset,
@@ -107,16 +109,16 @@ def save_route(
         "created_at": func.now(),
     }
     with database_errors(), engine.begin() as connection:
-        body = cascade.model_dump(mode="json")
-        connection.execute(insert(SPEC).values(spec_id=cascade.spec_id, body=body).on_conflict_do_nothing())
-        statement = insert(ROUTE).values(spec_id=cascade.spec_id, **row)
+        body = escalated.model_dump(mode="json")
+        connection.execute(insert(SPEC).values(spec_id=escalated.spec_id, body=body).on_conflict_do_nothing())
+        statement = insert(ROUTE).values(spec_id=escalated.spec_id, **row)
         connection.execute(statement.on_conflict_do_update(index_elements=["spec_id"], set_=row))
 
 
 def _columns(rows: Sequence[tuple[Job, Row[Any], Row[Any]]]) -> PairedAnswers:
     firsts, seconds = [first for _, first, _ in rows], [second for _, _, second in rows]
     return PairedAnswers(
-        # A video may be given as a data: URI of any length.
+        # Hashed, since a data: URI can be of any length.
         videos=np.array([hash64(job.video_uri) for job, _, _ in rows], np.uint64),
         tasks=np.array([job.task or "" for job, _, _ in rows], np.str_),
         subtasks=np.array([job.subtask or "" for job, _, _ in rows], np.str_),
@@ -133,7 +135,7 @@ def _columns(rows: Sequence[tuple[Job, Row[Any], Row[Any]]]) -> PairedAnswers:
 
 
 def _view(job: Job, row: Row[Any]) -> int:
-    """Name the frames that a job was shown; jobs on one video may be shown it by several samplers."""
+    """Return a hash of the frames that a job shares with others: those of its video, segment and sampler."""
     return hash64(f"{job.video_uri}\n{Segment.of(job.start_s, job.end_s)!r}\n{row.sampler}")
 
 

@@ -1,4 +1,4 @@
-"""Run rows: what was started, how far it came, how it ended."""
+"""Rows of runs: start, progress and outcome."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
 _SHOWN_RUNS = 5
 LOST_AFTER = timedelta(minutes=5)
 _UNSEEN = (RUN.c.state == "running") & (RUN.c.seen_at < func.now() - LOST_AFTER)
-# The state, where nobody has noticed yet that a run is lost, too.
+# The state, including lost runs that are not yet recorded as such.
 RUN_STATE = case((_UNSEEN, "lost"), else_=RUN.c.state).label("state")
 IS_UNDER_WAY = (RUN.c.state == "running") & ~_UNSEEN
 
 
 def open_run(engine: Engine, *, run_id: UUID, spec: RunSpec, facts: dict[str, Any]) -> None:
-    """Record a run's start and its spec; a run started again under its id continues its row.
+    """Record a run's start and its spec; a run restarted under the same id continues its row.
 
     Args:
         engine: The database.
         run_id: The Prefect flow run's id.
-        spec: The way of asking.
-        facts: The run row's other columns.
+        spec: The run's spec.
+        facts: Values of the row's other columns.
     """
     row = {"run_id": run_id, "spec_id": spec.spec_id, "state": "running", "message": "", **facts}
     with database_errors(), engine.begin() as connection:
         body = spec.model_dump(mode="json")
         connection.execute(insert(SPEC).values(spec_id=spec.spec_id, body=body).on_conflict_do_nothing())
-        again = {name: value for name, value in row.items() if name != "run_id"} | {
+        restarted = {name: value for name, value in row.items() if name != "run_id"} | {
             "ended_at": None,
             "seen_at": func.now(),
         }
-        statement = insert(RUN).values(row).on_conflict_do_update(index_elements=["run_id"], set_=again)
+        statement = insert(RUN).values(row).on_conflict_do_update(index_elements=["run_id"], set_=restarted)
         connection.execute(statement)
-        # Kept from before, where it was started again under another spec: its earlier rows have that one.
+        # After a restart under another spec, the pair with the old one stays, since earlier results refer to it.
         pair = {"run_id": run_id, "spec_id": spec.spec_id}
         connection.execute(insert(RUN_SPEC).values(pair).on_conflict_do_nothing())
 
@@ -59,12 +59,12 @@ def update_run(engine: Engine, run_id: UUID, **columns: Any) -> None:  # noqa: A
 
 
 def close_run(engine: Engine, run_id: UUID, *, state: str, message: str, **columns: Any) -> None:  # noqa: ANN401
-    """Record how a run ended, by the database's clock, and set others of its columns."""
+    """Record a run's final state, with the time of the database's clock and other columns."""
     update_run(engine, run_id, state=state, message=message, ended_at=func.now(), **columns)
 
 
-def mark_alive(engine: Engine, run_id: UUID) -> None:
-    """Note that a run still works, one that was taken for lost, too; nothing where it has ended."""
+def record_heartbeat(engine: Engine, run_id: UUID) -> None:
+    """Record that a run is alive, even if it was considered lost; does nothing if it has ended."""
     columns = {"state": "running", "seen_at": func.now(), "ended_at": None}
     statement = update(RUN).where(RUN.c.run_id == run_id, RUN.c.state.in_(["running", "lost"])).values(columns)
     with database_errors(), engine.begin() as connection:
@@ -72,21 +72,21 @@ def mark_alive(engine: Engine, run_id: UUID) -> None:
 
 
 def close_lost_runs(engine: Engine) -> int:
-    """Close the rows of runs that have given no sign of life for `LOST_AFTER`; gives their number."""
-    message = "It gave no sign of life any more; start it again to go on."
+    """Mark runs without a heartbeat for `LOST_AFTER` as lost, and return their number."""
+    message = "The run's heartbeat stopped; start it again to continue."
     columns = {"state": "lost", "message": message, "ended_at": RUN.c.seen_at}
     with database_errors(), engine.begin() as connection:
         return connection.execute(update(RUN).where(_UNSEEN).values(columns)).rowcount
 
 
 def count_lost_runs(engine: Engine) -> int:
-    """Count the rows that `close_lost_runs` would close."""
+    """Count the runs that `close_lost_runs` would mark as lost."""
     with database_errors(), engine.connect() as connection:
         return connection.execute(select(func.count()).select_from(RUN).where(_UNSEEN)).scalar_one()
 
 
 def cancel_run(engine: Engine, run_id: UUID) -> None:
-    """Record that a user stopped a run, unless it has ended by itself."""
+    """Record that the user stopped a run, unless it has already ended."""
     columns = {"state": "cancelled", "message": "Stopped by the user.", "ended_at": func.now()}
     statement = update(RUN).where(RUN.c.run_id == run_id, RUN.c.state == "running").values(columns)
     with database_errors(), engine.begin() as connection:
@@ -94,16 +94,16 @@ def cancel_run(engine: Engine, run_id: UUID) -> None:
 
 
 def read_run(engine: Engine, run_id: UUID) -> RowMapping | None:
-    """Read a run's row; None before it started."""
+    """Read a run's row; None if the run has not started yet."""
     with database_errors(), engine.connect() as connection:
         return connection.execute(select(RUN).where(RUN.c.run_id == run_id)).mappings().one_or_none()
 
 
 def find_run(engine: Engine, text: str) -> RowMapping:
-    """Find a run by its id, the beginning of its id, or `last`.
+    """Find a run by its id, a prefix of its id, or `last`.
 
     Raises:
-        ConfigurationError: None or several match; the latest runs are named.
+        ConfigurationError: No run or several runs match; the message lists the latest.
     """
     newest = _newest()
     by_id = cast(RUN.c.run_id, String).startswith(text.lower(), autoescape=True)
@@ -115,15 +115,15 @@ def find_run(engine: Engine, text: str) -> RowMapping:
         raise ConfigurationError("No run has been started yet; `reelabel classify` starts one.")
     if len(rows) != 1:
         known = ", ".join(f"{row['run_id']} ({row['dataset']})" for row in (rows or latest)[:_SHOWN_RUNS])
-        which = "give more of the id" if rows else "give one of the latest"
-        raise ConfigurationError(f"{len(rows) or 'No'} runs match {text!r}; {which}: {known}.")
+        hint = "use a longer prefix" if rows else "use one of the latest"
+        raise ConfigurationError(f"{len(rows) or 'No'} runs match {text!r}; {hint}: {known}.")
     return rows[0]
 
 
-def runs_of(engine: Engine, manifest_uri: str, *, since: datetime) -> set[str]:
-    """Name the states (`running`, `done`, `lost` ...) of a manifest's runs that were started at or after an instant.
+def run_states(engine: Engine, manifest_uri: str, *, since: datetime) -> set[str]:
+    """Return the states, such as `running` or `lost`, of a manifest's runs started at or after a time.
 
-    Of those that ask all of it: a backfill that is done may have asked one job.
+    Backfills are left out, since they may cover only a part of the manifest.
     """
     query = select(RUN_STATE.distinct()).where(
         RUN.c.kind == "classify", RUN.c.manifest_uri == manifest_uri, RUN.c.started_at >= since
@@ -132,24 +132,24 @@ def runs_of(engine: Engine, manifest_uri: str, *, since: datetime) -> set[str]:
         return set(connection.execute(query).scalars())
 
 
-def last_run_of(engine: Engine, manifest_uri: str) -> RowMapping:
-    """Find the latest run of a manifest.
+def require_newest_run(engine: Engine, manifest_uri: str) -> RowMapping:
+    """Find the latest run of a manifest, or fail.
 
     Raises:
-        ConfigurationError: There is none.
+        ConfigurationError: The manifest has no run.
     """
     query = _newest().where(RUN.c.manifest_uri == manifest_uri).limit(1)
     with database_errors(), engine.connect() as connection:
         row = connection.execute(query).mappings().one_or_none()
     if row is None:
         raise ConfigurationError(
-            f"No run of {manifest_uri} has been started; start one by `reelabel classify`, or name a run by --run."
+            f"No run of {manifest_uri} has been started; start one with `reelabel classify`, or name one with --run."
         )
     return row
 
 
 def newest_run(engine: Engine, *, manifest_uri: str, dataset: str | None) -> RowMapping | None:
-    """Find the latest run of a manifest, into a dataset or into any; None where there is none."""
+    """Find the latest run of a manifest, optionally in a given dataset; None if there is none."""
     query = _newest().where(RUN.c.manifest_uri == manifest_uri).limit(1)
     if dataset is not None:
         query = query.where(RUN.c.dataset == dataset)
@@ -157,8 +157,8 @@ def newest_run(engine: Engine, *, manifest_uri: str, dataset: str | None) -> Row
         return connection.execute(query).mappings().one_or_none()
 
 
-def is_of_chosen_jobs(engine: Engine, run: RowMapping) -> bool:
-    """Whether a run answers for some of its manifest's jobs alone: a backfill that asks as no classify has asked."""
+def is_partial_run(engine: Engine, run: RowMapping) -> bool:
+    """Check whether a run covers only some jobs of its manifest: a backfill under a spec that no classify run used."""
     query = select(RUN.c.run_id).where(
         RUN.c.kind == "classify", RUN.c.dataset == run["dataset"], RUN.c.spec_id == run["spec_id"]
     )
@@ -167,10 +167,10 @@ def is_of_chosen_jobs(engine: Engine, run: RowMapping) -> bool:
 
 
 def read_spec(engine: Engine, spec_id: str) -> RunSpec:
-    """Read a spec as it was asked by.
+    """Read a spec.
 
     Raises:
-        ConfigurationError: Another version of Reelabel asked by it.
+        ConfigurationError: This version of Reelabel cannot reproduce the spec.
     """
     with database_errors(), engine.connect() as connection:
         body = connection.execute(select(SPEC.c.body).where(SPEC.c.spec_id == spec_id)).scalar_one()
@@ -180,8 +180,8 @@ def read_spec(engine: Engine, spec_id: str) -> RunSpec:
         spec = None
     if spec is None or spec.spec_id != spec_id:
         raise ConfigurationError(
-            f"Spec {spec_id} was asked by another version of Reelabel, which this one cannot repeat; "
-            "use that version, or say by options how to ask."
+            f"Spec {spec_id} was created by another version of Reelabel, and this version cannot reproduce it; "
+            "use that version, or set the options explicitly."
         )
     return spec
 

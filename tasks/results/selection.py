@@ -1,4 +1,4 @@
-"""Selection of a manifest's jobs, for the command line and for the form of a deployment."""
+"""Selection of a manifest's jobs, for the command line and the parameters of a deployment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _in_utc(time: datetime) -> datetime:
 
 
 def _read_time(value: object) -> object:
-    # Pydantic would read digits alone as seconds since 1970, where a date is meant.
+    # Pydantic would read a number as Unix time, such as 20261101, which is meant as a date.
     if isinstance(value, datetime):
         return value
     try:

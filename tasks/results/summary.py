@@ -1,4 +1,4 @@
-"""What a manifest's labels amount to: how many, how right, and what failed."""
+"""Summary of a manifest's results: accuracy by task, and failures by code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy import and_, func, select, text
 from reelabel.wording import pluralize
 from sql.queries import read_query
 from tasks.database.tables import RESULT
-from tasks.database.temp_table import ASKED, staged_jobs
+from tasks.database.temp_table import ASKED, temp_job_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskScore:
-    """Labels of one task.
+    """Accuracy of one task.
 
     Attributes:
-        task: The user's grouping; None holds the jobs without one.
-        labels: Jobs with a label.
-        known: Those of them whose answer is known.
-        correct: Those of them whose label is that answer.
+        task: Name of the task; None for jobs without one.
+        labels: Number of jobs with a label.
+        known: Number of these whose answer is known.
+        correct: Number of these whose label is that answer.
     """
 
     task: str | None
@@ -39,19 +39,19 @@ class TaskScore:
 
     @property
     def accuracy(self) -> float | None:
-        """Share of the known answers that were given, 0 to 1; None where none is known."""
+        """Fraction of the known answers that the labels match; None if none is known."""
         return self.correct / self.known if self.known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderScore:
-    """What decided the jobs whose choices were shown in several orders.
+    """Effect of the order of choices, for jobs whose choices were shown in several orders.
 
     Attributes:
-        jobs: Labels that were given so.
-        content: Those of them with the same label in every order.
-        position: Those with the same position in every order, whatever stood there.
-        spread: Mean over the jobs of the largest difference that the order made to a probability.
+        jobs: Number of labels of such jobs.
+        content: Number of these with the same label in every order.
+        position: Number of these with the same position in every order, whatever the choice there.
+        spread: Largest change of a probability between orders, as a mean over the jobs.
     """
 
     jobs: int
@@ -60,18 +60,18 @@ class OrderScore:
     spread: float
 
     def __str__(self) -> str:
-        """Say it in one sentence."""
+        """Describe the effect in one sentence."""
         rest = self.jobs - self.content - self.position
         return (
             f"of {pluralize(self.jobs, 'job')}, content decided {self.content / self.jobs:.1%}, "
             f"position {self.position / self.jobs:.1%}, neither alone {rest / self.jobs:.1%}; "
-            f"another order moved a probability by up to {self.spread:.3f}, on average over the jobs"
+            f"the order changed a probability by up to {self.spread:.3f}, on average over the jobs"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """Failures of one code, and one of them as an example."""
+    """Failures with the same code, and one of them as an example."""
 
     code: str
     count: int
@@ -81,12 +81,12 @@ class FailureGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Scores by task, failures by code with the most frequent first, and labels on files that are cut short.
+    """Scores by task, failures by code with the most frequent first, and labels of truncated files.
 
     Attributes:
-        order: None where every question was asked in one order only.
-        cut_short: Labels given for what is left of a file.
+        cut_short: Number of labels of files that are cut short.
         cut_short_job_id: One of their jobs.
+        order: Effect of the order of choices; None if every job was answered in one order only.
     """
 
     tasks: tuple[TaskScore, ...]
@@ -97,7 +97,7 @@ class Summary:
 
     @property
     def overall(self) -> TaskScore:
-        """All tasks as one."""
+        """Score over all tasks."""
         return TaskScore(
             task=None,
             labels=sum(score.labels for score in self.tasks),
@@ -109,12 +109,12 @@ class Summary:
 def summarize_results(
     engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[Job] | Iterable[pl.DataFrame]
 ) -> Summary:
-    """Count a manifest's labels and failures under a spec; the known answers are the manifest's.
+    """Summarize a manifest's labels and failures under a spec, using the manifest's known answers.
 
     Raises:
-        DatabaseUnavailableError: Postgres did not answer.
+        DatabaseUnavailableError: Postgres is unavailable.
     """
-    with staged_jobs(engine, jobs) as connection:
+    with temp_job_table(engine, jobs) as connection:
         cut_short, job_id = _cut_short(connection, dataset, spec_id)
         return Summary(
             tasks=_scores(connection, dataset, spec_id),
@@ -133,7 +133,7 @@ def _scores(connection: Connection, dataset: str, spec_id: str) -> tuple[TaskSco
             func.count(ASKED.c.answer).label("known"),
             func.count().filter(RESULT.c.label == ASKED.c.answer).label("correct"),
         )
-        .join(RESULT, _is_asked(RESULT))
+        .join(RESULT, _is_current(RESULT))
         .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id)
         .group_by(ASKED.c.task)
         .order_by(ASKED.c.task)
@@ -141,8 +141,8 @@ def _scores(connection: Connection, dataset: str, spec_id: str) -> tuple[TaskSco
     return tuple(TaskScore(**row) for row in connection.execute(query).mappings())
 
 
-def _is_asked(table: Table) -> ColumnElement[bool]:
-    """Whether a row is about a job as it is asked now, and not about an older question under its id."""
+def _is_current(table: Table) -> ColumnElement[bool]:
+    """Match rows for a job's current question, excluding earlier questions under the same id."""
     return and_(table.c.job_id == ASKED.c.job_id, table.c.job_digest == ASKED.c.job_digest)
 
 
@@ -159,7 +159,7 @@ def _order(connection: Connection, dataset: str, spec_id: str) -> OrderScore | N
             func.count().filter(RESULT.c.same_position).label("position"),
             func.avg(RESULT.c.order_spread).label("spread"),
         )
-        .join(ASKED, _is_asked(RESULT))
+        .join(ASKED, _is_current(RESULT))
         .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id, RESULT.c.permutations > 1)
     )
     row = connection.execute(query).mappings().one()
@@ -169,7 +169,7 @@ def _order(connection: Connection, dataset: str, spec_id: str) -> OrderScore | N
 def _cut_short(connection: Connection, dataset: str, spec_id: str) -> tuple[int, str | None]:
     query = (
         select(func.count(), func.min(RESULT.c.job_id))
-        .join(ASKED, _is_asked(RESULT))
+        .join(ASKED, _is_current(RESULT))
         .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id, RESULT.c.decode_note.contains("cut short"))
     )
     count, job_id = connection.execute(query).one()

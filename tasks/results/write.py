@@ -1,4 +1,4 @@
-"""Write the results and failures of shards, in one transaction."""
+"""Write the results and failures of shards in one transaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from infra.database.connect import database_errors
 from reelabel.record import columns_of, reader_of
 from sql.queries import read_query
 from tasks.database.tables import FAILURE, RESULT
-from tasks.database.temp_table import array_text, copy_rows
+from tasks.database.temp_table import array_literal, copy_rows
 from tasks.domain import Answer
 from tasks.plans.lease import finish
 
@@ -62,7 +62,7 @@ class EndedShard:
     Attributes:
         results: Labels.
         failures: Failures, of other jobs.
-        lease: Lease of the shard; None outside of any plan, older than every lease.
+        lease: Lease of the shard; None outside of a plan, which counts as older than every lease.
         report: Report of the shard, for its row.
     """
 
@@ -73,7 +73,7 @@ class EndedShard:
 
     @property
     def fence(self) -> int:
-        """Number of the lease; newer leases have greater ones."""
+        """Token of the lease; newer leases have greater tokens."""
         return self.lease.token if self.lease else 0
 
 
@@ -88,15 +88,15 @@ def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -
 
     Args:
         engine: The database.
-        run: What the rows share.
-        shards: The shards; no job is in two of them.
+        run: The values that all rows share.
+        shards: The shards; no job occurs in two of them.
 
     Raises:
-        LeaseLostError: Another worker has one of the shards; nothing was written.
+        LeaseLostError: Another worker holds one of the shards; nothing was written.
         DatabaseUnavailableError: Nothing was written.
     """
     with database_errors(), engine.begin() as connection:
-        # Every writer locks shards in the order of their leases, so that no two deadlock.
+        # Every writer locks shards in the order of their leases, to avoid deadlocks.
         in_order = sorted(shards, key=attrgetter("fence"))
         ended = [shard for shard in in_order if _finish(connection, shard)]
         if ended:
@@ -134,7 +134,7 @@ class _CurrentRows:
     """The rows of some jobs before a write, by job id.
 
     Attributes:
-        newest: Number of the newest lease under which a row was written.
+        newest: Token of the newest lease under which a row was written.
     """
 
     labels: dict[str, Row[Any]]
@@ -145,7 +145,7 @@ class _CurrentRows:
     def locked(cls, connection: Connection, run: RunKey, job_ids: list[str]) -> _CurrentRows:
         """Lock jobs until the transaction ends, and read their rows."""
         # Without the lock, two writers could give a job a label and a failure at once.
-        key = {"dataset": run.dataset, "spec_id": run.spec_id, "job_ids": array_text(map(_quoted, job_ids))}
+        key = {"dataset": run.dataset, "spec_id": run.spec_id, "job_ids": array_literal(map(_quoted, job_ids))}
         if len(job_ids) <= MAX_LOCKS:
             connection.execute(_LOCK_SHARED, key)
             connection.execute(_LOCK, key)
@@ -182,7 +182,7 @@ def _drop(connection: Connection, table: Table, run: RunKey, job_ids: set[str]) 
 
 @lru_cache
 def _result_columns(provenance: type) -> tuple[str, ...]:
-    """Return the columns that differ from label to label."""
+    """Return the columns of a label that differ from row to row."""
     return (
         *("fence", *_JOB_COLUMNS, "answer"),
         *("label", "shard_index", "routed_by"),
@@ -194,14 +194,14 @@ def _result_columns(provenance: type) -> tuple[str, ...]:
 
 
 def _result_row(result: JobResult) -> tuple[Any, ...]:
-    """Return the values of `_result_columns` behind the fence."""
+    """Return the values of `_result_columns` after the fence."""
     answer, order, first = result.answer, result.answer.order, result.first
     kind: type = type(result.provenance)
     seen = reader_of(kind)(result.provenance)
     return (
         *(*_job_values(result.job), result.job.answer),
         *(result.label, result.shard_index, result.routed_by),
-        *(array_text(map(repr, answer.probabilities)), answer.margin, answer.entropy_nats, *_answer_values(answer)),
+        *(array_literal(map(repr, answer.probabilities)), answer.margin, answer.entropy_nats, *_answer_values(answer)),
         *((order.permutations, order.agreement, order.spread, order.same_position) if order else (1, None, None, None)),
         *(_storable(value) if isinstance(value, str) else value for value in seen),
         *((first.label, first.margin, first.below) if first else (None, None, None)),
@@ -214,11 +214,11 @@ def _quoted(text: str) -> str:
 
 
 def _storable(text: str) -> str:
-    """Replace NUL, which Postgres does not store: decoders quote the bytes that they fail on."""
+    """Replace NUL, which Postgres cannot store: decoders quote the bytes that they fail on."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _failure_row(failure: Failure, *, attempts: int) -> tuple[Any, ...]:
-    """Return the values of `_FAILURE_COLUMNS` behind the fence."""
+    """Return the values of `_FAILURE_COLUMNS` after the fence."""
     values = (*_job_values(failure.job), *_failure_values(failure))
     return *values, failure.stage.value, _storable(failure.message), attempts

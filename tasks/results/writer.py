@@ -1,4 +1,4 @@
-"""Write shards as they end, grouping those that end during a transaction into the next one."""
+"""Write finished shards, grouping those that finish during a transaction into the next one."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _Waiting = tuple[EndedShard, "Future[None]"]
 
 @dataclass(frozen=True, slots=True)
 class ShardWriter:
-    """Writes shards of one plan. Thread-safe.
+    """Writer of a plan's shards. Thread-safe.
 
     A transaction of several shards costs little more than one of a single shard. No thread waits for a group to fill:
     the first one writes at once, and those that arrive meanwhile share the next transaction.
 
     Attributes:
         engine: The database.
-        run: What the rows share.
+        run: The values that all rows share.
     """
 
     engine: Engine
@@ -50,7 +50,7 @@ class ShardWriter:
         """Write the outcomes of a shard's jobs, and mark it as done; see `write_shards`.
 
         Raises:
-            LeaseLostError: Another worker has the shard; nothing of it was written.
+            LeaseLostError: Another worker holds the shard; nothing of it was written.
             DatabaseUnavailableError: Nothing of it was written.
         """
         done = Future[None]()

@@ -12,7 +12,7 @@ from tasks.database.tables import METADATA
 
 def test_a_database_without_tables_is_refused_until_it_is_upgraded(db, database_url):
     downgrade(database_url)
-    with pytest.raises(ConfigurationError, match="has no tables of Reelabel"):
+    with pytest.raises(ConfigurationError, match="has no Reelabel tables"):
         check_schema(db)
 
     upgrade_schema(db)
@@ -26,7 +26,7 @@ def test_a_database_of_a_newer_version_is_left_alone(db, use):
         connection.execute(sqlalchemy.text("UPDATE reelabel_version SET version_num = '9999'"))
 
     with pytest.raises(
-        ConfigurationError, match="has schema 9999, which this version, with schema 0001, does not know"
+        ConfigurationError, match="has schema 9999, which is unknown to this version, whose schema is 0001"
     ):
         use(db)
 
@@ -39,7 +39,7 @@ def test_a_wrong_password_is_explained(database_url):
     db.dispose()
 
 
-def test_the_tables_are_those_of_the_migrations(db):
+def test_the_tables_match_the_migrations(db):
     for table in METADATA.tables.values():
         found = sqlalchemy.inspect(db).get_columns(table.name, schema="reelabel")
 

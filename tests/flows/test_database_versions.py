@@ -51,7 +51,7 @@ def settings(services, database, tmp_path, monkeypatch):
 
 @pytest.fixture
 def behind(settings, database_url):
-    """A database without the newest migration, and a login that may not change that."""
+    """A database without the newest migration, and a login that may not upgrade it."""
     downgrade(database_url, "-1")
     return settings
 
@@ -69,7 +69,7 @@ def ahead(settings, database_url):
 @pytest.mark.parametrize("use", [*STARTS.values(), *READS.values()], ids=[*STARTS, *READS])
 def test_a_database_one_version_ahead_is_left_to_the_newer_version(ahead, manifest, use):  # noqa: ARG001
     with pytest.raises(
-        ConfigurationError, match=f"schema 9999, which this version, with schema {head()}, does not know; update"
+        ConfigurationError, match=f"schema 9999, which is unknown to this version, whose schema is {head()}; upgrade"
     ):
         use(manifest)
 
@@ -86,7 +86,7 @@ def test_what_only_reads_says_how_a_database_one_version_behind_is_upgraded(behi
 def test_what_may_not_upgrade_a_database_one_version_behind_says_who_may(behind, manifest, use, monkeypatch):
     monkeypatch.setenv("REELABEL_DATABASE_OWNER_URL", behind.database.url.get_secret_value())
 
-    with pytest.raises(ConfigurationError, match=r"its login may not change that; set database\.owner_url"):
+    with pytest.raises(ConfigurationError, match=r"the login may not upgrade it; set database\.owner_url"):
         use(manifest)
 
 
@@ -102,7 +102,7 @@ def test_a_login_that_may_upgrades_a_database_one_version_behind(behind):
     ("state", "said"),
     [
         ("behind", "run `reelabel database upgrade`"),
-        ("ahead", "schema 9999, which this version, with schema 0001, does not know"),
+        ("ahead", "schema 9999, which is unknown to this version, whose schema is 0001"),
     ],
 )
 def test_status_shows_services_and_says_what_is_wrong_with_the_database(request, capsys, state, said):

@@ -81,7 +81,7 @@ def test_a_margin_must_be_fitted_before_a_run_goes_by_it(reelabel, manifests, re
     refused = reelabel("classify", manifests["few"], "--escalate-below", "fitted")
 
     assert refused.returncode == 2
-    assert "No margin was fitted for this way of asking" in refused.stderr
+    assert "No margin was fitted for this spec" in refused.stderr
     assert len(read(RUN, dataset="routes")) == 1
 
 

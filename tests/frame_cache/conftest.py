@@ -1,4 +1,4 @@
-"""The frames that the tests of the frame file use as well."""
+"""Frames shared with the tests of frame files."""
 
 from tests.reelabel.frames.conftest import keyframes
 

@@ -20,7 +20,7 @@ STORE = ObjectStore(StoreSettings())
 
 @pytest.fixture
 def root(tmp_path):
-    """Ten files of 100 bytes, one every half hour, the last one now; and a stranger's file."""
+    """Create ten files of 100 bytes, written half an hour apart up to now, and a file that is not of the cache."""
     for number in range(10):
         path = tmp_path / name(number)
         path.parent.mkdir(parents=True)
@@ -40,46 +40,46 @@ def test_the_files_are_listed_by_name(root):
     assert left(root) == list(range(10))
 
 
-def test_old_files_go(root):
-    room = evict(STORE, root, written_before=NOW - timedelta(hours=2))
+def test_old_files_are_removed(root):
+    result = evict(STORE, root, written_before=NOW - timedelta(hours=2))
 
-    assert (room.kept, room.removed, room.removed_bytes) == (5, 5, 500)
+    assert (result.kept, result.removed, result.removed_bytes) == (5, 5, 500)
     assert left(root) == [5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize(("max_bytes", "stay"), [(1000, 10), (999, 9), (450, 4), (100, 1), (0, 0)])
-def test_the_oldest_go_until_the_rest_fits(root, max_bytes, stay):
-    room = evict(STORE, root, max_bytes=max_bytes)
+def test_the_oldest_files_are_removed_until_the_rest_fits(root, max_bytes, stay):
+    result = evict(STORE, root, max_bytes=max_bytes)
 
-    assert (room.kept, room.kept_bytes) == (stay, 100 * stay)
+    assert (result.kept, result.kept_bytes) == (stay, 100 * stay)
     kept_hours = {number // 2 for number in left(root)}
-    assert kept_hours <= set(range(5)[-((stay + 1) // 2) or 5 :])  # which file of an hour goes does not matter
+    assert kept_hours <= set(range(5)[-((stay + 1) // 2) or 5 :])  # which file of an hour is removed does not matter
 
 
-def test_both_bounds_hold_together(root):
-    room = evict(STORE, root, written_before=NOW - timedelta(hours=2), max_bytes=300)
+def test_both_limits_apply_together(root):
+    result = evict(STORE, root, written_before=NOW - timedelta(hours=2), max_bytes=300)
 
-    assert (room.kept, room.removed) == (3, 7)
+    assert (result.kept, result.removed) == (3, 7)
 
 
 def test_a_dry_run_removes_nothing(root):
-    room = evict(STORE, root, max_bytes=0, dry_run=True)
+    result = evict(STORE, root, max_bytes=0, dry_run=True)
 
-    assert room.removed == 10
+    assert result.removed == 10
     assert len(left(root)) == 10
 
 
-def test_files_that_are_not_ours_stay(root, tmp_path):
+def test_other_files_stay(root, tmp_path):
     evict(STORE, root, written_before=NOW, max_bytes=0)
 
     assert (tmp_path / "v1" / "readme.txt").exists()
 
 
-def test_it_works_on_s3_too(objects, store_settings):
+def test_eviction_works_on_s3(objects, store_settings):
     for number in range(3):
         objects.replace(f"{store_settings.uri}/{name(number)}", b"x" * 100)
 
-    room = evict(objects, store_settings.uri, max_bytes=200)
+    result = evict(objects, store_settings.uri, max_bytes=200)
 
-    assert (room.kept, room.removed) == (2, 1)
+    assert (result.kept, result.removed) == (2, 1)
     assert len(left(store_settings.uri, objects)) == 2

@@ -16,7 +16,7 @@ STORE = ObjectStore(StoreSettings())
 
 @pytest.fixture
 def cache(tmp_path, keyframes):
-    """Frame files of a video that stands, of one that was replaced, of one that is gone, and of one on the web."""
+    """Write frame files of an unchanged, a replaced, a missing and a web video."""
     root = f"file://{tmp_path}/cache"
     videos = {name: f"file://{tmp_path}/{name}.mp4" for name in ("stands", "replaced", "gone")}
     for uri in videos.values():
@@ -32,7 +32,7 @@ def cache(tmp_path, keyframes):
     return root
 
 
-def test_frame_files_of_videos_that_are_gone_or_replaced_go(cache):
+def test_frame_files_of_missing_and_replaced_videos_are_removed(cache):
     before = len(list(cached_files(STORE, cache)))
 
     would = remove_orphans(STORE, cache, dry_run=True)
@@ -46,7 +46,7 @@ def test_frame_files_of_videos_that_are_gone_or_replaced_go(cache):
     assert remove_orphans(STORE, cache).removed == 0
 
 
-def test_a_file_that_names_no_video_stays(cache):
+def test_a_file_without_the_name_of_its_video_stays(cache):
     damaged = next(info for info in cached_files(STORE, cache) if info.uri.endswith(".arrow"))
     STORE.replace(damaged.uri, b"ARROW1\0\0 but no more")
 
@@ -55,7 +55,7 @@ def test_a_file_that_names_no_video_stays(cache):
     assert STORE.stat(damaged.uri)
 
 
-def test_a_long_table_of_keyframes_does_not_hide_the_video_s_name(tmp_path, keyframes):
+def test_the_video_s_name_is_found_behind_a_long_table_of_keyframes(tmp_path, keyframes):
     root, uri = f"file://{tmp_path}/cache", f"file://{tmp_path}/long.mp4"
     STORE.replace(uri, b"a video")
     made_of = {"source_uri": uri, "fingerprint": "another", "sampling": Sampling()}
@@ -65,7 +65,7 @@ def test_a_long_table_of_keyframes_does_not_hide_the_video_s_name(tmp_path, keyf
     assert remove_orphans(STORE, root).removed == 1
 
 
-def test_videos_that_the_store_does_not_tell_of_keep_their_frames_and_stop_nobody(objects, store_settings, keyframes):
+def test_frame_files_stay_if_the_store_denies_access_to_their_video(objects, store_settings, keyframes):
     root = f"{store_settings.uri}/cache"
     gone = f"{store_settings.uri}/gone.mp4"
     for uri in ("s3://no-such-bucket/clip.mp4", gone):

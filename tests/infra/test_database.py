@@ -11,7 +11,7 @@ from infra.embedded.processes import free_port
 from infra.errors import DatabaseUnavailableError
 from infra.settings import DatabaseSettings
 from reelabel.errors import ConfigurationError
-from tasks.database.temp_table import copy_in
+from tasks.database.temp_table import copy_data_frames
 from tests.chaos.gate import Gate
 
 
@@ -112,7 +112,7 @@ def test_what_postgres_refuses_in_the_middle_of_a_copy_is_said_too(url):
     def copy():
         with database_errors(), engine.begin() as connection:
             connection.execute(sqlalchemy.text("CREATE TEMPORARY TABLE copied (n int)"))
-            copy_in(connection, table, slow_frames())
+            copy_data_frames(connection, table, slow_frames())
 
     with pytest.raises(DatabaseUnavailableError, match=r"Postgres failed: .*statement timeout"):
         copy()

@@ -13,7 +13,7 @@ from tasks.plans.extracted import ExtractedShard, read_extracted, write_extracte
 from tests.results.rows import PROVENANCE, job
 
 
-def test_inference_elsewhere_learns_of_each_video_what_extraction_knew(tmp_path):
+def test_the_stored_outcome_of_an_extraction_is_read_back_completely(tmp_path):
     shard = Shard(index=3, jobs=tuple(job(name) for name in "abc"))
     facts = {"key": "frames/k", "was_cached": False, "frame_bytes": 99, "lookup_ms": 0.5}
     video = ExtractedVideo(uri="a.mp4", provenance=PROVENANCE, **facts)
@@ -41,17 +41,17 @@ def test_inference_elsewhere_learns_of_each_video_what_extraction_knew(tmp_path)
         assert (found.message, found.fingerprint, found.stage) == (fault.message, fault.fingerprint, fault.stage)
 
 
-def test_an_extraction_that_is_gone_is_said_to_be(tmp_path):
-    with pytest.raises(PlanLostError, match="is gone; its shard will be extracted again"):
+def test_a_missing_extraction_is_reported(tmp_path):
+    with pytest.raises(PlanLostError, match="is missing; its shard will be extracted again"):
         read_extracted(ObjectStore(StoreSettings()), f"file://{tmp_path}/p", Shard(index=0, jobs=(job("a"),)))
 
 
-def test_a_shard_that_another_version_extracted_is_extracted_once_more(tmp_path):
+def test_a_shard_extracted_by_another_version_must_be_extracted_again(tmp_path):
     shard = Shard(index=0, jobs=(job("a"),))
     video = {"key": "k", "was_cached": True, "frame_bytes": 1, "lookup_ms": 0.5, "provenance": {"no_such_column": 1}}
     packed = {"video": 0, "view": ["first", [None, None]], **video}
     tmp_path.joinpath("extracted").mkdir()
     tmp_path.joinpath("extracted/000000.json").write_text(json.dumps({"views": [packed]}))
 
-    with pytest.raises(PlanLostError, match="Another version wrote"):
+    with pytest.raises(PlanLostError, match="was written by another version"):
         read_extracted(ObjectStore(StoreSettings()), f"file://{tmp_path}", shard)

@@ -1,4 +1,4 @@
-"""Whoever writes last, the answer of the newer lease stays."""
+"""The answer of the newer lease is kept, whichever is written last."""
 
 import time
 
@@ -6,7 +6,7 @@ import pytest
 
 from infra.errors import LeaseLostError
 from tasks.plans.lease import Work, claim
-from tasks.plans.plan import state_of
+from tasks.plans.plan import plan_state
 from tasks.results.read import read_failures, read_results
 from tasks.results.writer import ShardWriter
 from tests.results.rows import SPEC, failure, job, result
@@ -27,19 +27,19 @@ def rows_of(db):
     return labels.select("job_id", "label", "fence").rows(), failures.select("job_id", "code", "fence").rows()
 
 
-def test_what_is_written_bears_its_lease_and_ends_its_shard(db, run, make_plan, take):
+def test_rows_store_the_lease_as_their_fence_and_the_shard_is_done(db, run, make_plan, take):
     plan = make_plan(shards=1)
     lease = take(plan)
 
-    for _ in range(2):  # as after a connection that was lost before the answer came
+    for _ in range(2):  # repeated, as after a connection lost before the reply
         ShardWriter(db, run).write(results=[result(job("a"))], failures=[failure(job("b"))], lease=lease)
 
     assert rows_of(db) == ([("a", "no", lease.token)], [("b", "no_frames", lease.token)])
     assert read_failures(db, dataset="d", spec_id=SPEC.spec_id)["attempts"].to_list() == [1]
-    assert state_of(db, plan.plan_id).done == 1
+    assert plan_state(db, plan.plan_id).done == 1
 
 
-def test_a_worker_back_from_the_dead_changes_nothing(db, run, make_plan, take):
+def test_a_stalled_worker_that_resumes_changes_nothing(db, run, make_plan, take):
     plan = make_plan(shards=1)
     lost = take(plan, lease_s=0.05)
     time.sleep(0.1)
@@ -53,14 +53,12 @@ def test_a_worker_back_from_the_dead_changes_nothing(db, run, make_plan, take):
     with pytest.raises(LeaseLostError):
         ShardWriter(db, run).write(results=[], failures=[failure(job("a"))], lease=lost)
     assert rows_of(db) == ([("a", "no", taken.token)], [])
-    assert state_of(db, plan.plan_id).done == 1
+    assert plan_state(db, plan.plan_id).done == 1
 
 
 @pytest.mark.parametrize("newer_is", ["label", "failure"])
 @pytest.mark.parametrize("older_is", ["label", "failure"])
-def test_of_two_plans_on_one_job_the_newer_lease_stays_whoever_writes_last(
-    db, run, make_plan, take, newer_is, older_is
-):
+def test_of_two_plans_with_the_same_job_the_newer_lease_wins_in_any_order(db, run, make_plan, take, newer_is, older_is):
     def write(lease, kind, code):
         labels = [result(job("a"), (0.4, 0.6) if code == "new" else (0.1, 0.9))] if kind == "label" else []
         ShardWriter(db, run).write(

@@ -9,24 +9,24 @@ from infra.errors import LeaseLostError
 from infra.settings import DatabaseSettings
 from tasks.plans.keeper import LeaseKeeper
 from tasks.plans.lease import Work, claim, finish_alone, release, renew
-from tasks.plans.plan import close_plan, is_drained, state_of
+from tasks.plans.plan import close_plan, is_drained, plan_state
 from tests.chaos.gate import Gate
 
 LONG_S = 600
 SHORT_S = 0.05
 
 
-def take(db, plan, work=Work.BOTH, lease_s=LONG_S, most=1):
-    return claim(db, plan.plan_id, work, holder="here", lease_s=lease_s, most=most)
+def take(db, plan, work=Work.BOTH, lease_s=LONG_S, limit=1):
+    return claim(db, plan.plan_id, work, holder="here", lease_s=lease_s, limit=limit)
 
 
-def test_of_many_claimers_at_once_no_two_get_one_shard(database_url, make_plan):
+def test_concurrent_claims_never_get_the_same_shard(database_url, make_plan):
     plan = make_plan(shards=400)
     db = connect(DatabaseSettings(url=database_url, pool_size=8))
 
     def take_until_none_is_left(_):
         taken = []
-        while leases := take(db, plan, most=3):
+        while leases := take(db, plan, limit=3):
             taken += leases
         return taken
 
@@ -54,20 +54,20 @@ def test_a_shard_goes_from_extraction_to_inference_and_is_done(db, make_plan):
     assert inferring.token > extracting.token
     assert take(db, plan) == []
     assert is_drained(db, plan.plan_id)
-    state = state_of(db, plan.plan_id)
+    state = plan_state(db, plan.plan_id)
     assert (state.done, state.leased, state.jobs_left, state.is_drained) == (1, 0, 0, True)
 
 
-def test_who_does_both_ends_what_others_extracted_before_beginning_anew(db, make_plan):
+def test_a_worker_for_both_stages_takes_extracted_shards_first(db, make_plan):
     plan = make_plan(shards=3)
-    first, second, _ = take(db, plan, Work.EXTRACT, most=3)
+    first, second, _ = take(db, plan, Work.EXTRACT, limit=3)
     finish_alone(db, second, state="extracted")
     release(db, first)
 
     assert [take(db, plan)[0].shard_index for _ in range(2)] == [1, 0]
 
 
-def test_a_lease_that_ended_is_taken_up_and_its_old_holder_can_end_nothing(db, make_plan):
+def test_an_expired_shard_is_claimed_and_its_old_holder_cannot_finish_it(db, make_plan):
     plan = make_plan(shards=1)
     (lost,) = take(db, plan, lease_s=SHORT_S)
     time.sleep(2 * SHORT_S)
@@ -77,30 +77,30 @@ def test_a_lease_that_ended_is_taken_up_and_its_old_holder_can_end_nothing(db, m
     assert taken.token > lost.token
     assert (lost.attempts, taken.attempts) == (0, 1)
     assert renew(db, [lost, taken], lease_s=LONG_S) == {taken.token}
-    with pytest.raises(LeaseLostError, match="Shard 0 was taken up by another worker"):
+    with pytest.raises(LeaseLostError, match="The lease of shard 0 was lost"):
         finish_alone(db, lost, state="done")
     release(db, lost)
-    assert state_of(db, plan.plan_id).leased == 1
+    assert plan_state(db, plan.plan_id).leased == 1
 
 
-def test_a_lease_that_ended_and_that_nobody_took_up_is_still_good(db, make_plan):
+def test_an_expired_lease_is_valid_until_another_worker_claims_the_shard(db, make_plan):
     (lease,) = take(db, make_plan(shards=1), lease_s=SHORT_S)
     time.sleep(2 * SHORT_S)
 
     finish_alone(db, lease, state="done")
 
 
-def test_a_holder_that_never_heard_of_its_success_may_say_it_again(db, make_plan):
+def test_finishing_twice_under_the_same_lease_is_allowed(db, make_plan):
     plan = make_plan(shards=1)
     (lease,) = take(db, plan)
 
     for _ in range(2):
         finish_alone(db, lease, state="done")
 
-    assert state_of(db, plan.plan_id).done == 1
+    assert plan_state(db, plan.plan_id).done == 1
 
 
-def test_a_shard_given_back_says_why_and_counts_it(db, make_plan):
+def test_a_released_shard_stores_the_reason_and_counts_an_attempt(db, make_plan):
     plan = make_plan(shards=1)
     (first,) = take(db, plan)
     release(db, first, message="The store is away.")
@@ -113,7 +113,7 @@ def test_a_shard_given_back_says_why_and_counts_it(db, make_plan):
     assert third.attempts == 1
 
 
-def test_a_keeper_holds_on_beyond_the_lease_and_gives_back_at_its_end(db, make_plan):
+def test_a_keeper_renews_leases_and_releases_them_at_exit(db, make_plan):
     plan = make_plan(shards=2)
     with LeaseKeeper(db, holder="here", lease_s=0.3) as keeper:
         ended = keeper.claim(plan.plan_id, Work.BOTH)
@@ -126,7 +126,7 @@ def test_a_keeper_holds_on_beyond_the_lease_and_gives_back_at_its_end(db, make_p
     assert [lease.shard_index for lease in take(db, plan)] == [1]
 
 
-def test_a_keeper_takes_not_what_is_its_own_after_the_database_was_away_for_longer_than_a_lease(db, make_plan):
+def test_a_keeper_does_not_claim_its_own_shards_after_a_long_outage_of_the_database(db, make_plan):
     plan, lease_s = make_plan(shards=1), 1
     gate = Gate(db.url.port)
     beyond = connect(DatabaseSettings(url=db.url.set(port=gate.port).render_as_string(hide_password=False)))
@@ -143,7 +143,7 @@ def test_a_keeper_takes_not_what_is_its_own_after_the_database_was_away_for_long
     gate.close()
 
 
-def test_whoever_holds_a_shard_of_a_plan_that_is_closed_has_lost_it(db, make_plan):
+def test_closing_a_plan_revokes_its_leases(db, make_plan):
     plan = make_plan(shards=2)
     (lease,) = take(db, plan)
 

@@ -5,13 +5,13 @@ import pytest
 from sqlalchemy import text
 
 from infra.errors import PlanLostError
-from tasks.plans.plan import close_plan, find_shared_plan, open_plans, planning, state_of
+from tasks.plans.plan import close_plan, find_shared_plan, open_plans, plan_state, planning_lock
 from tests.results.rows import SPEC
 
 ASKED = {"dataset": "d", "spec_id": SPEC.spec_id, "manifest_fingerprint": "f"}
 
 
-def test_a_plan_is_found_by_runs_that_ask_the_same_until_it_is_closed(db, make_plan):
+def test_runs_with_the_same_manifest_and_spec_find_a_plan_until_it_is_closed(db, make_plan):
     make_plan()
     plan = make_plan(shared=True)
 
@@ -21,34 +21,34 @@ def test_a_plan_is_found_by_runs_that_ask_the_same_until_it_is_closed(db, make_p
     assert find_shared_plan(db, **ASKED) is None
 
 
-def test_of_two_plans_for_the_same_one_counts(db, make_plan):
+def test_a_second_shared_plan_for_the_same_jobs_is_refused(db, make_plan):
     plan = make_plan(shared=True)
 
-    with pytest.raises(PlanLostError, match="run again to join it"):
+    with pytest.raises(PlanLostError, match="run again to join its plan"):
         make_plan(shared=True)
 
     assert open_plans(db) == open_plans(db, spec_id=SPEC.spec_id) == [plan]
     assert open_plans(db, spec_id="other") == []
-    assert state_of(db, plan.plan_id).planned == plan.shards
+    assert plan_state(db, plan.plan_id).planned == plan.shards
 
 
-def test_a_plan_that_was_made_counts_where_the_session_with_the_lock_was_lost(db, make_plan):
+def test_a_plan_is_valid_if_the_session_that_held_the_lock_was_lost(db, make_plan):
     lost = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
-    with planning(db, dataset="d", spec_id=SPEC.spec_id):
+    with planning_lock(db, dataset="d", spec_id=SPEC.spec_id):
         plan = make_plan()
         with db.begin() as connection:
             assert connection.execute(text(lost)).scalar_one()
 
     assert open_plans(db) == [plan]
-    with planning(db, dataset="d", spec_id=SPEC.spec_id):
+    with planning_lock(db, dataset="d", spec_id=SPEC.spec_id):
         assert find_shared_plan(db, **ASKED) is None
 
 
-def test_one_plans_at_a_time(db):
+def test_only_one_planner_holds_the_lock(db):
     inside, most = [], []
 
     def plan(_):
-        with planning(db, dataset="d", spec_id="s"):
+        with planning_lock(db, dataset="d", spec_id="s"):
             inside.append(threading.get_ident())
             most.append(len(inside))
             inside.clear()

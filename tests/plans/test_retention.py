@@ -9,7 +9,7 @@ from sqlalchemy import func
 from infra.settings import StoreSettings
 from reelabel.sources.object_store import ObjectStore
 from tasks.plans.plan import close_plan, open_plans
-from tasks.results.overview import standing_plans
+from tasks.results.overview import list_plans
 from tasks.results.retention import remove_plans
 from tasks.results.runs import LOST_AFTER, close_run, update_run
 
@@ -19,7 +19,7 @@ WEEK = timedelta(days=7)
 
 @pytest.fixture
 def age(db):
-    """Have a plan be made and ended ten days ago."""
+    """Set the times of a plan to ten days ago."""
 
     def to(plan):
         with db.begin() as connection:
@@ -41,7 +41,7 @@ def lease(db, plan):
         connection.execute(sqlalchemy.text(text), {"id": plan.plan_id})
 
 
-def test_an_open_plan_stays_while_a_run_that_asks_the_same_is_under_way(db, run, make_plan, age, tmp_path):
+def test_an_open_plan_stays_while_a_run_with_its_spec_is_running(db, run, make_plan, age, tmp_path):
     plan = make_plan()
     age(plan)
 
@@ -53,7 +53,7 @@ def test_an_open_plan_stays_while_a_run_that_asks_the_same_is_under_way(db, run,
     assert remove() == (1, 0)
 
 
-def test_plans_go_that_are_over_or_abandoned_with_their_files(db, run, make_plan, age, tmp_path):
+def test_ended_and_abandoned_plans_are_removed_with_their_files(db, run, make_plan, age, tmp_path):
     close_run(db, run.run_id, state="failed", message="")
     ended, abandoned, worked_on, new = (make_plan() for _ in range(4))
     close_plan(db, ended.plan_id, state="done")
@@ -74,16 +74,16 @@ def test_plans_go_that_are_over_or_abandoned_with_their_files(db, run, make_plan
     assert would == went == (2, 6)
     assert {plan.plan_id for plan in open_plans(db)} == {worked_on.plan_id, new.plan_id}
     left = [info.uri.removeprefix(f"{tmp_path.as_uri()}/plans/") for info in STORE.list(f"{tmp_path.as_uri()}/plans")]
-    standing = sorted(str(plan.plan_id) for plan in (worked_on, new))
-    assert left == [f"{plan}/{name}" for plan in standing for name in ("0000.arrow", "extracted/000000.json")]
+    remaining = sorted(str(plan.plan_id) for plan in (worked_on, new))
+    assert left == [f"{plan}/{name}" for plan in remaining for name in ("0000.arrow", "extracted/000000.json")]
 
 
-def test_a_plans_standing_says_what_waits_for_what(db, make_plan):
+def test_a_plan_s_status_describes_what_it_waits_for(db, make_plan):
     plan = make_plan(shards=4)
-    assert standing_plans(db)[0].waits == "waits for a worker: no shard is being worked on"
+    assert list_plans(db)[0].status == "waiting for a worker: no shard is leased"
 
     lease(db, plan)
 
-    [standing] = standing_plans(db)
-    assert (standing.planned, standing.extracted, standing.answering) == (3, 1, 1)
-    assert standing.waits == ""
+    [plan_status] = list_plans(db)
+    assert (plan_status.planned, plan_status.extracted, plan_status.inferring) == (3, 1, 1)
+    assert plan_status.status == ""

@@ -1,4 +1,4 @@
-"""Shards that end at once are written together, and each is answered for by itself."""
+"""Shards that finish at the same time are written together, but succeed or fail separately."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,8 +8,8 @@ from sqlalchemy import text
 
 from infra.errors import LeaseLostError
 from tasks.plans.lease import Work, claim
-from tasks.plans.plan import state_of
-from tasks.results.read import count_endings, read_failures, read_results
+from tasks.plans.plan import plan_state
+from tasks.results.read import count_outcomes, read_failures, read_results
 from tasks.results.write import MAX_LOCKS, _CurrentRows
 from tasks.results.writer import ShardWriter
 from tests.results.rows import SPEC, failure, job, result
@@ -24,10 +24,10 @@ _HOLD = text("SELECT pg_advisory_xact_lock(hashtextextended(concat_ws('/', 'd', 
 
 
 @pytest.fixture
-def written_at_once(db, run):
-    """Write shards while the first of them waits for its job, so that the others gather."""
+def write_at_once(db, run):
+    """Write a shard that waits for a lock, and meanwhile others, so that these are grouped."""
 
-    def written_at_once(*shards):
+    def write(*shards):
         writer = ShardWriter(db, run)
         with ThreadPoolExecutor(1 + len(shards)) as threads:
             with db.begin() as connection:
@@ -40,17 +40,17 @@ def written_at_once(db, run):
                     time.sleep(0.01)
             return [outcome.exception() for outcome in outcomes]
 
-    return written_at_once
+    return write
 
 
 def labels(db):
     return read_results(db, **_KEY).sort("job_id")["job_id"].to_list()
 
 
-def test_shards_that_end_meanwhile_share_a_transaction(db, written_at_once):
+def test_shards_that_finish_during_a_transaction_share_the_next_one(db, write_at_once):
     shards = [([result(job(name))], [failure(job(f"{name}-failed"))], {}) for name in "abc"]
 
-    assert written_at_once(*shards) == [None] * 4
+    assert write_at_once(*shards) == [None] * 4
 
     assert labels(db) == ["a", "b", "c", "first"]
     assert len(read_failures(db, **_KEY)) == 3
@@ -58,66 +58,68 @@ def test_shards_that_end_meanwhile_share_a_transaction(db, written_at_once):
         assert connection.execute(_TRANSACTIONS).scalar_one() == 2
 
 
-def test_a_transaction_takes_no_more_shards_than_it_may_lock(db, written_at_once):
+def test_a_transaction_takes_no_more_shards_than_the_lock_limit_allows(db, write_at_once):
     shards = [([result(job(f"{name}{number:03}")) for number in range(150)], [], {}) for name in "abc"]
 
-    assert written_at_once(*shards) == [None] * 4
+    assert write_at_once(*shards) == [None] * 4
 
     assert len(labels(db)) == 451
     with db.connect() as connection:
         assert connection.execute(_TRANSACTIONS).scalar_one() == 3
 
 
-def test_each_shard_is_written_under_its_own_lease(db, written_at_once, make_plan):
+def test_each_shard_is_written_under_its_own_lease(db, write_at_once, make_plan):
     plan = make_plan(shards=2)
-    leases = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600, most=2)
+    leases = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600, limit=2)
     shards = [([result(job(f"{lease.shard_index}"))], [], {"lease": lease}) for lease in reversed(leases)]
 
-    assert written_at_once(*shards) == [None] * 3
+    assert write_at_once(*shards) == [None] * 3
 
     fences = read_results(db, **_KEY).sort("job_id").select("job_id", "fence").rows()
     assert fences == [("0", leases[0].token), ("1", leases[1].token), ("first", 0)]
-    assert state_of(db, plan.plan_id).done == 2
+    assert plan_state(db, plan.plan_id).done == 2
 
 
-def test_a_lease_that_was_lost_takes_no_other_shard_with_it(db, written_at_once, make_plan):
+def test_a_lost_lease_does_not_fail_other_shards_of_the_transaction(db, write_at_once, make_plan):
     plan = make_plan(shards=2)
     [lost] = claim(db, plan.plan_id, Work.BOTH, holder="dead", lease_s=0.05)
     time.sleep(0.1)
-    held = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600, most=2)
+    held = claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600, limit=2)
     [other] = [lease for lease in held if lease.shard_index != lost.shard_index]
 
-    outcomes = written_at_once(
+    outcomes = write_at_once(
         ([result(job("a"))], [], {"lease": lost}),
         ([result(job("b"))], [], {"lease": other}),
     )
 
     assert [type(outcome) for outcome in outcomes] == [type(None), LeaseLostError, type(None)]
     assert labels(db) == ["b", "first"]
-    assert state_of(db, plan.plan_id).done == 1
+    assert plan_state(db, plan.plan_id).done == 1
 
 
-def test_a_row_that_postgres_refuses_takes_no_other_shard_with_it(db, written_at_once):
+def test_a_rejected_row_does_not_fail_other_shards_of_the_transaction(db, write_at_once):
     refused = result(job("a"), bytes_fetched=-1)
 
-    outcomes = written_at_once(([refused], [], {}), ([result(job("b"))], [], {}))
+    outcomes = write_at_once(([refused], [], {}), ([result(job("b"))], [], {}))
 
     assert "bytes_fetched" in str(outcomes[1])
     assert labels(db) == ["b", "first"]
 
 
-def test_jobs_without_number_on_one_video_are_written_together(db, run):
-    many = [failure(job(str(number))) for number in range(20_000)]  # more locks than Postgres has room for
+def test_thousands_of_jobs_on_one_video_are_written_together(db, run):
+    many = [
+        failure(job(str(number))) for number in range(20_000)
+    ]  # more locks than fit into the lock table of Postgres
 
     ShardWriter(db, run).write([], many)
 
-    assert count_endings(db, **_KEY) == (0, 20_000)
+    assert count_outcomes(db, **_KEY) == (0, 20_000)
     assert read_failures(db, **_KEY)["job_id"].to_list() == sorted(map(str, range(20_000)))
-    assert len(read_failures(db, **_KEY, most=3)) == 3
+    assert len(read_failures(db, **_KEY, limit=3)) == 3
 
 
 @pytest.mark.parametrize(("first", "then"), [(1, MAX_LOCKS + 1), (MAX_LOCKS + 1, 1)])
-def test_who_writes_many_jobs_and_who_writes_one_of_them_wait_for_each_other(db, run, first, then):
+def test_writers_of_many_jobs_and_of_one_of_them_wait_for_each_other(db, run, first, then):
     shards = [[failure(job(str(number))) for number in range(count)] for count in (first, then)]
     with ThreadPoolExecutor(1) as threads:
         with db.begin() as connection:
@@ -128,4 +130,4 @@ def test_who_writes_many_jobs_and_who_writes_one_of_them_wait_for_each_other(db,
             assert not other.done()
         other.result()
 
-    assert count_endings(db, **_KEY) == (0, then)
+    assert count_outcomes(db, **_KEY) == (0, then)

@@ -1,4 +1,4 @@
-"""Known answers come from the manifest, probabilities from the rows, and a spec's temperature stands apart."""
+"""Calibration takes answers from the manifest and probabilities from the rows, which it never changes."""
 
 from dataclasses import replace
 
@@ -17,13 +17,13 @@ KEY = {"dataset": "d", "spec_id": SPEC.spec_id}
 
 @pytest.fixture
 def jobs(db, run):
-    """Forty labelled jobs, three quarters of them answered right."""
+    """Write forty labelled jobs, three quarters of them correct."""
     jobs = [job(f"j{number:02}", answer="no" if number % 4 else "yes") for number in range(40)]
     ShardWriter(db, run).write(results=[result(one) for one in jobs], failures=[])
     return jobs
 
 
-def test_known_answers_are_the_manifests_beside_the_labels_as_they_stand(db, jobs):
+def test_known_answers_come_from_the_manifest_and_labels_from_the_rows(db, jobs):
     corrected = [replace(jobs[0], answer="no"), *jobs[1:]]
     unknown, asked_otherwise = replace(jobs[1], answer=None), replace(jobs[2], prompt="another?")
 
@@ -34,12 +34,14 @@ def test_known_answers_are_the_manifests_beside_the_labels_as_they_stand(db, job
     np.testing.assert_allclose(np.exp(known.logs[0]), [0.25, 0.75])
 
 
-def test_too_few_known_answers_are_refused_with_what_there_is(db, jobs):
-    with pytest.raises(ManifestError, match="11 jobs of the manifest, 10 with a known answer, 9 of those with a label"):
+def test_too_few_known_answers_are_refused_with_their_numbers(db, jobs):
+    with pytest.raises(
+        ManifestError, match="of 11 jobs in the manifest, 10 have a known answer, and 9 of these have a label"
+    ):
         known_answers(db, **KEY, jobs=[*jobs[:9], job("new", answer="no"), job("unknown")])
 
 
-def test_answers_about_one_video_alone_are_refused(db, run):
+def test_answers_about_a_single_video_are_refused(db, run):
     jobs = [job(f"v{number}", video_uri="one.mp4", answer="no") for number in range(30)]
     ShardWriter(db, run).write(results=[result(one) for one in jobs], failures=[])
 
@@ -47,7 +49,7 @@ def test_answers_about_one_video_alone_are_refused(db, run):
         known_answers(db, **KEY, jobs=jobs)
 
 
-def test_a_spec_has_one_temperature_and_its_raw_probabilities_stay(db, jobs):
+def test_a_spec_has_one_temperature_and_raw_probabilities_are_unchanged(db, jobs):
     before = read_results(db, **KEY)
     calibration = calibrate(known_answers(db, **KEY, jobs=jobs))
     assert read_calibration(db, SPEC.spec_id) is None

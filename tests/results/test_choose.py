@@ -31,7 +31,7 @@ def reader(database):
 
 @pytest.fixture
 def choose(db, reader, run):
-    """Choose among two labels, two failures, a job without a row and one whose question has changed."""
+    """Select from two labels, two failures, a job without a row, and one whose question has changed."""
     labels = [
         result(JOBS[0], (0.05, 0.95)),
         result(JOBS[1], (0.45, 0.55), coverage="one_keyframe,long_gap"),
@@ -56,24 +56,26 @@ def choose(db, reader, run):
         pytest.param({"code": "video_missing"}, "gone", id="failed with a code"),
         pytest.param({"missing": True}, "new changed", id="without a row for their question"),
         pytest.param({"label": "no"}, "sure unsure", id="with a label"),
-        pytest.param({"margin_below": 0.5}, "unsure", id="undecided"),
+        pytest.param({"margin_below": 0.5}, "unsure", id="with a small margin"),
         pytest.param({"failed": True, "margin_below": 0.5}, "unsure gone odd", id="states add up"),
-        pytest.param({"task": "colour"}, "sure gone new", id="of a task"),
-        pytest.param({"failed": True, "task": "colour"}, "gone", id="a filter leaves out"),
-        pytest.param({"named": ["sure", "odd"], "task": "shape"}, "odd", id="also what was named"),
+        pytest.param({"task": "colour"}, "sure gone new", id="filter by task only"),
+        pytest.param({"failed": True, "task": "colour"}, "gone", id="filtered by task"),
+        pytest.param({"named": ["sure", "odd"], "task": "shape"}, "odd", id="named ids filtered by task"),
         pytest.param({"named": ["sure"], "missing": True}, "sure new changed", id="ids and states add up"),
         pytest.param({"where": "label = 'no' -- and so on"}, "sure unsure", id="SQL with a comment"),
-        pytest.param({"where": "job_id LIKE '%s%' AND 'a:b' <> ':c'"}, "sure unsure", id="SQL with signs of drivers"),
+        pytest.param(
+            {"where": "job_id LIKE '%s%' AND 'a:b' <> ':c'"}, "sure unsure", id="SQL with placeholders of drivers"
+        ),
         pytest.param({"where": "coverage LIKE '%one_keyframe%'"}, "unsure", id="SQL on coverage"),
         pytest.param({"where": "state = 'missing' OR code = 'no_frames'"}, "odd new changed", id="SQL on any state"),
         pytest.param({"where": "margin > (SELECT avg(margin) FROM reelabel.result)"}, "sure", id="SQL on all rows"),
     ],
 )
-def test_jobs_are_chosen_by_what_is_known_of_them(choose, words, expected):
+def test_jobs_are_selected_by_outcome_task_and_sql(choose, words, expected):
     assert ids_of(choose(**words).jobs) == expected.split()
 
 
-def test_sql_names_any_column_of_the_state_of_jobs(choose, db):
+def test_sql_may_use_any_column_of_job_state(choose, db):
     found = inspect(db).get_columns("job_state", schema="reelabel")
     columns = {each["name"] for each in found} - {"dataset", "spec_id", "job_digest", "source_fingerprint"}
 
@@ -82,7 +84,7 @@ def test_sql_names_any_column_of_the_state_of_jobs(choose, db):
     assert ids_of(chosen.jobs) == [each.job_id for each in JOBS]
 
 
-def test_what_a_run_wrote_is_chosen_and_nothing_that_it_did_not(choose, run):
+def test_only_rows_of_the_given_run_are_selected(choose, run):
     by_run = Scope(dataset="d", spec_id=SPEC.spec_id, run_id=run.run_id)
     by_another = Scope(dataset="d", spec_id=SPEC.spec_id, run_id="00000000-0000-0000-0000-000000000000")
 
@@ -91,7 +93,7 @@ def test_what_a_run_wrote_is_chosen_and_nothing_that_it_did_not(choose, run):
     assert ids_of(choose(scope=by_another, run="x", missing=True).jobs) == ["new", "changed"]
 
 
-def test_jobs_are_chosen_by_when_they_ended(choose):
+def test_jobs_are_selected_by_the_time_of_their_row(choose):
     now = datetime.now(UTC)
 
     assert ids_of(choose(since=now - timedelta(hours=1)).jobs) == ["sure", "unsure", "gone", "odd"]
@@ -101,7 +103,7 @@ def test_jobs_are_chosen_by_when_they_ended(choose):
 
 
 @pytest.mark.parametrize("value", ["2026", "1793491200", 1793491200, "yesterday"])
-def test_a_number_is_no_time(value):
+def test_a_number_is_not_accepted_as_a_time(value):
     with pytest.raises(ValidationError, match="not a time; write 2026-11-01"):
         Selection(since=value)
 
@@ -114,7 +116,7 @@ def test_reasons_are_counted_and_unknown_ids_listed(choose):
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("where", "message"),
     [
         ("margin <<< 1", "operator does not exist: .*, at character 8: <<< 1"),
         ("label = 'no", "unterminated quoted string at or near .*, at character 9: 'no"),
@@ -126,26 +128,26 @@ def test_reasons_are_counted_and_unknown_ids_listed(choose):
         ("set_config('transaction_read_only', 'off', true) = 'off'", "transaction read-write mode must be set before"),
     ],
 )
-def test_sql_that_postgres_refuses_is_explained_and_changes_nothing(choose, where, said):
-    with pytest.raises(ConfigurationError, match=f"Postgres cannot run --where: {said}"):
+def test_rejected_sql_is_explained_and_changes_nothing(choose, where, message):
+    with pytest.raises(ConfigurationError, match=f"Postgres cannot run --where: {message}"):
         choose(where=where)
     assert len(choose(label="no").jobs) == 2
 
 
-def test_sql_that_takes_too_long_is_stopped(choose):
+def test_slow_sql_times_out(choose):
     with pytest.raises(ConfigurationError, match="--where timed out; simplify the condition"):
         choose(where="pg_sleep(60) IS NOT NULL", timeout_s=0.2)
 
 
 @pytest.mark.parametrize("login", [Login.WRITER, Login.OWNER])
-def test_sql_is_run_by_nobody_who_can_write(database, login):
+def test_sql_is_refused_for_a_login_that_can_write(database, login):
     db = connect(database, login)
-    with pytest.raises(ConfigurationError, match="can read and nothing else, but this one can write"):
+    with pytest.raises(ConfigurationError, match="requires a read-only login, but this one can write"):
         choose_jobs(db, Selection(where="true"), scope=Scope(dataset="d", spec_id="s"), jobs=job_table(JOBS))
     db.dispose()
 
 
-def test_words_that_a_selection_does_not_know_are_refused():
+def test_unknown_fields_of_a_selection_are_refused():
     with pytest.raises(ValidationError, match="Extra inputs"):
         Selection(labels="no")
     assert Selection(limit=3, skip_unknown=True).is_empty

@@ -15,7 +15,7 @@ def root(request, store_settings, tmp_path):
     return store_settings.uri if request.param == "store" else tmp_path.as_uri()
 
 
-def test_old_pages_go_and_nothing_else(objects, root):
+def test_only_old_pages_are_removed(objects, root):
     page, stranger = page_uri(root, uuid4()), f"{root}/reports/index.html"
     for uri in (page, stranger):
         objects.replace(uri, b"<html>")
@@ -26,7 +26,7 @@ def test_old_pages_go_and_nothing_else(objects, root):
     assert [info.uri for info in objects.list(f"{root}/reports")] == [stranger]
 
 
-def test_lists_of_chosen_ids_go(objects, root):
+def test_lists_of_selected_ids_are_removed(objects, root):
     ours = store_ids(["a", "b"], objects, root)
     objects.replace(f"{root}/selections/mine.txt", b"a")
 
@@ -34,5 +34,5 @@ def test_lists_of_chosen_ids_go(objects, root):
     assert ours not in {info.uri for info in objects.list(f"{root}/selections")}
 
 
-def test_a_folder_that_is_not_there_has_nothing_to_remove(objects, root):
+def test_a_missing_folder_counts_as_empty(objects, root):
     assert remove_old_files(objects, f"{root}/reports", PAGE, age=NOW) == 0

@@ -1,4 +1,4 @@
-"""A column of the results is one field of a record: it reaches the row, and survives an escalation."""
+"""Each field of a provenance record is a column of the results, and is kept by an escalation."""
 
 from dataclasses import asdict, dataclass, field, replace
 
@@ -13,7 +13,7 @@ from tasks.results.read import read_results
 from tasks.results.writer import ShardWriter
 from tests.results.rows import PROVENANCE, SPEC, job, result
 
-# No two alike, so that no column can stand in for another.
+# All values differ, so that mixed-up columns are detected.
 VALUES = {each.attribute: each.type(number) for number, each in enumerate(columns_of(FrameProvenance), start=1)}
 
 
@@ -29,7 +29,7 @@ def test_every_field_reaches_its_column(db, run):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wider(FrameProvenance):
-    """What a new column takes: a field that says how it is merged."""
+    """A record with a new field, which defines how it is merged."""
 
     seeks: int = field(default=0, metadata=column(Merge.SUM))
     container: str = field(default="", metadata=column(Merge.LAST, name="container_format"))
@@ -37,7 +37,7 @@ class Wider(FrameProvenance):
 
 @pytest.fixture
 def wider_table(db):
-    """What else it takes: a line in a migration."""
+    """A table with the new column, as a migration would add it."""
     with db.begin() as connection:
         connection.execute(text("ALTER TABLE reelabel.result ADD seeks integer, ADD container_format text"))
 
@@ -58,7 +58,7 @@ def test_a_new_field_reaches_the_row_and_survives_an_escalation(db, run):
     assert found == [(7, "mov", "uniform", 4.0), (2, "mp4", "keyframes", 2.0)]
 
 
-def test_bytes_that_a_decoder_quotes_do_not_keep_a_row_from_being_written(db, run):
+def test_a_nul_byte_in_a_decoder_s_note_is_replaced(db, run):
     ShardWriter(db, run).write([result(job("a"), decode_note="no box \0\0 here")], [])
 
     notes = read_results(db, dataset="d", spec_id=SPEC.spec_id)["decode_note"].to_list()

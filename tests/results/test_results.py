@@ -15,8 +15,8 @@ from tasks.manifest.table import job_table
 from tasks.results import read
 from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
-from tasks.results.pending import count_foreign, pending_jobs
-from tasks.results.read import read_endings, read_failures, read_results
+from tasks.results.pending import count_reused_ids, pending_jobs
+from tasks.results.read import read_failures, read_outcomes, read_results
 from tasks.results.runs import close_run, find_run, open_run
 from tasks.results.writer import ShardWriter
 from tests.results.rows import FACTS, SPEC, failure, ids_of, job, result
@@ -32,7 +32,7 @@ def test_a_label_is_written_with_everything_about_it(db, run):
     assert row["run_id"] == str(run.run_id)
 
 
-def test_a_row_of_a_spec_that_its_run_never_had_is_refused(db, run):
+def test_a_row_with_a_spec_that_its_run_never_had_is_refused(db, run):
     other = RunSpec(model=ModelIdentity(name="another"))
     open_run(db, run_id=uuid4(), spec=other, facts=FACTS)
 
@@ -42,7 +42,7 @@ def test_a_row_of_a_spec_that_its_run_never_had_is_refused(db, run):
             writer.write(results=[result(job("a"))], failures=[])
 
 
-def test_rows_of_before_stand_where_a_run_is_started_again_under_another_spec(db, run):
+def test_earlier_rows_stay_if_a_run_is_restarted_under_another_spec(db, run):
     ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
     other = RunSpec(model=ModelIdentity(name="another"))
 
@@ -53,7 +53,7 @@ def test_rows_of_before_stand_where_a_run_is_started_again_under_another_spec(db
         assert read_results(db, dataset="d", spec_id=spec.spec_id)["run_id"].to_list() == [str(run.run_id)]
 
 
-def test_what_the_order_of_the_choices_did_is_written_beside_the_label(db, run):
+def test_the_effect_of_the_order_of_choices_is_stored_with_the_label(db, run):
     order = OrderBias(permutations=2, agreement=0.5, spread=0.25, same_position=True)
     ShardWriter(db, run).write(results=[result(job("a")), result(job("b"), order=order)], failures=[])
 
@@ -83,13 +83,13 @@ def test_columns_have_the_same_types_with_rows_and_without(db, run):
     assert read_results(db, dataset="d", spec_id=SPEC.spec_id).schema == empty.schema
 
 
-def test_labels_and_failures_are_read_together_by_job_a_part_at_a_time(db, run, monkeypatch):
-    monkeypatch.setattr(read, "_ROWS_AT_ONCE", 2)
+def test_labels_and_failures_are_read_together_in_parts(db, run, monkeypatch):
+    monkeypatch.setattr(read, "_ROWS_PER_PART", 2)
     ended = [result(job(name)) for name in "ace"], [failure(job(name)) for name in "bd"]
     ShardWriter(db, run).write(results=ended[0], failures=ended[1])
     key = {"dataset": "d", "spec_id": SPEC.spec_id}
 
-    first, *parts = read_endings(db, **key)
+    first, *parts = read_outcomes(db, **key)
 
     assert first.is_empty()
     assert [part["job_id"].to_list() for part in parts] == [["a", "b"], ["c", "d"], ["e"]]
@@ -122,7 +122,7 @@ def test_a_job_never_has_a_label_and_a_failure(db, run):
 
 
 @pytest.mark.parametrize("fingerprint", ["e1", None])
-def test_a_failure_takes_no_label_that_is_still_valid(db, run, fingerprint):
+def test_a_failure_does_not_replace_a_valid_label(db, run, fingerprint):
     ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
 
     failed = replace(failure(job("a")), source_fingerprint=fingerprint)
@@ -132,7 +132,7 @@ def test_a_failure_takes_no_label_that_is_still_valid(db, run, fingerprint):
     assert read_failures(db, dataset="d", spec_id=SPEC.spec_id).is_empty()
 
 
-def test_a_failure_takes_the_label_of_an_older_video(db, run):
+def test_a_failure_replaces_the_label_of_an_older_video(db, run):
     ShardWriter(db, run).write(results=[result(job("a"))], failures=[])
 
     failed = replace(failure(job("a")), source_fingerprint="e2")
@@ -141,7 +141,7 @@ def test_a_failure_takes_the_label_of_an_older_video(db, run):
     assert read_results(db, dataset="d", spec_id=SPEC.spec_id).is_empty()
 
 
-def test_not_even_when_two_runs_race(db, run):
+def test_a_job_never_has_a_label_and_a_failure_even_if_two_runs_race(db, run):
     jobs = [job(f"j{number}") for number in range(20)]
 
     def write(turn):
@@ -178,7 +178,7 @@ def pending_ids(db, jobs, fingerprints, *, dataset="d", **options):
     return ids_of(pending)
 
 
-def test_a_failure_ends_its_job_until_its_video_changes_or_somebody_asks(db, run):
+def test_a_failed_job_is_repeated_only_if_its_video_changes_or_on_request(db, run):
     jobs = [job(name) for name in "abcd"]
     gone, broken, mended = (
         replace(failure(one), source_fingerprint=mark) for one, mark in zip(jobs[:3], (None, "e1", "e1"), strict=True)
@@ -189,7 +189,7 @@ def test_a_failure_ends_its_job_until_its_video_changes_or_somebody_asks(db, run
 
     assert pending_ids(db, jobs, fingerprints) == ["c", "d"]
     assert pending_ids(db, jobs, fingerprints, retry_failures=True) == ["a", "b", "c", "d"]
-    # Who wrote them, and looks once more, has asked them already.
+    # A run that selects again does not repeat its own failures.
     assert pending_ids(db, jobs, fingerprints, run_id=run.run_id) == ["c"]
     assert pending_ids(db, jobs, fingerprints, run_id=uuid4()) == ["c", "d"]
 
@@ -198,12 +198,12 @@ def test_ids_that_another_manifest_used_for_other_questions_are_counted(db, run)
     ShardWriter(db, run).write(results=[result(job("a")), result(job("b"))], failures=[])
     jobs = job_table([job("a"), job("b", prompt="another?"), job("c")])
 
-    assert count_foreign(db, dataset="d", manifest_uri="other.parquet", jobs=jobs) == 1
-    assert count_foreign(db, dataset="d", manifest_uri="m.parquet", jobs=jobs) == 0
-    assert count_foreign(db, dataset="e", manifest_uri="other.parquet", jobs=jobs) == 0
+    assert count_reused_ids(db, dataset="d", manifest_uri="other.parquet", jobs=jobs) == 1
+    assert count_reused_ids(db, dataset="d", manifest_uri="m.parquet", jobs=jobs) == 0
+    assert count_reused_ids(db, dataset="e", manifest_uri="other.parquet", jobs=jobs) == 0
 
 
-def test_a_corrected_answer_reaches_rows_that_stand(db, run):
+def test_a_corrected_answer_updates_existing_rows(db, run):
     ShardWriter(db, run).write(results=[result(job("a", answer="yes"))], failures=[failure(job("b"))])
 
     now = [job("a", answer="no", task="t"), job("b", task="t")]
@@ -243,7 +243,7 @@ def test_the_audit_names_a_job_with_a_label_and_a_failure(db, run):
     assert (report.doubled, report.labels, report.failures, report.is_reconciled) == (1, 0, 0, False)
 
 
-def test_the_audit_names_ids_that_several_rows_have(db, run):
+def test_the_audit_reports_ids_that_occur_in_several_rows(db, run):
     jobs = [job("a"), job("b"), job("b")]
     ShardWriter(db, run).write(results=[result(job("a")), result(job("b"))], failures=[])
 
@@ -253,7 +253,7 @@ def test_the_audit_names_ids_that_several_rows_have(db, run):
     assert report.examples == ("b",)
 
 
-def test_ids_with_commas_quotes_and_line_ends_are_themselves(db, run, tmp_path):
+def test_ids_with_commas_quotes_and_newlines_are_preserved(db, run, tmp_path):
     jobs = [job(name, task="") for name in ("a,b", 'a"b', "a\nb", "\\.", "\\N", "NULL", " a", "\u2028")]
     ShardWriter(db, run).write(results=[result(one) for one in jobs[1:]], failures=[])
 
@@ -296,7 +296,7 @@ def test_failures_reconcile_and_are_counted_by_code(db, run):
     assert (report.labels, report.failures, report.codes) == (1, 2, {"no_frames": 1, "video_missing": 1})
 
 
-def test_a_run_is_found_by_id_by_its_beginning_and_as_the_last(db, run):
+def test_a_run_is_found_by_id_by_prefix_and_as_last(db, run):
     close_run(db, run.run_id, state="done", message="ok")
 
     for given in (str(run.run_id), str(run.run_id)[:8], "last"):
@@ -304,7 +304,7 @@ def test_a_run_is_found_by_id_by_its_beginning_and_as_the_last(db, run):
     assert find_run(db, "last")["ended_at"] is not None
     with pytest.raises(ConfigurationError, match="No runs match"):
         find_run(db, "ffffffff-no")
-    with pytest.raises(ConfigurationError, match=f"give one of the latest: {run.run_id}"):
+    with pytest.raises(ConfigurationError, match=f"use one of the latest: {run.run_id}"):
         find_run(db, "_")
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import func
 from tasks.database.tables import RUN
 from tasks.domain import RunSpec
 from tasks.results.read import read_failures, read_results
-from tasks.results.retention import remove_old, remove_superseded
+from tasks.results.retention import remove_old_rows, remove_superseded_rows
 from tasks.results.runs import LOST_AFTER, close_run, open_run, update_run
 from tasks.results.writer import ShardWriter
 from tests.results.rows import FACTS, SPEC, failure, job, result
@@ -17,7 +17,7 @@ from tests.results.rows import FACTS, SPEC, failure, job, result
 
 @pytest.fixture
 def old_and_new(db, run):
-    """A label and a failure of ten days ago, and the same of today."""
+    """Write a label and a failure of ten days ago, and one of each of today."""
     ShardWriter(db, run).write(results=[result(job("old"))], failures=[failure(job("old failure"))])
     with db.begin() as connection:
         for table in ("result", "failure"):
@@ -32,33 +32,33 @@ def left(db, spec=SPEC):
 
 
 @pytest.mark.usefixtures("old_and_new")
-def test_rows_of_a_dataset_stay_while_a_run_works_on_it(db, run):
+def test_rows_of_a_dataset_stay_while_a_run_is_in_progress(db, run):
     age, newer = timedelta(days=9), RunSpec(model=SPEC.model, permutations=2)
     under_way = uuid4()
     close_run(db, run.run_id, state="done", message="")
     open_run(db, run_id=under_way, spec=newer, facts=FACTS)
 
-    assert remove_old(db, age, dry_run=True) == remove_old(db, age) == 0
-    assert remove_superseded(db, 1, dry_run=True) == remove_superseded(db, 1) == 0
+    assert remove_old_rows(db, age, dry_run=True) == remove_old_rows(db, age) == 0
+    assert remove_superseded_rows(db, 1, dry_run=True) == remove_superseded_rows(db, 1) == 0
 
     update_run(db, under_way, seen_at=func.now() - LOST_AFTER - timedelta(seconds=1))
-    assert remove_old(db, age) == 2
-    assert remove_superseded(db, 1) == 2
+    assert remove_old_rows(db, age) == 2
+    assert remove_superseded_rows(db, 1) == 2
 
 
 @pytest.mark.usefixtures("old_and_new")
-def test_rows_older_than_the_bound_go(db, run):
+def test_rows_older_than_the_limit_are_removed(db, run):
     close_run(db, run.run_id, state="done", message="")
-    assert remove_old(db, timedelta(days=9), dry_run=True) == 2
+    assert remove_old_rows(db, timedelta(days=9), dry_run=True) == 2
     assert len(left(db)) == 4
 
-    assert remove_old(db, timedelta(days=9)) == 2
+    assert remove_old_rows(db, timedelta(days=9)) == 2
 
     assert left(db) == ["new", "new failure"]
-    assert remove_old(db, timedelta(days=9)) == 0
+    assert remove_old_rows(db, timedelta(days=9)) == 0
 
 
-def test_rows_of_superseded_specs_go_and_those_of_other_datasets_stay(db, run):
+def test_rows_of_superseded_specs_are_removed_and_other_datasets_kept(db, run):
     newer = RunSpec(model=SPEC.model, permutations=2)
     facts = {"manifest_uri": "m.parquet", "kind": "classify", "host": "h", "jobs_total": 1, "jobs_skipped": 0}
     for spec, dataset in ((newer, "d"), (SPEC, "other")):
@@ -69,9 +69,9 @@ def test_rows_of_superseded_specs_go_and_those_of_other_datasets_stay(db, run):
     with db.begin() as connection:
         connection.execute(RUN.update().values(state="done"))
 
-    assert remove_superseded(db, 2) == 0
-    assert remove_superseded(db, 1, dry_run=True) == 2
-    assert remove_superseded(db, 1) == 2
+    assert remove_superseded_rows(db, 2) == 0
+    assert remove_superseded_rows(db, 1, dry_run=True) == 2
+    assert remove_superseded_rows(db, 1) == 2
 
     assert left(db) == []
     assert left(db, newer) == ["a"]

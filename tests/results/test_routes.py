@@ -1,4 +1,4 @@
-"""Margins stand in a table of their own, and rows tell what was answered before they decided."""
+"""Margins are fitted per spec, and rows keep the first answer of escalated jobs."""
 
 from dataclasses import replace
 
@@ -10,53 +10,53 @@ from reelabel.sampling.options import Sampling
 from tasks.domain import FirstAnswer, RunSpec
 from tasks.evaluation.route_fit import Target, fit_route
 from tasks.results.read import read_results
-from tasks.results.routes import ask_again_below, asked_twice, save_route
+from tasks.results.routes import escalation_margin, paired_answers, save_route
 from tasks.results.runs import open_run
 from tasks.results.writer import ShardWriter
 from tests.results.rows import SPEC, job, result
 
-LOSSLESS = RunSpec(model=SPEC.model, sampling=Sampling(sampler="uniform"))
-CASCADE = RunSpec(model=SPEC.model, sampling=Sampling(escalate_below="fitted"))
+DENSE = RunSpec(model=SPEC.model, sampling=Sampling(sampler="uniform"))
+ESCALATED = RunSpec(model=SPEC.model, sampling=Sampling(escalate_below="fitted"))
 JOBS = [job(f"j{number:03}", answer="no", video_uri=f"{number // 2}.mp4") for number in range(120)]
 
 
 @pytest.fixture
-def lossless_writer(db, run):
-    """What writes rows of a second run, by the lossless spec."""
-    other = replace(run, run_id=run.run_id.__class__(int=7), spec_id=LOSSLESS.spec_id)
+def dense_writer(db, run):
+    """Return a writer of a second run, under the dense spec."""
+    other = replace(run, run_id=run.run_id.__class__(int=7), spec_id=DENSE.spec_id)
     facts = {"dataset": "d", "manifest_uri": "m.parquet", "kind": "classify", "host": "h"}
-    open_run(db, run_id=other.run_id, spec=LOSSLESS, facts=facts | {"jobs_total": 3, "jobs_skipped": 0})
+    open_run(db, run_id=other.run_id, spec=DENSE, facts=facts | {"jobs_total": 3, "jobs_skipped": 0})
     return ShardWriter(db, other)
 
 
 @pytest.fixture
-def lossless_run(lossless_writer):
-    """The same jobs, all answered right, 40 frames decoded for each video."""
+def dense_run(dense_writer):
+    """Write the same jobs, all correct, with 40 frames decoded per video."""
     rows = [result(each, sampler="uniform", frames_decoded=40) for each in JOBS]
-    lossless_writer.write(results=rows, failures=[])
+    dense_writer.write(results=rows, failures=[])
 
 
-@pytest.mark.usefixtures("lossless_run")
-def test_a_margin_is_fitted_on_what_both_ways_answered_and_kept_for_its_spec(db, run):
+@pytest.mark.usefixtures("dense_run")
+def test_a_margin_is_fitted_on_jobs_answered_under_both_specs_and_saved(db, run):
     rows = [
         result(each, (0.5 - number / 250, 0.5 + number / 250), frames_decoded=4) for number, each in enumerate(JOBS)
     ]
     ShardWriter(db, run).write(results=rows, failures=[])
     known = [replace(each, answer="yes" if number < 30 else "no") for number, each in enumerate(JOBS)]
 
-    sample = asked_twice(db, dataset="d", first=SPEC, dense=LOSSLESS, jobs=[*known[:110], job("new")])
+    sample = paired_answers(db, dataset="d", first=SPEC, dense=DENSE, jobs=[*known[:110], job("new")])
     fit = fit_route(sample, Target(within=0))
-    save_route(db, fit, specs=(CASCADE, SPEC, LOSSLESS), dataset="d", manifest_uri="m.parquet")
-    save_route(db, replace(fit, below=0.25), specs=(CASCADE, SPEC, LOSSLESS), dataset="d", manifest_uri="m")
+    save_route(db, fit, specs=(ESCALATED, SPEC, DENSE), dataset="d", manifest_uri="m.parquet")
+    save_route(db, replace(fit, below=0.25), specs=(ESCALATED, SPEC, DENSE), dataset="d", manifest_uri="m")
 
-    assert sample.videos.dtype.itemsize == 8  # whatever the length of a data: URI among them
+    assert sample.videos.dtype.itemsize == 8  # even for long data: URIs
     assert (fit.jobs, fit.dense.frames_decoded, fit.first.frames_decoded) == (110, 55 * 40, 55 * 4)
     assert sample.margins[:3] == pytest.approx([0, 0.008, 0.016])
-    assert fit.below == 0.0  # both ways answer alike
-    assert ask_again_below(db, CASCADE) == 0.25
+    assert fit.below == 0.0  # both specs give the same answers
+    assert escalation_margin(db, ESCALATED) == 0.25
 
 
-def test_frames_of_one_video_count_once_for_each_segment_and_sampler(db, run, lossless_writer):
+def test_frames_of_one_video_count_once_for_each_segment_and_sampler(db, run, dense_writer):
     segments = [{"end_s": 2.0}, {"start_s": 0.0, "end_s": 2.0}, {"start_s": 2.0}, {"start_s": 2.0}]
     jobs = [job(f"j{at}", answer="no", video_uri="a.mp4", **segment) for at, segment in enumerate(segments)]
     first = zip(jobs, ("keyframes", "keyframes", "keyframes", "uniform"), (4, 4, 7, 300), strict=True)
@@ -64,27 +64,27 @@ def test_frames_of_one_video_count_once_for_each_segment_and_sampler(db, run, lo
     rows = [result(each, sampler=sampler, frames_decoded=frames) for each, sampler, frames in first]
     ShardWriter(db, run).write(results=rows, failures=[])
     rows = [result(each, sampler="uniform", frames_decoded=frames) for each, frames in second]
-    lossless_writer.write(results=rows, failures=[])
+    dense_writer.write(results=rows, failures=[])
 
-    sample = asked_twice(db, dataset="d", first=SPEC, dense=LOSSLESS, jobs=jobs)
+    sample = paired_answers(db, dataset="d", first=SPEC, dense=DENSE, jobs=jobs)
 
     assert sample.count_first_frames() == 4 + 7 + 300
     assert sample.count_second_frames(np.array([True] * 4)) == 16 + 300
     assert len(set(sample.videos)) == 1
 
 
-def test_a_margin_that_was_never_fitted_keeps_a_run_from_starting(db):
-    with pytest.raises(ConfigurationError, match="No margin was fitted for this way of asking; fit one by"):
-        ask_again_below(db, CASCADE)
+def test_a_run_does_not_start_without_its_fitted_margin(db):
+    with pytest.raises(ConfigurationError, match="No margin was fitted for this spec; fit one with"):
+        escalation_margin(db, ESCALATED)
 
 
-def test_a_margin_that_is_named_needs_no_fit(db):
+def test_an_explicit_margin_needs_no_fit(db):
     named = RunSpec(model=SPEC.model, sampling=Sampling(escalate_below=0.5))
 
-    assert (ask_again_below(db, named), ask_again_below(db, SPEC)) == (0.5, None)
+    assert (escalation_margin(db, named), escalation_margin(db, SPEC)) == (0.5, None)
 
 
-def test_a_row_tells_both_answers_and_what_decided(db, run):
+def test_an_escalated_row_stores_both_answers_and_the_margin(db, run):
     seen = {"coverage": "one_keyframe,long_gap", "longest_gap_s": 4.5, "keyframe_coverage": 0.25, "frames_decoded": 52}
     twice = replace(
         result(job("a"), sampler="uniform", **seen),

@@ -3,7 +3,7 @@ from uuid import uuid4
 
 import sqlalchemy
 
-from tasks.results.runs import close_lost_runs, close_run, mark_alive, open_run, read_run, runs_of
+from tasks.results.runs import close_lost_runs, close_run, open_run, read_run, record_heartbeat, run_states
 from tests.results.rows import FACTS, SPEC
 
 
@@ -16,55 +16,55 @@ def silence(db, run, minutes):
 
 
 def states(db):
-    return runs_of(db, "m.parquet", since=datetime.now(UTC) - timedelta(hours=1))
+    return run_states(db, "m.parquet", since=datetime.now(UTC) - timedelta(hours=1))
 
 
-def test_a_run_that_gives_no_sign_of_life_is_lost_and_is_closed(db, run):
+def test_a_run_without_a_heartbeat_is_lost_and_is_closed(db, run):
     silence(db, run, minutes=4)
     assert states(db) == {"running"}
     assert close_lost_runs(db) == 0
     silence(db, run, minutes=6)
-    assert states(db) == {"lost"}  # before anybody has closed it
+    assert states(db) == {"lost"}  # before its row is closed
 
     assert close_lost_runs(db) == 1
 
     row = read_run(db, run.run_id)
     assert (row["state"], row["ended_at"]) == ("lost", row["seen_at"])
-    assert "start it again to go on" in row["message"]
+    assert "start it again to continue" in row["message"]
 
 
-def test_a_backfill_is_no_run_of_the_whole_manifest(db):
+def test_backfills_are_not_among_the_runs_of_a_manifest(db):
     facts = FACTS | {"manifest_uri": "other.parquet"}
     open_run(db, run_id=uuid4(), spec=SPEC, facts=facts | {"kind": "backfill"})
     since = datetime.now(UTC) - timedelta(hours=1)
 
-    assert runs_of(db, "other.parquet", since=since) == set()
+    assert run_states(db, "other.parquet", since=since) == set()
 
     open_run(db, run_id=uuid4(), spec=SPEC, facts=facts)
-    assert runs_of(db, "other.parquet", since=since) == {"running"}
+    assert run_states(db, "other.parquet", since=since) == {"running"}
 
 
-def test_a_run_that_was_taken_for_lost_lives_on(db, run):
+def test_a_heartbeat_revives_a_lost_run(db, run):
     silence(db, run, minutes=6)
     close_lost_runs(db)
 
-    mark_alive(db, run.run_id)
+    record_heartbeat(db, run.run_id)
 
     row = read_run(db, run.run_id)
     assert (row["state"], row["ended_at"]) == ("running", None)
 
 
-def test_a_run_that_has_ended_stays_so(db, run):
+def test_a_heartbeat_does_not_revive_an_ended_run(db, run):
     close_run(db, run.run_id, state="done", message="Reconciled.")
     silence(db, run, minutes=6)
 
-    mark_alive(db, run.run_id)
+    record_heartbeat(db, run.run_id)
 
     assert close_lost_runs(db) == 0
     assert read_run(db, run.run_id)["state"] == "done"
 
 
-def test_a_run_that_is_started_again_lives(db, run):
+def test_a_restarted_run_is_running(db, run):
     silence(db, run, minutes=6)
     close_lost_runs(db)
 

@@ -37,7 +37,7 @@ def test_failures_are_counted_by_code_with_an_example(db, run):
     assert (rare.code, rare.count) == ("video_missing", 1)
 
 
-def test_what_a_job_was_asked_before_counts_no_more(db, run):
+def test_rows_for_an_earlier_question_are_not_counted(db, run):
     earlier = [
         result(job("a", answer="no"), order=OrderBias(permutations=2, agreement=1, spread=0, same_position=False))
     ]
@@ -85,7 +85,7 @@ def test_labels_on_files_that_are_cut_short_are_counted(db, run):
     assert (summary.cut_short, summary.cut_short_job_id) == (1, "b")
 
 
-def test_accuracy_is_told_of_each_task_and_of_all():
+def test_accuracy_is_reported_by_task_and_overall():
     def said(*scores):
         tasks = [TaskScore(task=task, labels=known, known=known, correct=correct) for task, known, correct in scores]
         return [*_accuracies(Summary(tasks=tuple(tasks), failures=()))]

@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md, by the programs of the embedded Postgres."""
+"""The commands of docs/operations.md, with the programs of the embedded Postgres."""
 
 import subprocess
 

@@ -46,8 +46,8 @@ def test_migrations_go_down_and_up(database_url, db):
     assert tables(database_url) == TABLES
 
 
-def test_rows_outlive_every_step_down_and_up_again(database_url, db, run):
-    """All the way down but for the first migration, without which there is nothing to keep rows in."""
+def test_rows_survive_every_downgrade_and_upgrade(database_url, db, run):
+    """Downgrade to the first migration, below which there are no tables to keep rows in."""
     write_two_jobs(db, run)
 
     for revision in sorted(revisions(), reverse=True)[1:]:
@@ -63,7 +63,7 @@ def test_rows_outlive_every_step_down_and_up_again(database_url, db, run):
     assert read_failures(db, dataset="d", spec_id=SPEC.spec_id)["job_id"].to_list() == ["b"]
 
 
-def test_the_first_migration_goes_down_with_rows_in_place_and_up_to_tables_that_take_them_again(database_url, db, run):
+def test_the_first_migration_is_reverted_and_repeated_on_a_database_with_rows(database_url, db, run):
     write_two_jobs(db, run)
 
     downgrade(database_url)
@@ -75,7 +75,7 @@ def test_the_first_migration_goes_down_with_rows_in_place_and_up_to_tables_that_
     assert read_results(db, dataset="d", spec_id=SPEC.spec_id)["job_id"].to_list() == ["a"]
 
 
-def test_many_upgrades_at_once_leave_one_schema(database_url):
+def test_concurrent_upgrades_create_one_schema(database_url):
     downgrade(database_url)
 
     with ThreadPoolExecutor(4) as threads:

@@ -52,7 +52,7 @@ FOREIGN = ["SELECT * FROM payroll.salary", "SELECT * FROM pg_authid", "SELECT pg
 
 @pytest.mark.parametrize("statement", [*WRITES, *CHANGES, *FOREIGN, "SET ROLE reelabel_writer"])
 @pytest.mark.usefixtures("administrator")
-def test_the_reader_reads_rows_and_does_nothing_else(database, statement):
+def test_the_reader_can_only_read_rows(database, statement):
     with logged_in(database, Login.READER) as reader:
         assert reader.execute("SELECT count(*) FROM reelabel.job_state").fetchone() == (0,)
         with pytest.raises(InsufficientPrivilege):
@@ -61,7 +61,7 @@ def test_the_reader_reads_rows_and_does_nothing_else(database, statement):
 
 @pytest.mark.parametrize("statement", [*CHANGES, *FOREIGN])
 @pytest.mark.usefixtures("administrator")
-def test_the_writer_writes_rows_and_creates_alters_and_drops_nothing(database, statement):
+def test_the_writer_cannot_create_alter_or_drop(database, statement):
     with logged_in(database, Login.WRITER) as writer:
         for write in WRITES:
             writer.execute(write)
@@ -101,50 +101,50 @@ def test_the_owner_migrates_down_and_up_and_the_others_keep_their_rights(databas
         assert reader.execute("SELECT count(*) FROM reelabel.spec").fetchone() == (1,)
 
 
-def test_whoever_may_not_upgrade_is_told_who_may(database):
+def test_a_login_without_the_rights_to_upgrade_is_told_which_has_them(database):
     downgrade(database.owner_url.get_secret_value())
     writer = connect(database)
-    with pytest.raises(ConfigurationError, match=r"has no tables of Reelabel .* its login may not change that; set"):
+    with pytest.raises(ConfigurationError, match=r"has no Reelabel tables.* the login may not upgrade it; set"):
         upgrade_schema(writer)
     writer.dispose()
 
     prepare_database(database)
-    prepare_database(DatabaseSettings(url=database.url))  # nothing is left to do, so nobody's rights are missing
+    prepare_database(DatabaseSettings(url=database.url))  # the schema is current, so no rights are needed
 
 
 @pytest.fixture
-def house(services, administrator):
-    """URLs of a database for its owner, who may create roles and is no superuser, and for somebody without rights."""
-    landlord, lodger, name = (f"{word}_{secrets.token_hex(4)}" for word in ("landlord", "lodger", "house"))
-    administrator.execute(f"CREATE ROLE {landlord} LOGIN CREATEROLE PASSWORD 'secret'")
-    # The roles of this server are another's: who may create roles must have been given them, too.
-    administrator.execute(f"GRANT {', '.join(ROLES)} TO {landlord} WITH ADMIN OPTION")
-    administrator.execute(f"CREATE ROLE {lodger} LOGIN PASSWORD 'secret'")
-    administrator.execute(f"CREATE DATABASE {name} OWNER {landlord}")
+def owned_database(services, administrator):
+    """URLs of a database for its owner, with CREATEROLE but no superuser, and for a login without rights."""
+    owner, other, name = (f"{word}_{secrets.token_hex(4)}" for word in ("owner", "other", "owned_database"))
+    administrator.execute(f"CREATE ROLE {owner} LOGIN CREATEROLE PASSWORD 'secret'")
+    # The roles on this server were created by another login, so that the owner must be granted them.
+    administrator.execute(f"GRANT {', '.join(ROLES)} TO {owner} WITH ADMIN OPTION")
+    administrator.execute(f"CREATE ROLE {other} LOGIN PASSWORD 'secret'")
+    administrator.execute(f"CREATE DATABASE {name} OWNER {owner}")
     url = make_url(services.database.url.get_secret_value()).set(database=name, password="secret")
-    yield [url.set(username=user).render_as_string(hide_password=False) for user in (landlord, lodger)]
+    yield [url.set(username=user).render_as_string(hide_password=False) for user in (owner, other)]
     administrator.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def test_who_owns_a_database_and_may_create_roles_hands_its_tables_over(house):
-    landlord_url, lodger_url = house
-    upgrade(landlord_url)
+def test_a_database_owner_with_createrole_transfers_the_tables(owned_database):
+    owner_url, other_url = owned_database
+    upgrade(owner_url)
 
     for _ in range(2):
-        with psycopg.connect(landlord_url) as landlord:
-            create_roles(landlord)
+        with psycopg.connect(owner_url) as owner:
+            create_roles(owner)
 
-    upgrade(landlord_url)
-    with psycopg.connect(landlord_url, autocommit=True) as landlord:
+    upgrade(owner_url)
+    with psycopg.connect(owner_url, autocommit=True) as owner:
         owners = "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class WHERE relnamespace = 'reelabel'::regnamespace"
-        assert landlord.execute(owners).fetchall() == [(ROLES[0],)]
-        landlord.execute(f"GRANT reelabel_writer TO {make_url(lodger_url).username}")
-    with psycopg.connect(lodger_url, autocommit=True) as lodger:
-        lodger.execute(WRITES[0])
+        assert owner.execute(owners).fetchall() == [(ROLES[0],)]
+        owner.execute(f"GRANT reelabel_writer TO {make_url(other_url).username}")
+    with psycopg.connect(other_url, autocommit=True) as other:
+        other.execute(WRITES[0])
         with pytest.raises(InsufficientPrivilege):
-            lodger.execute("DROP TABLE reelabel.result")
+            other.execute("DROP TABLE reelabel.result")
 
 
-def test_who_may_not_make_roles_changes_nothing(house):
-    with psycopg.connect(house[1]) as lodger, pytest.raises(InsufficientPrivilege):
-        create_roles(lodger)
+def test_a_login_without_createrole_changes_nothing(owned_database):
+    with psycopg.connect(owned_database[1]) as other, pytest.raises(InsufficientPrivilege):
+        create_roles(other)

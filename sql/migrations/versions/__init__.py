@@ -1,1 +1,1 @@
-"""One module per version."""
+"""Alembic revisions, one module each."""

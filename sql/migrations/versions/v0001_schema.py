@@ -1,4 +1,4 @@
-"""The whole schema."""
+"""Initial revision: the whole schema."""
 
 from sql.migrate import execute_file
 

@@ -9,7 +9,7 @@ import pytest
 from infra.database.connect import connect
 from infra.embedded import export
 from infra.settings import DatabaseSettings
-from tasks.results.overview import standing_runs
+from tasks.results.overview import list_runs
 from tasks.results.runs import open_run, update_run
 from tests.command_line import reelabel
 from tests.results.rows import SPEC
@@ -23,14 +23,14 @@ def test_status_shows_runs_with_their_rate_and_what_is_left(database_url, prefec
     facts |= {"jobs_total": 1200, "jobs_skipped": 200, "shards_total": 10}
     open_run(engine, run_id=run_id, spec=SPEC, facts=facts)
     update_run(engine, run_id, jobs_labelled=240, jobs_failed=10, shards_done=2)
-    [standing] = standing_runs(engine, limit=5)
+    [listed] = list_runs(engine, limit=5)
     engine.dispose()
 
     settings = prefect_services.model_copy(update={"database": database})
     shown = reelabel(os.environ | export(settings) | {"COLUMNS": "160"}, "status").stdout
 
-    assert (standing.asked, standing.ended, standing.state) == (1000, 250, "running")
-    assert abs(standing.left_s - 3 * standing.spent_s) < 1e-6
+    assert (listed.jobs, listed.ended, listed.state) == (1000, 250, "running")
+    assert abs(listed.remaining_s - 3 * listed.elapsed_s) < 1e-6
     for cell in (str(run_id)[:8], "classify animals", "running", "250 of 1,000", "2 of 10"):
         assert cell in shown
 

@@ -22,7 +22,7 @@ from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.plan_file import PlanWriter
 from tasks.plans.keeper import LeaseKeeper
 from tasks.plans.lease import Work, claim, finish_alone
-from tasks.plans.plan import close_plan, is_drained, open_plans, state_of
+from tasks.plans.plan import close_plan, is_drained, open_plans, plan_state
 from tests.chaos.gate import Gate
 from tests.plans.conftest import make_plan, run
 from tests.results.rows import SPEC, job
@@ -80,7 +80,7 @@ def test_a_shard_that_comes_to_nothing_is_given_up_and_the_others_go_on(db, plan
             finish_alone(db, leased.lease, state="done")
 
     assert tries == MAX_ATTEMPTS
-    state = state_of(db, plan.plan_id)
+    state = plan_state(db, plan.plan_id)
     assert (state.done, state.failed, state.jobs_left) == (2, 1, 100)
 
 
@@ -94,7 +94,7 @@ def test_where_shard_after_shard_comes_to_nothing_the_cause_is_told(db, planned,
 
     with pytest.raises(StoreUnavailableError, match="The store is away"):
         work()
-    assert state_of(db, plan.plan_id).failed <= 1
+    assert plan_state(db, plan.plan_id).failed <= 1
 
 
 def test_a_service_that_was_waited_for_in_vain_is_not_waited_for_with_the_next_shard(planned, source_of):
@@ -131,7 +131,7 @@ def test_shards_are_taken_on_after_the_database_was_away_for_a_moment(busy_engin
 
     with away_for_a_moment(busy_engine):
         with pytest.raises(DatabaseUnavailableError):
-            state_of(busy_engine, plan.plan_id)
+            plan_state(busy_engine, plan.plan_id)
         assert next(shards).shard.index == 0
 
 
@@ -142,7 +142,7 @@ def test_a_shard_is_given_up_after_the_database_was_away_for_a_moment(db, busy_e
     with away_for_a_moment(busy_engine):
         replace(source_of(plan), database=busy_engine)._give_up(lease)
 
-    assert state_of(db, plan.plan_id).failed == 1
+    assert plan_state(db, plan.plan_id).failed == 1
 
 
 def test_a_shard_is_given_back_after_the_database_was_away_for_a_moment(db, busy_engine, planned, source_of):
@@ -183,7 +183,7 @@ def test_a_shard_that_its_store_does_not_give_is_given_up(db, planned, source_of
     with gate.refusing(f"GET /{bucket}/{prefix}/p", 500, "InternalError"), pytest.raises(StoreUnavailableError):
         next(shards)
 
-    state = state_of(db, plan.plan_id)
+    state = plan_state(db, plan.plan_id)
     assert state.failed == 1
     gate.close()
 
@@ -241,6 +241,6 @@ def test_who_serves_all_plans_leaves_those_of_another_version_to_others(db, make
 
     named = PlanScope(plan_id=newer.plan_id, idle_timeout_s=0, database=db)
     assert named.plans() == [newer]
-    with pytest.raises(ConfigurationError, match="Spec newer was asked by another version of Reelabel"):
+    with pytest.raises(ConfigurationError, match="Spec newer was created by another version of Reelabel"):
         named.spec_of(newer)
     assert PlanScope(plan_id=plan.plan_id, idle_timeout_s=0, database=db).spec_of(plan) == SPEC
