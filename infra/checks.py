@@ -18,8 +18,8 @@ from infra.basic_auth import basic_auth_headers
 from infra.database.connect import Login
 from infra.database.rights import check_login
 from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.sources.uri import redact_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

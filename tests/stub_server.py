@@ -15,7 +15,7 @@ from string import ascii_uppercase
 
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
-from tasks.model.prompts.choices import choice_probabilities, choice_tokens
+from tasks.model.prompts.prompt import choice_probabilities, choice_tokens
 from tests.vllm_server import KEY, NAME
 
 MAX_TOKENS = 2048

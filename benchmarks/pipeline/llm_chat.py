@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.cores import Cores, bind, descendants
 from benchmarks.pipeline.contender import Timing
-from tasks.model.prompts.choices import choice_probabilities, choice_tokens
-from tasks.model.prompts.prompt import build_question
+from tasks.model.prompts.prompt import build_question, choice_probabilities, choice_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ from infra.database.connect import connect
 from reelabel.frames.provenance import FrameProvenance
 from tasks.domain import Answer, Failure, Job, JobResult, Stage
 from tasks.plans.lease import Work, claim
-from tasks.results.writer import ShardWriter
+from tasks.results.write import ShardWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

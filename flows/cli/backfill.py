@@ -18,8 +18,8 @@ from flows.run.selection import JobSelector, describe_unknown_ids, find_base_run
 from infra.database.connect import Login, connect
 from infra.embedded import ServiceName, export, is_kept, missing_services
 from reelabel.errors import ConfigurationError
+from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.sources.uri import absolute_uri
 from reelabel.wording import pluralize
 from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.manifest.table import open_jobs

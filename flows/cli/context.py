@@ -14,7 +14,7 @@ from infra.database.connect import Login, connect
 from infra.embedded import ServiceName, export, missing_services, running
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, TransientError
-from reelabel.sources.uri import redact_uri
+from reelabel.sources.object_info import redact_uri
 from tasks.database.schema import check_schema
 
 if TYPE_CHECKING:

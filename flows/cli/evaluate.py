@@ -19,8 +19,8 @@ from flows.run.names import TAG
 from infra.checks import probe_store
 from infra.database.connect import Login
 from infra.embedded import ServiceName
+from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.sources.uri import absolute_uri
 from reelabel.wording import pluralize
 from tasks.database.schema import prepare_database
 from tasks.evaluation.calibration import BINS, calibrate

@@ -23,8 +23,8 @@ from reelabel.frames.pixels import jpeg_round_trip
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.sampling.passes import sampling_of_pass
 from reelabel.segment import WHOLE
+from reelabel.sources.object_info import absolute_uri, redact_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
-from reelabel.sources.uri import absolute_uri, redact_uri, scheme_of
 from reelabel.wording import pluralize
 from tasks.domain import View
 from tasks.frame_cache.pool import decode_pool, video_limits

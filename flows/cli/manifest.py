@@ -11,8 +11,8 @@ from flows.cli.context import running_services
 from infra.embedded import ServiceName
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError
+from reelabel.sources.object_info import absolute_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
-from reelabel.sources.uri import absolute_uri, scheme_of
 from reelabel.wording import pluralize
 from tasks.manifest.check import check_manifest
 from tasks.manifest.import_csv import import_csv, unknown_columns

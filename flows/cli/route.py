@@ -17,8 +17,8 @@ from infra.database.connect import connect
 from infra.embedded import ServiceName
 from infra.settings.sampling import SamplingOptions
 from reelabel.sampling.passes import dense_pass
+from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.sources.uri import absolute_uri
 from reelabel.wording import pluralize
 from tasks.database.schema import prepare_database
 from tasks.evaluation.route_fit import fit_route

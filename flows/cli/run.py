@@ -16,7 +16,7 @@ from infra.database.connect import connect
 from infra.embedded import ServiceName, uninterrupted
 from infra.errors import RunFailedError
 from reelabel.errors import ConfigurationError, ReelabelError
-from reelabel.sources.uri import absolute_uri
+from reelabel.sources.object_info import absolute_uri
 from tasks.database.schema import prepare_database
 from tasks.results.runs import cancel_run
 

@@ -12,12 +12,12 @@ from flows.run.result import cost_lines
 from infra.database.connect import Login, connect
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ObjectError
+from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.sources.uri import redact_uri
 from reelabel.wording import pluralize
 from tasks.manifest.parquet import open_manifest
 from tasks.manifest.table import read_unchecked_batches
-from tasks.report.place import page_uri
+from tasks.report.run_key import page_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.runs import read_run
 from tasks.results.summary import summarize_results

@@ -23,7 +23,7 @@ from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ReelabelError, TransientError
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
-from tasks.report.place import page_link, page_uri
+from tasks.report.run_key import page_link, page_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.runs import cancel_run, close_run, read_run
 

@@ -31,7 +31,7 @@ from tasks.plans.lease import Work
 from tasks.plans.plan import is_drained
 from tasks.results.routes import escalation_margin
 from tasks.results.runs import update_run
-from tasks.results.writer import ShardWriter
+from tasks.results.write import ShardWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -23,7 +23,7 @@ from flows.run.names import PREFECT_VARIABLES, TAG
 from flows.schedule.automations import apply_automations
 from flows.watch import watch
 from reelabel.errors import ConfigurationError
-from reelabel.sources.uri import absolute_uri
+from reelabel.sources.object_info import absolute_uri
 from tasks.manifest.location import check_date_placeholders
 
 if TYPE_CHECKING:

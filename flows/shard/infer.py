@@ -15,7 +15,7 @@ from flows.shard.stream import ViewStream
 from reelabel.errors import FrameFileError, JobError, ObjectMissingError, VideoError
 from reelabel.frames.packets import with_pixels
 from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, Stage, View, WallClockProfile
-from tasks.domain.escalation import merge_answers, needs_escalation
+from tasks.domain.outcome import merge_answers, needs_escalation
 from tasks.model.prompts.choice_permutation import answer_permuted
 from tasks.model.prompts.prompt import build_question
 from tasks.model.protocol import Batch, QuestionFailure
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from reelabel.pool.decode_pool import DecodePool
     from tasks.domain import Job, RunSpec
     from tasks.model.backend import InferenceBackend
-    from tasks.results.writer import ShardWriter
+    from tasks.results.write import ShardWriter
 
 _MAX_CONCURRENT_READS = 4
 # Every group has a fixed cost: if the engine outpaces extraction, a short wait merges small groups.

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from reelabel.sources.object_store import ObjectStore
     from tasks.domain import RunSpec
-    from tasks.plans.keeper import LeaseKeeper
-    from tasks.plans.lease import Work
+    from tasks.plans.lease import LeaseKeeper, Work
 
 CACHED_PLANS = 16
 

@@ -16,8 +16,7 @@ from flows.shard.retry import retry_faults, retry_outage
 from infra.errors import LeaseLostError, PlanLostError
 from reelabel.errors import TransientError
 from tasks.manifest.plan_file import read_shard
-from tasks.plans.keeper import LeaseKeeper
-from tasks.plans.lease import Work, finish_alone
+from tasks.plans.lease import LeaseKeeper, Work, finish_alone
 from tasks.plans.plan import close_plan, count_extracted
 
 if TYPE_CHECKING:

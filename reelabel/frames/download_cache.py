@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.errors import DiskUnavailableError
 from reelabel.frames.cache_key import index_key
-from reelabel.sources.uri import redact_uri
+from reelabel.sources.object_info import redact_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

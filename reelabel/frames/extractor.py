@@ -27,7 +27,7 @@ from reelabel.sampling.passes import dense_pass, resolve_auto, with_sampler
 from reelabel.sampling.passes import sampling_of_pass as sampling_of
 from reelabel.segment import WHOLE
 from reelabel.sources.folder import require_allowed_path
-from reelabel.sources.uri import redact_uri
+from reelabel.sources.object_info import redact_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

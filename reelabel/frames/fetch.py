@@ -26,7 +26,7 @@ from reelabel.frames.cache_key import index_key
 from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.packets import collect_packets, verify_packets
 from reelabel.segment import WHOLE
-from reelabel.sources.uri import INLINE_SCHEME, WEB_SCHEMES, redact_uri, scheme_of
+from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, redact_uri, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ import pyarrow as pa
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.packet_decoder import CodecParameters
 from reelabel.errors import FrameFileError
-from reelabel.frames.checksum import BLANK_CHECKSUM, CHECKSUM_KEY, embed_checksum, verify_checksum
+from reelabel.frames.frame_file import BLANK_CHECKSUM, CHECKSUM_KEY, embed_checksum, verify_checksum
 from reelabel.orientation import Orientation
 from reelabel.sources.sparse_file import CachedRange
 from reelabel.strategies.keyframe_table import KeyframeTable

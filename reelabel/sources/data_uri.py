@@ -11,8 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from reelabel.errors import VideoRefusedError
 from reelabel.sources.folder import partial_file
-from reelabel.sources.object_info import ObjectInfo, too_large
-from reelabel.sources.uri import redact_uri
+from reelabel.sources.object_info import ObjectInfo, redact_uri, too_large
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,8 @@ from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.optional import require
 from reelabel.sources.data_uri import DataUri
 from reelabel.sources.folder import FileStore
-from reelabel.sources.object_info import ObjectInfo
+from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, ObjectInfo, redact_uri, scheme_of
 from reelabel.sources.options import S3Options, WebOptions
-from reelabel.sources.uri import INLINE_SCHEME, WEB_SCHEMES, redact_uri, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

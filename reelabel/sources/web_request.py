@@ -14,8 +14,7 @@ from urllib.parse import urljoin
 from urllib3.exceptions import HTTPError, LocationValueError, SSLError
 
 from reelabel.errors import ObjectMissingError, ReelabelError, StoreUnavailableError, VideoRefusedError
-from reelabel.sources.object_info import changed
-from reelabel.sources.uri import WEB_SCHEMES, redact_uri, scheme_of
+from reelabel.sources.object_info import WEB_SCHEMES, changed, redact_uri, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

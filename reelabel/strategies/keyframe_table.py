@@ -9,7 +9,7 @@ import av
 
 from reelabel.containers.frame_size_guard import check_frame_size
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
-from reelabel.decode.nal_order import keeps_decode_position
+from reelabel.decode.keyframe_check import keeps_decode_position
 from reelabel.decode.packet_decoder import decode_packets_independently
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sampled_frames import UNKNOWN_POSITION

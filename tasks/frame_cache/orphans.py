@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from reelabel.errors import ConfigurationError, ObjectError, ObjectMissingError
-from reelabel.sources.uri import INLINE_SCHEME, WEB_SCHEMES, scheme_of
+from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
 from tasks.frame_cache.eviction import EvictionResult, cached_files
 
 if TYPE_CHECKING:

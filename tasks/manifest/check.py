@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from infra.settings.template import check_template
-from reelabel.sources.uri import INLINE_SCHEME, WEB_SCHEMES
-from tasks.manifest.fault import Fault, row_fault
+from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES
 from tasks.manifest.messages import fill_from_messages, messages_as_json
-from tasks.manifest.schema import COLUMNS, LONGEST_ID_BYTES, REPLACED_BY_MESSAGES, REQUIRED, ROW, SCHEMES, STORED_TEXT
+from tasks.manifest.schema import (
+    COLUMNS,
+    LONGEST_ID_BYTES,
+    REPLACED_BY_MESSAGES,
+    REQUIRED,
+    ROW,
+    SCHEMES,
+    STORED_TEXT,
+    Fault,
+    row_fault,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,7 @@ from typing import Any
 import polars as pl
 
 from reelabel.integrations.chat_messages import parse_messages, without_nulls
-from tasks.manifest.fault import Fault, row_fault
-from tasks.manifest.schema import ROW
+from tasks.manifest.schema import ROW, Fault, row_fault
 
 # The columns that messages replace, in the order of `MessageContent`'s attributes.
 _REPLACED = ("video_uri", "prompt", "system_prompt")

@@ -16,10 +16,9 @@ from infra.spill import Spill
 from reelabel.temporary import temporary_folder
 from tasks.manifest.check import check_rows, conform_columns, find_duplicate_ids
 from tasks.manifest.digests import job_digests, jobs_to_rows, rows_to_jobs
-from tasks.manifest.fault import Fault
 from tasks.manifest.messages import fill_from_messages
 from tasks.manifest.parquet import open_manifest
-from tasks.manifest.schema import ROW
+from tasks.manifest.schema import ROW, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reelabel.sources.uri import redact_uri
+from reelabel.sources.object_info import redact_uri
 from tasks.domain import RunCost
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from reelabel.errors import FrameFileError, ObjectError
 from reelabel.frames.cache_key import frame_key
 from reelabel.sampling.passes import with_sampler
 from reelabel.segment import Segment
-from reelabel.sources.uri import redact_uri
+from reelabel.sources.object_info import redact_uri
 from tasks.database.tables import FAILURE, RESULT
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs

@@ -12,7 +12,7 @@ from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
 from reelabel.frames.cache import FrameCache
 from reelabel.sampling.registry import native_sampler
-from reelabel.sources.uri import redact_uri
+from reelabel.sources.object_info import redact_uri
 from reelabel.wording import pluralize
 from tasks.database.tables import FAILURE, RESULT
 from tasks.report.choose import MAX_JOBS, choose_jobs

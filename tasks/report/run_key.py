@@ -1,4 +1,4 @@
-"""The scope of a report."""
+"""Whose rows a page shows, and where the page is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from sqlalchemy import ColumnElement, FromClause
 
 
@@ -19,3 +21,13 @@ class ReportKey:
     def matches(self, table: FromClause) -> ColumnElement[bool]:
         """Return the condition that selects the rows of a table."""
         return (table.c.dataset == self.dataset) & (table.c.spec_id == self.spec_id)
+
+
+def page_uri(store_uri: str, run_id: UUID) -> str:
+    """Return the URI of a run's report in the store."""
+    return f"{store_uri.rstrip('/')}/reports/{run_id}.html"
+
+
+def page_link(base_url: str, run_id: UUID) -> str:
+    """Return the web address of a run's report, if the store's folder `reports/` is served at `base_url`."""
+    return f"{base_url.rstrip('/')}/{run_id}.html"

@@ -13,8 +13,7 @@ import tasks.demo
 from tasks.demo.actors import SIDE_PX
 from tasks.demo.shapes import QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.model.prompts.choices import choice_tokens
-from tasks.model.prompts.prompt import chat_messages, render_question
+from tasks.model.prompts.prompt import chat_messages, choice_tokens, render_question
 
 WEIGHTS = Path(tasks.demo.__file__).parent / "reelabel-tiny"
 

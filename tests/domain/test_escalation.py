@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tasks.domain.escalation import merge_answers, needs_escalation
+from tasks.domain.outcome import merge_answers, needs_escalation
 from tests.results.rows import failure, job, result
 
 

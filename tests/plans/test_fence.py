@@ -8,7 +8,7 @@ from infra.errors import LeaseLostError
 from tasks.plans.lease import Work, claim
 from tasks.plans.plan import plan_state
 from tasks.results.read import read_failures, read_results
-from tasks.results.writer import ShardWriter
+from tasks.results.write import ShardWriter
 from tests.results.rows import SPEC, failure, job, result
 
 

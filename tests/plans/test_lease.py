@@ -7,8 +7,7 @@ import pytest
 from infra.database.connect import connect
 from infra.errors import LeaseLostError
 from infra.settings import DatabaseSettings
-from tasks.plans.keeper import LeaseKeeper
-from tasks.plans.lease import Work, claim, finish_alone, release, renew
+from tasks.plans.lease import LeaseKeeper, Work, claim, finish_alone, release, renew
 from tasks.plans.plan import close_plan, is_drained, plan_state
 from tests.chaos.gate import Gate
 

@@ -10,8 +10,7 @@ from infra.errors import LeaseLostError
 from tasks.plans.lease import Work, claim
 from tasks.plans.plan import plan_state
 from tasks.results.read import count_outcomes, read_failures, read_results
-from tasks.results.write import MAX_LOCKS, _CurrentRows
-from tasks.results.writer import ShardWriter
+from tasks.results.write import MAX_LOCKS, ShardWriter, _CurrentRows
 from tests.results.rows import SPEC, failure, job, result
 
 _KEY = {"dataset": "d", "spec_id": SPEC.spec_id}

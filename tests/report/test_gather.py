@@ -21,8 +21,7 @@ from tasks.database.tables import PLAN, SHARD
 from tasks.domain import ModelIdentity, RunSpec
 from tasks.report.report import gather
 from tasks.results.runs import close_run, find_run, open_run
-from tasks.results.write import RunKey
-from tasks.results.writer import ShardWriter
+from tasks.results.write import RunKey, ShardWriter
 from tests.clips import write_clip
 from tests.results.rows import failure, job, result
 

@@ -9,7 +9,7 @@ from infra.errors import ManifestError
 from tasks.evaluation.calibration import calibrate
 from tasks.results.calibrations import known_answers, read_calibration, save_calibration
 from tasks.results.read import read_results
-from tasks.results.writer import ShardWriter
+from tasks.results.write import ShardWriter
 from tests.results.rows import SPEC, job, result
 
 KEY = {"dataset": "d", "spec_id": SPEC.spec_id}

@@ -9,7 +9,7 @@ from reelabel.errors import ConfigurationError
 from tasks.manifest.table import job_table
 from tasks.results.choose import Scope, choose_jobs
 from tasks.results.selection import Selection
-from tasks.results.writer import ShardWriter
+from tasks.results.write import ShardWriter
 from tests.results.rows import SPEC, failure, ids_of, job, result
 
 JOBS = [

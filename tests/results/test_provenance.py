@@ -8,9 +8,9 @@ from sqlalchemy import text
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.record import Merge, column, columns_of
 from tasks.database.tables import RESULT
-from tasks.domain.escalation import merge_answers
+from tasks.domain.outcome import merge_answers
 from tasks.results.read import read_results
-from tasks.results.writer import ShardWriter
+from tasks.results.write import ShardWriter
 from tests.results.rows import PROVENANCE, SPEC, job, result
 
 # All values differ, so that mixed-up columns are detected.

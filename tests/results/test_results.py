@@ -18,7 +18,7 @@ from tasks.results.audit import audit_jobs
 from tasks.results.pending import count_reused_ids, pending_jobs
 from tasks.results.read import read_failures, read_outcomes, read_results
 from tasks.results.runs import close_run, find_run, open_run
-from tasks.results.writer import ShardWriter
+from tasks.results.write import ShardWriter
 from tests.results.rows import FACTS, SPEC, failure, ids_of, job, result
 
 

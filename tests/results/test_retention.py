@@ -11,7 +11,7 @@ from tasks.domain import RunSpec
 from tasks.results.read import read_failures, read_results
 from tasks.results.retention import remove_old_rows, remove_superseded_rows
 from tasks.results.runs import LOST_AFTER, close_run, open_run, update_run
-from tasks.results.writer import ShardWriter
+from tasks.results.write import ShardWriter
 from tests.results.rows import FACTS, SPEC, failure, job, result
 
 

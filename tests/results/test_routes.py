@@ -12,7 +12,7 @@ from tasks.evaluation.route_fit import Target, fit_route
 from tasks.results.read import read_results
 from tasks.results.routes import escalation_margin, paired_answers, save_route
 from tasks.results.runs import open_run
-from tasks.results.writer import ShardWriter
+from tasks.results.write import ShardWriter
 from tests.results.rows import SPEC, job, result
 
 DENSE = RunSpec(model=SPEC.model, sampling=Sampling(sampler="uniform"))

@@ -1,7 +1,7 @@
 from flows.cli.summary import _accuracies
 from tasks.domain import OrderBias
 from tasks.results.summary import OrderScore, Summary, TaskScore, summarize_results
-from tasks.results.writer import ShardWriter
+from tasks.results.write import ShardWriter
 from tests.results.rows import SPEC, failure, job, result
 
 

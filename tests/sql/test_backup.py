@@ -8,7 +8,7 @@ from infra.settings import DatabaseSettings
 from sql.migrate import downgrade
 from tasks.database.schema import check_schema
 from tasks.results.audit import audit_jobs
-from tasks.results.writer import ShardWriter
+from tasks.results.write import ShardWriter
 from tests.results.conftest import run
 from tests.results.rows import SPEC, failure, job, result
 

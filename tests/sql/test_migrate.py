@@ -8,7 +8,7 @@ from infra.settings import DatabaseSettings
 from sql.migrate import current, downgrade, head, revisions, upgrade
 from tasks.results.read import read_failures, read_results
 from tasks.results.runs import open_run
-from tasks.results.writer import ShardWriter
+from tasks.results.write import ShardWriter
 from tests.results.conftest import run
 from tests.results.rows import FACTS, SPEC, failure, job, result
 

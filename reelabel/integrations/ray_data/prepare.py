@@ -17,8 +17,8 @@ from reelabel.integrations.ray_data.options import PrepareOptions
 from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_META, has_frames, segment_of, to_rows, video_uri_of
 from reelabel.integrations.ray_data.worker import close_worker, get_worker
 from reelabel.limits import Limits
+from reelabel.sources.object_info import redact_uri
 from reelabel.sources.options import S3Options, WebOptions
-from reelabel.sources.uri import redact_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode
-from reelabel.sources.uri import scheme_of
+from reelabel.sources.object_info import scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

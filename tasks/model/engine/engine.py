@@ -18,7 +18,7 @@ from infra.errors import InferenceError
 from tasks.domain import Answer
 from tasks.model.engine.renderer import translate_vllm_error
 from tasks.model.engine.tuning import tune_engine, vllm_arguments
-from tasks.model.prompts.choices import choice_probabilities
+from tasks.model.prompts.prompt import choice_probabilities
 from tasks.model.protocol import EngineInfo, QuestionFailure
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import adapt_video, video_input
 from tasks.model.engine.qwen_fast_path import QwenFastPath
 from tasks.model.engine.tuning import vllm_arguments
-from tasks.model.prompts.choices import ChoiceTokens, choice_tokens
-from tasks.model.prompts.prompt import chat_messages
+from tasks.model.prompts.prompt import ChoiceTokens, chat_messages, choice_tokens
 from tasks.model.protocol import QuestionFailure
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import polars as pl
 
 from infra.errors import ChoicesAmbiguousError
 from reelabel.wording import pluralize
-from tasks.model.prompts.choices import choice_tokens
+from tasks.model.prompts.prompt import choice_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

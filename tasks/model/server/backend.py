@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from infra.errors import ServerUnavailableError
 from reelabel.errors import ConfigurationError, JobError
 from tasks.domain import Answer
-from tasks.model.prompts.choices import choice_tokens
+from tasks.model.prompts.prompt import choice_tokens
 from tasks.model.protocol import EngineInfo, EngineTimes, Lifetime, QuestionFailure
 from tasks.model.server.capabilities import completion_body, detect_capabilities
 from tasks.model.server.client import ServerClient

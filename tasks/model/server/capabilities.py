@@ -10,7 +10,7 @@ from reelabel.errors import ConfigurationError, JobError
 from tasks.domain import ModelIdentity
 from tasks.model.identity import ModelCard
 from tasks.model.probe_video import probe_video
-from tasks.model.prompts.choices import choice_tokens
+from tasks.model.prompts.prompt import choice_tokens
 from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import FRAME_ENCODINGS, TIMED_ENCODINGS
 from tasks.model.server.scoring import logprobs_request, read_logprobs

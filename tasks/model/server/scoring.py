@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from infra.errors import InferenceError
-from tasks.model.prompts.choices import choice_probabilities
+from tasks.model.prompts.prompt import choice_probabilities
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tasks.model.prompts.choices import ChoiceTokens
+    from tasks.model.prompts.prompt import ChoiceTokens
     from tasks.model.server.answers import Completion
 
 # The maximum of OpenAI's API, and of vLLM by default.

@@ -20,8 +20,7 @@ from reelabel.errors import ConfigurationError, StoreUnavailableError
 from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.plan_file import PlanWriter
-from tasks.plans.keeper import LeaseKeeper
-from tasks.plans.lease import Work, claim, finish_alone
+from tasks.plans.lease import LeaseKeeper, Work, claim, finish_alone
 from tasks.plans.plan import close_plan, is_drained, open_plans, plan_state
 from tests.chaos.gate import Gate
 from tests.plans.conftest import make_plan, run

@@ -7,7 +7,7 @@ from tokenizers.normalizers import Prepend, Replace, Sequence
 
 from infra.errors import ChoicesAmbiguousError
 from tasks.model.identity import TINY_MODEL
-from tasks.model.prompts.choices import choice_probabilities, choice_tokens
+from tasks.model.prompts.prompt import choice_probabilities, choice_tokens
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import json
 
 import pyarrow as pa
 
-from reelabel.frames.checksum import BLANK_CHECKSUM, CHECKSUM_KEY, embed_checksum
+from reelabel.frames.frame_file import BLANK_CHECKSUM, CHECKSUM_KEY, embed_checksum
 
 
 def rewrite(data, *, without="", **facts):

@@ -4,8 +4,8 @@ import pytest
 
 from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError, ObjectTooLargeError, VideoRefusedError
+from reelabel.sources.object_info import redact_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
-from reelabel.sources.uri import redact_uri, scheme_of
 
 DATA = bytes(range(256))
 ENCODED = base64.b64encode(DATA).decode()

@@ -12,7 +12,7 @@ from reelabel.sampling.options import Sampling
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
-from tasks.model.prompts.choices import choice_probabilities, choice_tokens
+from tasks.model.prompts.prompt import choice_probabilities, choice_tokens
 from tasks.model.protocol import Batch, EngineConfig, Question
 from tests.clips import write_clip
 
