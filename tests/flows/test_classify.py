@@ -330,7 +330,7 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, 
 
     again = reelabel_process(environment, "classify", manifest, "--dataset", "killed")
 
-    ended_before = int(re.search(r"151 \((\d+) ended before\)", again.stdout)[1])
+    ended_before = int(re.search(r"151 \((\d+) already ended\)", again.stdout)[1])
     assert before <= ended_before <= before + 7  # a shard's failures ended with its labels
     assert "Reconciled: 151 jobs = 144 labels + 7 failures." in again.stdout
 

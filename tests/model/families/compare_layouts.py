@@ -68,7 +68,7 @@ def compare(renderer, shape, rng):
             prompt = renderer.prompt(replace(QUESTION, text=text), shown, video_hash=f"{shape} {number}")
             try:
                 ours = renderer._shortcut.render(prompt)
-                theirs = renderer._by_vllm(prompt)
+                theirs = renderer._render_with_vllm(prompt)
             except JobError as error:
                 yield {"video": number, "refused": str(error)}
                 continue
