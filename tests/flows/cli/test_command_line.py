@@ -100,7 +100,7 @@ def test_a_wrong_password(environment, manifest):
         (["manifest", "import", __file__, "/no/folder/x.parquet"], 2, "folder /no/folder does not exist"),
         (["classify", __file__, "--dataset", "d" * 201], 2, "dataset: String should have at most 200 characters"),
         (["classify", "{manifest}", "--model", "no/such-model"], 2, "Cannot reach or find model no/such-model"),
-        (["calibrate", "{manifest}"], 2, "m.parquet has been started; start one by `reelabel classify`"),
+        (["calibrate", "{manifest}"], 2, "m.parquet has been started; start one with `reelabel classify`"),
         (["results", "--format", "xml"], 2, "use table, json, csv or parquet"),
         (["backfill"], 2, "No jobs selected"),
         (["cache", "gc"], 2, "No limit given"),
