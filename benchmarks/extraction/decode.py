@@ -76,7 +76,7 @@ def measure_decode(clips: Sequence[BenchClip], folder: Path, *, rounds: int) -> 
     """
     # Uniform sampling decodes most of a file: measuring one of the longest clips once is enough.
     longest = max(clips, key=lambda clip: (clip.length_s, -clip.width_px, -clip.gop))
-    with DecodePool(processes=1, timeout_s=_POOL_TIMEOUT_S, memory_mib=4096) as pool:
+    with DecodePool(processes=1, timeout_s=_POOL_TIMEOUT_S, memory_mib=4096, threads=1) as pool:
         for clip in clips:
             path = clip.make(folder)
             calls = _calls(path, pool)

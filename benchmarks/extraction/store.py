@@ -91,7 +91,7 @@ def measure_store(
         root_uri: Where the files are uploaded.
         rounds: Repetitions of each format.
     """
-    with DecodePool(processes=1, timeout_s=_POOL_TIMEOUT_S, memory_mib=4096) as pool:
+    with DecodePool(processes=1, timeout_s=_POOL_TIMEOUT_S, memory_mib=4096, threads=1) as pool:
         for clip in clips:
             path = clip.make(folder)
             keyframes, index = extract_keyframes_by_ranges(FileParts(path), sampling=SAMPLING, limits=Limits())

@@ -48,7 +48,7 @@ class Extractor:
 
     def load(self) -> None:
         """Start the decoding processes."""
-        self._pool = DecodePool(processes=self.width, timeout_s=_DECODE_TIMEOUT_S, memory_mib=_DECODE_MIB)
+        self._pool = DecodePool(processes=self.width, timeout_s=_DECODE_TIMEOUT_S, memory_mib=_DECODE_MIB, threads=1)
 
     def preparer(self, number: int) -> FrameExtractor:
         """Return what extracts the videos of one pass, with an empty cache."""

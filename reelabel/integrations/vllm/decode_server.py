@@ -77,7 +77,7 @@ def main() -> None:
 
     name, key, processes = sys.stdin.readline().split()
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    _pools.append(DecodePool(processes=int(processes), timeout_s=_TIMEOUT_S, memory_mib=_MEMORY_MIB))
+    _pools.append(DecodePool(processes=int(processes), timeout_s=_TIMEOUT_S, memory_mib=_MEMORY_MIB, threads=1))
     server = _manager(name, key).get_server()
     print("ready", flush=True)  # noqa: T201 - to the parent
     server.serve_forever()
