@@ -3,7 +3,8 @@
 >>> frames = reelabel.extract_keyframes("clip.mp4", sampling=reelabel.Sampling(num_frames=8))
 >>> frames.images[frames.picks].shape, frames.time_s[frames.picks]
 
-Needs PyAV, NumPy and PyArrow; knows no service and no settings file. Names are imported on first use.
+Needs PyAV, NumPy, PyArrow, pydantic and pebble; knows no service and no settings file. Names are imported on first
+use.
 """
 
 from __future__ import annotations
