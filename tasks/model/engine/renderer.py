@@ -22,6 +22,7 @@ from infra.errors import InferenceError, PromptTooLongError
 from reelabel.errors import JobError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import adapt_video, video_input
+from tasks.model.engine.positions import PositionLimit
 from tasks.model.engine.qwen_fast_path import QwenFastPath
 from tasks.model.engine.tuning import vllm_arguments
 from tasks.model.prompts.prompt import ChoiceTokens, chat_messages, choice_tokens
@@ -118,6 +119,7 @@ class InputRenderer:
         self._tokens = lru_cache(_CACHED_TEXTS)(choice_tokens)
         self._lay_out = lru_cache(_CACHED_TEXTS)(partial(apply_chat_template, self._renderer))
         self.max_model_len = int(vllm_config.model_config.max_model_len)
+        self._positions = PositionLimit(vllm_config)
         self._shortcut = QwenFastPath(self._renderer, self._render_with_vllm, max_model_len=self.max_model_len)
 
     def tokens(self, question: Question) -> ChoiceTokens:
@@ -158,13 +160,14 @@ class InputRenderer:
         """Process a prompt into an input of vLLM's engine.
 
         Raises:
-            PromptTooLongError: The prompt has more tokens than the model takes.
+            PromptTooLongError: The prompt has more tokens, or spans more positions, than the model takes.
             InferenceError: The model's processor rejects the prompt.
         """
         rendered = self._shortcut.render(prompt)
         if rendered is None:
             rendered = self._render_with_vllm(prompt)
             self._shortcut.learn(prompt, rendered)
+        self._positions.check(rendered)
         return rendered
 
     def _render_with_vllm(self, prompt: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
