@@ -14,7 +14,7 @@ from vllm.multimodal.inputs import MultiModalFeatureSpec
 from infra.errors import InferenceError, PromptTooLongError
 
 if TYPE_CHECKING:
-    from vllm.config import ModelConfig, VllmConfig
+    from vllm.config import ModelConfig
 
 # vLLM computes its table for four times as many positions as the model has, because of videos' times.
 _TABLE_FACTOR = 4
@@ -28,19 +28,13 @@ class PositionLimit:
         limit: Number of positions; None if the number of tokens, which vLLM checks, is all there is to check.
     """
 
-    def __init__(self, vllm_config: VllmConfig) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         """Prepare the check; loads no weights."""
-        config = vllm_config.model_config
         self.limit = table_length(config) if config.uses_mrope else None
         model = get_model_cls(config)
         # Its method needs the configuration alone, so the model is never initialised.
         self._model: Any = model.__new__(model)
-        vars(self._model).update(
-            config=getattr(config.hf_config, "thinker_config", config.hf_config),
-            model_config=config,
-            multimodal_config=config.multimodal_config,
-            vllm_config=vllm_config,
-        )
+        vars(self._model)["config"] = getattr(config.hf_config, "thinker_config", config.hf_config)
 
     def check(self, rendered: Any) -> None:  # noqa: ANN401 - vLLM's EngineInput
         """Raise if a prompt has a position that the model lacks.
@@ -53,7 +47,7 @@ class PositionLimit:
             return
         try:
             positions, _ = self._model.get_mrope_input_positions(rendered["prompt_token_ids"], _features(rendered))
-        except AttributeError:  # of a model whose positions depend on its weights
+        except AttributeError:  # of a model that needs more, such as MiniCPM-V 4.7
             return
         except Exception as error:
             raise InferenceError(f"The model cannot number the positions of the prompt: {error}.") from error
