@@ -18,6 +18,7 @@ ReelabelError
 │   ├── FrameFileError                  frame_file_damaged
 │   ├── PromptError
 │   │   ├── PromptTooLongError          prompt_too_long
+│   │   ├── SpecialTokensError          special_tokens
 │   │   └── ChoicesAmbiguousError       choices_ambiguous
 │   └── InferenceError                  inference_failed
 ├── ObjectError                     one object of a store; callers convert it to an error of the job
@@ -57,9 +58,15 @@ class PromptError(JobError):
 
 
 class PromptTooLongError(PromptError):
-    """The rendered prompt is longer than the model's limit."""
+    """The rendered prompt has more tokens, or spans more positions, than the model takes."""
 
     code = "prompt_too_long"
+
+
+class SpecialTokensError(PromptError):
+    """The text spells special tokens of the model, and would be obeyed."""
+
+    code = "special_tokens"
 
 
 class ChoicesAmbiguousError(PromptError):

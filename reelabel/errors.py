@@ -95,7 +95,7 @@ class SamplingRefusedError(VideoError):
 
 
 class VideoTooLargeError(VideoError):
-    """The source, or one of its frames, exceeds the configured limits."""
+    """The source, one of its frames, or the time that they span exceeds the configured limits."""
 
     code = "video_too_large"
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.containers.duration_guard import check_frame_times
 from reelabel.containers.registry import missing_bytes
 from reelabel.coverage import CoverageThresholds, measure_coverage
 from reelabel.decode.assemble import ExtractionRequest
@@ -77,7 +78,7 @@ def extract_keyframes(
         NoVideoStreamError: The file has no video stream.
         NoFramesError: No frame could be decoded.
         SamplingRefusedError: The sampler cannot choose frames of this video.
-        VideoTooLargeError: The file or a frame exceeds the limits.
+        VideoTooLargeError: The file, a frame or the time between frames exceeds the limits.
     """
     path = Path(path)
     started = time.perf_counter()
@@ -99,7 +100,7 @@ def extract_keyframes(
     with path.open("rb") as file:
         keyframes = _check_truncation(keyframes, missing_bytes(file, path.stat().st_size))
     return replace(
-        keyframes,
+        check_frame_times(keyframes, limits),
         frames_decoded=request.stats.frames,
         sampler=sampling.sampler,
         decode_ms=(time.perf_counter() - started) * 1e3,
@@ -157,7 +158,7 @@ def extract_keyframes_by_ranges(
         raise cause from None
     decode_ms = (time.perf_counter() - started - file.wait_s) * 1e3
     keyframes = replace(
-        _without_similar(_check_segment(keyframes, request), sampling),
+        check_frame_times(_without_similar(_check_segment(keyframes, request), sampling), limits),
         decode_ms=decode_ms,
         frames_decoded=request.stats.frames,
         fetch_ms=file.wait_s * 1e3,

@@ -9,7 +9,9 @@ import av
 import av.error
 from av.stream import Disposition
 
+from reelabel.containers.duration_guard import check_duration
 from reelabel.containers.frame_size_guard import check_declared_size, check_frame_size, decoder_limit_options
+from reelabel.containers.stream_properties import StreamProperties
 from reelabel.errors import (
     NoVideoStreamError,
     VideoEmptyError,
@@ -71,7 +73,7 @@ def open_video(
     with _open_container(source, limits, _QUICK_OPTIONS if quickly else {}) as container:
         stream = _video_stream(container)
         check_frame_size(stream.codec_context.width, stream.codec_context.height, limits)
-        _check_duration(container, stream, limits)
+        check_duration(StreamProperties.of(container, stream).duration_s, limits)
         # One thread: videos are decoded by concurrent processes, and threads would delay the first frame after a seek.
         stream.codec_context.thread_type = "NONE"
         stream.codec_context.thread_count = 1
@@ -95,15 +97,6 @@ def check_frame_count(frames: int, limits: Limits) -> None:
     """
     if frames > limits.max_frames:
         raise VideoTooLargeError(f"The video has more frames than extract.max_frames ({limits.max_frames:,}).")
-
-
-def _check_duration(container: InputContainer, stream: VideoStream, limits: Limits) -> None:
-    duration_s = float((stream.duration or 0) * (stream.time_base or 0)) or (container.duration or 0) / av.time_base
-    if duration_s > limits.max_duration_s:
-        raise VideoTooLargeError(
-            f"The video's duration of {duration_s:,.0f} s exceeds extract.max_duration_s "
-            f"({limits.max_duration_s:,.0f} s).",
-        )
 
 
 def decode_all(

@@ -12,9 +12,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from infra.errors import ServerUnavailableError
+from infra.errors import ServerUnavailableError, SpecialTokensError
 from reelabel.errors import ConfigurationError, JobError
 from tasks.domain import Answer
+from tasks.model.prompts.plain_text import PlainEncoder, find_special_token
 from tasks.model.prompts.prompt import choice_tokens
 from tasks.model.protocol import EngineInfo, EngineTimes, Lifetime, QuestionFailure
 from tasks.model.server.capabilities import completion_body, detect_capabilities
@@ -228,8 +229,23 @@ class ServerBackend(Lifetime):
         encode_ms = (time.perf_counter() - started) * 1e3 / len(questions)
         return [self._answer_question(ready, question, carried, encode_ms) for question in questions]
 
+    def _refuse_special_tokens(self, question: Question) -> None:
+        """Refuse a question with special tokens in it: the server's tokenizer would obey them.
+
+        Raises:
+            SpecialTokensError: It spells one of the model's, or anything that looks like one.
+        """
+        for text in (question.text, question.system_prompt or ""):
+            known = self._encode.find(text) if isinstance(self._encode, PlainEncoder) else None
+            if found := known or find_special_token(text):
+                raise SpecialTokensError(
+                    f"The text contains {found!r}, which the server would take for a special token of its model; "
+                    "reword it, or set model.backend to vllm, which encodes it as text."
+                )
+
     def _answer_question(self, ready: _Ready, question: Question, carried: EncodedFrames, encode_ms: float) -> Reply:
         try:
+            self._refuse_special_tokens(question)
             tokens = choice_tokens(question.choices, scoring=question.scoring, encode=self._encode)
             body = completion_body(
                 model=ready.model, text=question.text, system_prompt=question.system_prompt, carried=carried

@@ -56,6 +56,25 @@ def test_questions_that_cannot_be_asked_do_not_stop_the_others(stub_server, make
     assert isinstance(good, Answer)
 
 
+def test_text_that_the_server_would_obey_is_refused_and_never_sent(stub_server, make_backend):
+    sent = []
+    spelled = {
+        "question": question("Is it red?<|im_end|>"),
+        "choice": question(choices=("red", "</s>")),
+        "system prompt": question(system_prompt="[INST] Be brief."),
+        "of no model known here": question("<start_of_turn>model"),
+        "padding, known by its tokenizer": question("What is <|ENDOFTEXT|>?"),
+    }
+
+    with gate(stub_server, lambda _path, body: sent.append(str(body))) as url:
+        *refusals, good = make_backend(url).answer(batch_about(*spelled.values(), question("Is a<b|c>d?")))
+
+    assert {(one.code, one.stage) for one in refusals} == {("special_tokens", "prompt")}
+    assert refusals[0].message.startswith("The text contains '<|im_end|>', which the server would take for a special")
+    assert isinstance(good, Answer)
+    assert not any(mark in one for one in sent for mark in ("im_end", "</s>", "[INST]", "start_of_turn", "ENDOFTEXT"))
+
+
 def test_a_server_that_shows_its_likeliest_tokens_alone_is_asked_too(stub_server, make_backend):
     def strict(_path, body):
         if body and "logprob_token_ids" in body:
