@@ -20,6 +20,7 @@ from reelabel.wording import pluralize
 from tasks.database.schema import prepare_database
 from tasks.frame_cache.eviction import evict
 from tasks.frame_cache.orphans import remove_orphans
+from tasks.frame_cache.pool import video_store
 from tasks.results.retention import (
     PAGE,
     SELECTION,
@@ -153,7 +154,10 @@ def _frames(settings: Settings, *, dry_run: bool) -> Iterator[tuple[str, Evictio
     assert root_uri is not None
     objects = ObjectStore(settings.store, settings.web)
     if not retention.orphaned_frames:
-        yield "whose video was removed or changed", remove_orphans(objects, root_uri, dry_run=dry_run)
+        yield (
+            "whose video was removed or changed",
+            remove_orphans(objects, root_uri, videos=video_store(settings), dry_run=dry_run),
+        )
     if retention.frames_days or retention.frames_bytes is not None:
         before = datetime.now(UTC) - timedelta(days=retention.frames_days) if retention.frames_days else None
         room = evict(objects, root_uri, written_before=before, max_bytes=retention.frames_bytes, dry_run=dry_run)

@@ -27,7 +27,7 @@ from reelabel.sources.object_info import absolute_uri, redact_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.domain import View
-from tasks.frame_cache.pool import decode_pool, video_limits
+from tasks.frame_cache.pool import decode_pool, video_limits, video_store
 from tasks.frame_cache.preview import frames_as_json, save_contact_sheet, save_npz
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs
@@ -69,7 +69,7 @@ def fetch_frames(
     Raises:
         VideoError: The video cannot be used.
     """
-    objects = ObjectStore(settings.store, settings.web)
+    objects = video_store(settings)
     info = stat_video(objects, video, allow_roots=settings.extract.allow_roots)
     with decode_pool(settings, processes=1) as pool:
         fetcher = FrameFetcher(

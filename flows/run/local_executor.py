@@ -25,7 +25,7 @@ from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
-from tasks.frame_cache.pool import decode_pool, video_limits
+from tasks.frame_cache.pool import decode_pool, video_limits, video_store
 from tasks.model.backend import backend_of
 from tasks.plans.lease import Work
 from tasks.plans.plan import is_drained
@@ -244,11 +244,10 @@ def make_inference_context(
 
 def open_extractor(settings: Settings, pool: DecodePool, spec: RunSpec, *, keep_bytes: int) -> FrameExtractor:
     """Return the extractor of videos for a spec, which keeps up to `keep_bytes` of frame files in memory."""
-    objects = ObjectStore(settings.store, settings.web)
     assert settings.store.uri is not None
     return FrameExtractor(
-        objects=objects,
-        cache=FrameCache(objects, settings.store.uri, keep_bytes=keep_bytes),
+        objects=video_store(settings),
+        cache=FrameCache(ObjectStore(settings.store), settings.store.uri, keep_bytes=keep_bytes),
         pool=pool,
         sampling=spec.sampling,
         limits=video_limits(settings),

@@ -70,14 +70,17 @@ def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
         The settings, with the addresses and passwords of the services filled in.
 
     Raises:
-        ConfigurationError: A service is not installed or does not start.
+        ConfigurationError: A service is not installed or does not start, or other users can write to the folder.
     """
     home = Home(settings.home)
+    ours = missing_services(settings, wanted)
+    if ours:
+        home.require_private()
     with home.starting():
         before = {name for name in ServiceName if _is_running(home, name)}
         cancelled = threading.Event()
         try:
-            return _start_all(settings, home, missing_services(settings, wanted), cancelled)
+            return _start_all(settings, home, ours, cancelled)
         except BaseException:
             with uninterrupted():
                 _end(home, set(ServiceName) - before)
@@ -94,7 +97,7 @@ def stop(home: Path) -> None:
 
 def in_use(home: Path) -> bool:
     """Return whether a command is using the services of a home folder."""
-    with Home(home).in_use_lock.open("w") as file:
+    with Home(home).open_in_use_lock() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -151,7 +154,7 @@ class _Use:
     def __init__(self, home: Home) -> None:
         self.home = home
         self._owner = os.getpid()
-        self._file = home.in_use_lock.open("w")
+        self._file = home.open_in_use_lock()
 
     def begin(self) -> None:
         fcntl.flock(self._file, fcntl.LOCK_SH)

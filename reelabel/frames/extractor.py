@@ -118,7 +118,8 @@ class FrameExtractor:
         Raises:
             StoreUnavailableError: S3 is unavailable.
         """
-        self.objects.reach([*uris, self.cache.uri_of("any")])
+        self.objects.reach(uris)
+        self.cache.reach()
 
     def prepare(
         self, uri: str, info: ObjectInfo | None = None, *, shown: FramePass = "first", segment: Segment = WHOLE

@@ -50,17 +50,20 @@ class ObjectStore:
     rejected credentials) and StoreUnavailableError (no response after the configured attempts).
     """
 
-    def __init__(self, s3: S3Options | None = None, web: WebOptions | None = None) -> None:
-        """Store the options; no connection is opened yet."""
+    def __init__(
+        self, s3: S3Options | None = None, web: WebOptions | None = None, *, buckets: Iterable[str] = ()
+    ) -> None:
+        """Store the options, and the S3 buckets that may be used, all if empty; no connection is opened yet."""
         self._folder = FileStore()
         self._inline = DataUri()
         self._s3_options = s3 or S3Options()
         self._web_options = web or WebOptions()
+        self._buckets = frozenset(buckets)
 
     @cached_property
     def _s3(self) -> S3:
         module = require("reelabel.sources.s3", extra="s3", purpose="Reading s3://")
-        return cast("S3", module.S3(self._s3_options))
+        return cast("S3", module.S3(self._s3_options, self._buckets))
 
     @cached_property
     def _web(self) -> Web:
@@ -183,5 +186,5 @@ class ObjectStore:
         if scheme in {*WEB_SCHEMES, INLINE_SCHEME}:
             raise ConfigurationError(f"{redact_uri(uri)} is read-only; to write or list, use s3://, file:// or a path.")
         raise ConfigurationError(
-            f"{uri} has the unknown scheme {scheme}://; use s3://, file://, https://, http://, data: or a path."
+            f"{redact_uri(uri)} has an unknown scheme; use s3://, file://, https://, http://, data: or a path."
         )

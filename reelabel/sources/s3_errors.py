@@ -106,8 +106,8 @@ def _not_allowed(status: int, code: str, uri: str, where: str) -> ConfigurationE
         return ObjectRefusedError(f"{where} cannot use the encryption key of {uri} ({code}); check that key.")
     is_login = status == HTTPStatus.UNAUTHORIZED or code in _LOGIN_REFUSED
     return (ConfigurationError if is_login else ObjectRefusedError)(
-        f"{where} denies access to {uri} ({code}); "
-        "check store.access_key_id and store.secret_access_key, and their permissions."
+        f"{where} denies access to {uri} ({code}); check store.access_key_id and "
+        "store.secret_access_key (for videos, store.video_access_key_id if set), and their permissions."
     )
 
 

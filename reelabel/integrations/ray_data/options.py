@@ -48,6 +48,7 @@ class PrepareOptions(BaseModel):
     s3: S3Options
     web: WebOptions
     allow_roots: tuple[Annotated[Path, AfterValidator(Path.absolute)], ...]
+    read_buckets: tuple[str, ...]
     limits: Limits
 
     @model_validator(mode="wrap")

@@ -63,6 +63,7 @@ class PrepareVideo:
         s3: S3Options | Mapping[str, Any] | None = None,
         web: WebOptions | Mapping[str, Any] | None = None,
         allow_roots: Sequence[Path | str] = (),
+        read_buckets: Sequence[str] = (),
         limits: Limits | None = None,
     ) -> None:
         """Validate the options. No process is started yet.
@@ -86,6 +87,7 @@ class PrepareVideo:
             s3: How S3 is reached: `S3Options`, or their fields; None uses the AWS credential chain.
             web: Which hosts may be read and how: `WebOptions`, or their fields; None allows every public host.
             allow_roots: Folders that local videos must be in; if empty, any folder is allowed.
+            read_buckets: S3 buckets that videos may be read from; if empty, any.
             limits: Limits on one video.
 
         Raises:
@@ -106,6 +108,7 @@ class PrepareVideo:
             s3=s3 or S3Options(),
             web=web or WebOptions(),
             allow_roots=allow_roots,
+            read_buckets=read_buckets,
             limits=limits or Limits(),
         )
 

@@ -42,6 +42,7 @@ class PrepareWorker:
         self._objects = ObjectStore(
             options.s3.model_copy(update={**timeouts, "max_attempts": attempts}),
             options.web.model_copy(update={"timeout_s": options.timeout_s, "max_attempts": attempts}),
+            buckets=options.read_buckets,
         )
         self._allow_roots = options.allow_roots
         self._pool = DecodePool(processes=options.processes)
