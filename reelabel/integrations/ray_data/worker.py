@@ -53,6 +53,7 @@ class PrepareWorker:
             limits=options.limits,
             ranges_min_bytes=RANGES_MIN_BYTES if options.cache_mode == "auto" else _UNLIMITED_BYTES,
             copies=_copies(options),
+            allow_roots=options.allow_roots,
         )
         self._threads = ThreadPoolExecutor(options.max_concurrency, thread_name_prefix="prepare-video")
         self._in_progress: dict[tuple[str, Segment], Future[SampledFrames]] = {}
