@@ -1,0 +1,71 @@
+"""Start functions in a process of their own, which may lock itself: no environment, no descriptors but those given."""
+
+import json
+import os
+import subprocess
+import sys
+
+from reelabel.sandbox.kernel import prctl
+from reelabel.sandbox.landlock import deny_paths_and_network
+from reelabel.sandbox.lockdown import lock_down
+from reelabel.sandbox.privileges import drop_privileges
+from reelabel.sandbox.seccomp import deny_system_calls
+
+MEMORY_BYTES = 2 * 1024**3
+FILE_BYTES = 64 * 1024**2
+DESCRIPTORS = 16
+PR_SET_DUMPABLE = 4
+USER = 54321  # anyone but root
+_BOOTSTRAP = """
+import importlib, json, sys
+sys.path[:] = json.loads(sys.argv[1])
+module, name, arguments = json.loads(sys.argv[2])
+print(json.dumps(getattr(importlib.import_module(module), name)(**arguments)), flush=True)
+"""
+
+
+def run_child(function, *, descriptors=(), **arguments):
+    """Call a function of a test module in a new process; its result and arguments are JSON."""
+    call = json.dumps([function.__module__, function.__qualname__, arguments])
+    return subprocess.run(
+        [sys.executable, "-P", "-c", _BOOTSTRAP, json.dumps(sys.path), call],
+        env={},
+        pass_fds=descriptors,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def result_of(done):
+    """Return what the function returned."""
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def become(user):
+    """Become another user for good, if told to."""
+    if user and os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+        prctl(PR_SET_DUMPABLE, 1)  # as if it had always been that user
+
+
+def lock(*, user=0, threads=2, mode="require"):
+    """Lock this process as a decoding process does."""
+    become(user)
+    return lock_down(mode, memory_bytes=MEMORY_BYTES, threads=threads, file_bytes=FILE_BYTES, descriptors=DESCRIPTORS)
+
+
+# Each wall alone, to see what it stops by itself.
+WALLS = {
+    "none": lambda: None,
+    "limits": lambda: lock(mode="off"),
+    "privileges": drop_privileges,
+    "landlock": lambda: (drop_privileges(), deny_paths_and_network()),
+    "seccomp": lambda: (drop_privileges(), deny_system_calls(threads=True)),
+    "all": lock,
+}
