@@ -1,4 +1,4 @@
-"""Start functions in a process of their own, which may lock itself: no environment, no descriptors but those given."""
+"""Functions called in a process of their own, with no environment and no descriptors but those given."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def run_child(function, *, descriptors=(), **arguments):
     call = json.dumps([function.__module__, function.__qualname__, arguments])
     return subprocess.run(
         [sys.executable, "-P", "-c", _BOOTSTRAP, json.dumps(sys.path), call],
-        env={},
+        env={"OPENBLAS_NUM_THREADS": "1"},  # NumPy would start threads
         pass_fds=descriptors,
         stdin=subprocess.DEVNULL,
         capture_output=True,
