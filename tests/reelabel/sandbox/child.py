@@ -1,11 +1,13 @@
 """Functions called in a process of their own, with no environment and no descriptors but those given."""
 
+import ctypes
 import json
 import os
+import struct
 import subprocess
 import sys
 
-from reelabel.sandbox.kernel import prctl
+from reelabel.sandbox.kernel import ARCHITECTURE, prctl, system_call
 from reelabel.sandbox.landlock import deny_paths_and_network
 from reelabel.sandbox.lockdown import lock_down
 from reelabel.sandbox.privileges import drop_privileges
@@ -14,7 +16,8 @@ from reelabel.sandbox.seccomp import deny_system_calls
 MEMORY_BYTES = 2 * 1024**3
 FILE_BYTES = 64 * 1024**2
 DESCRIPTORS = 16
-PR_SET_DUMPABLE = 4
+PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
+LANDLOCK_CREATE_RULESET, SECCOMP = 444, 317 if ARCHITECTURE == "x86_64" else 277
 USER = 54321  # anyone but root
 _BOOTSTRAP = """
 import importlib, json, sys
@@ -58,6 +61,18 @@ def lock(*, user=0, threads=2, mode="require"):
     """Lock this process as a decoding process does."""
     become(user)
     return lock_down(mode, memory_bytes=MEMORY_BYTES, threads=threads, file_bytes=FILE_BYTES, descriptors=DESCRIPTORS)
+
+
+def refuse(number, error):
+    """Let a system call fail with an error, as the profile of a container or an old kernel does."""
+    program = struct.pack("=HBBI", 0x20, 0, 0, 0)  # load the number
+    program += struct.pack("=HBBI", 0x15, 0, 1, number)  # if it is this one
+    program += struct.pack("=HBBI", 0x06, 0, 0, 0x00050000 | error)
+    program += struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000)
+    code = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    system_call(SECCOMP, 1, 0, ctypes.c_char_p(header))
 
 
 # Each wall alone, to see what it stops by itself.

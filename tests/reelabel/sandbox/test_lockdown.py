@@ -5,11 +5,9 @@ import importlib
 import json
 import mmap
 import os
-import platform
 import resource
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -21,17 +19,20 @@ import numpy as np
 import pytest
 
 from reelabel.errors import SandboxUnavailableError
-from reelabel.sandbox.kernel import capget, capset, prctl, system_call
+from reelabel.sandbox.kernel import capget, capset, prctl
 from reelabel.sandbox.lockdown import check_mode, probe
 from reelabel.sandbox.seccomp import ARCHITECTURES
 from tests.reelabel.sandbox.child import (
     DESCRIPTORS,
     FILE_BYTES,
+    LANDLOCK_CREATE_RULESET,
     MEMORY_BYTES,
+    SECCOMP,
     USER,
     WALLS,
     become,
     lock,
+    refuse,
     result_of,
     run_child,
 )
@@ -39,8 +40,6 @@ from tests.reelabel.sandbox.child import (
 IS_ROOT = os.geteuid() == 0
 NOBODY = 65534
 NO_CAPABILITIES = "0000000000000000"
-SECCOMP_NUMBER = {"x86_64": 317, "aarch64": 277}[platform.machine()]
-LANDLOCK_NUMBER = 444
 
 
 def privileges_of(*, user=0, without_kill=False):
@@ -213,14 +212,7 @@ def test_asking_changes_nothing():
 
 def lock_under_filter(*, refused, number, mode):
     """Refuse one system call, as the profile of a container does, and report what the modes make of it."""
-    program = struct.pack("=HBBI", 0x20, 0, 0, 0)  # load the number
-    program += struct.pack("=HBBI", 0x15, 0, 1, refused)
-    program += struct.pack("=HBBI", 0x06, 0, 0, 0x00050000 | number)
-    program += struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000)
-    code = ctypes.create_string_buffer(program, len(program))
-    header = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
-    prctl(38, 1)
-    system_call(SECCOMP_NUMBER, 1, 0, ctypes.c_char_p(header))
+    refuse(refused, number)
     missing = [astuple(protection) for protection in probe() if not protection.is_available]
     return missing, message_of(check_mode, mode), lock(mode=mode) if mode == "auto" else message_of(lock, mode=mode)
 
@@ -235,9 +227,21 @@ def message_of(function, *arguments, **named):
 @pytest.mark.parametrize(
     ("refused", "number", "name", "detail", "advice"),
     [
-        (LANDLOCK_NUMBER, 1, "landlock", "the container refuses Landlock", "allow landlock_create_ruleset and "),
-        (LANDLOCK_NUMBER, 38, "landlock", "the kernel has no Landlock, or it is disabled", "use Linux 5.13 or later"),
-        (SECCOMP_NUMBER, 1, "seccomp", "the kernel or the container refuses seccomp filters", "allow the system call"),
+        (
+            LANDLOCK_CREATE_RULESET,
+            1,
+            "landlock",
+            "the container refuses Landlock",
+            "allow landlock_create_ruleset and ",
+        ),
+        (
+            LANDLOCK_CREATE_RULESET,
+            38,
+            "landlock",
+            "the kernel has no Landlock, or it is disabled",
+            "use Linux 5.13 or later",
+        ),
+        (SECCOMP, 1, "seccomp", "the kernel or the container refuses seccomp filters", "allow the system call"),
     ],
 )
 def test_what_a_container_or_kernel_lacks_is_named(refused, number, name, detail, advice):
