@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from reelabel.errors import SandboxUnavailableError
 from reelabel.sandbox.kernel import ARCHITECTURE
 from reelabel.sandbox.landlock import deny_paths_and_network, describe_abi, landlock_abi
-from reelabel.sandbox.privileges import drop_privileges, limit_resources
+from reelabel.sandbox.privileges import drop_privileges, end_with_parent, limit_resources
 from reelabel.sandbox.seccomp import ARCHITECTURES, deny_system_calls, is_filter_available
 
 if TYPE_CHECKING:
@@ -74,12 +74,12 @@ def lock_down(
     threads: int = 1,
     file_bytes: int | None = None,
     descriptors: int = 16,
+    die_with_parent: bool = False,
 ) -> tuple[str, ...]:
     """Lock this process for good; call it once, after all imports and before other threads are started.
 
     Afterwards, the process can read and write its open descriptors, use memory and memfds, and start threads. It can
-    open nothing, import nothing, and reach no other process but through its connected socket. The soft limit on CPU
-    time can still be set.
+    open nothing, import nothing, and reach no other process but through its connected socket.
 
     Args:
         mode: `auto` applies what the kernel offers, `require` demands all of it, and `off` only limits resources.
@@ -87,6 +87,7 @@ def lock_down(
         threads: Threads that a video is decoded with; if 1, none can be started.
         file_bytes: Size of a memfd; None is `memory_bytes`.
         descriptors: How many descriptors may be open.
+        die_with_parent: Let the kernel kill this process when the thread that started it ends.
 
     Returns:
         The names of the protections that this process lacks.
@@ -96,25 +97,28 @@ def lock_down(
     """
     limit_resources(memory_bytes=memory_bytes, file_bytes=file_bytes or memory_bytes, descriptors=descriptors)
     is_alone = _is_single_threaded()
-    walls: dict[str, Callable[[], None]] = {
-        _PRIVILEGES: drop_privileges,
-        _LANDLOCK: deny_paths_and_network,
-        _SECCOMP: partial(deny_system_calls, threads=threads > 1),
-    }
-    missing = {}
-    for name, build in walls.items() if mode != "off" else ():
-        try:
-            build()
-        except OSError as error:
-            missing[name] = error.strerror
-        else:
-            # Threads that already run keep their privileges and are not in Landlock's domain.
-            if name != _SECCOMP and not is_alone:
-                missing[name] = "other threads already run"
+    missing: dict[str, str] = {}
+    if mode != "off":
+        missing |= _try(_PRIVILEGES, drop_privileges, is_alone=is_alone)
+    if die_with_parent:
+        end_with_parent()
+    if mode != "off":
+        missing |= _try(_LANDLOCK, deny_paths_and_network, is_alone=is_alone)
+        # It covers the other threads, too.
+        missing |= _try(_SECCOMP, partial(deny_system_calls, threads=threads > 1), is_alone=True)
     if mode == "require" and missing:
         reasons = ", ".join(f"{name} ({reason})" for name, reason in missing.items())
         raise SandboxUnavailableError(f"The decoding process cannot be locked: {reasons}; set extract.sandbox to auto.")
     return tuple(missing)
+
+
+def _try(name: str, build: Callable[[], None], *, is_alone: bool) -> dict[str, str]:
+    """Apply a protection to this thread and those that it will start; return why the process lacks it, if it does."""
+    try:
+        build()
+    except OSError as error:
+        return {name: str(error.strerror)}
+    return {} if is_alone else {name: "other threads already run"}
 
 
 def _probe_landlock() -> Protection:

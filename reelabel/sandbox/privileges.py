@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import resource
+import signal
 from contextlib import suppress
 from itertools import count
 from typing import Final
@@ -13,6 +14,7 @@ from typing import Final
 from reelabel.sandbox.kernel import capget, capset, prctl
 
 # Constants from linux/prctl.h and linux/capability.h.
+_SET_PDEATHSIG: Final = 1
 _SET_DUMPABLE: Final = 4
 _CAPBSET_DROP: Final = 24
 _SET_NO_NEW_PRIVS: Final = 38
@@ -52,6 +54,11 @@ def drop_privileges() -> None:
     _change_user()
     capset(_capability_header(), (ctypes.c_uint32 * 6)())
     prctl(_SET_DUMPABLE, 0)  # other processes of the same user can neither trace it nor read its memory
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when the thread that started it ends; a change of user would cancel it."""
+    prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _drop_bounding_set() -> None:

@@ -10,7 +10,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import resource
 import struct
 from typing import TYPE_CHECKING, Final
 
@@ -39,18 +38,15 @@ _DETACHED: Final = 0x00400000  # musl adds it; the kernel ignores it
 # Most frequent ones first. None opens a path, makes a socket, or names another process.
 _ALLOWED: Final = (
     *("futex", "read", "pread64", "lseek", "mremap", "munmap", "madvise", "brk", "write", "close"),
-    *("readv", "preadv", "writev", "pwrite64", "ftruncate", "fallocate"),
+    *("readv", "preadv", "writev", "pwrite64", "ftruncate", "fallocate", "dup2", "dup3"),
     *("recvfrom", "recvmsg", "sendmsg", "poll", "ppoll"),
     *("clock_gettime", "clock_getres", "clock_nanosleep", "nanosleep", "gettimeofday", "time", "getcpu"),
     *("getpid", "gettid", "getrandom", "getrusage", "sysinfo", "sched_yield", "sched_getaffinity"),
     *("rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack", "restart_syscall"),
     *("set_robust_list", "rseq", "exit", "exit_group"),
 )
-# Not F_SETOWN, which makes the kernel send signals to other processes.
-_FCNTL_COMMANDS: Final = (
-    *(fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL, fcntl.F_DUPFD_CLOEXEC),
-    *(_ADD_SEALS, _GET_SEALS),
-)
+# Not F_SETOWN, which makes the kernel send signals to other processes, nor F_SETFL, which changes the parent's files.
+_FCNTL_COMMANDS: Final = (fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_DUPFD_CLOEXEC, _ADD_SEALS, _GET_SEALS)
 ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*, in the order of NUMBERS
 _Instruction = tuple[int, int, int, int]  # code, jumps if true and if false, constant
 
@@ -102,9 +98,8 @@ def _program(*, threads: bool) -> Iterator[_Instruction]:
     yield from _rule("sendto", _is(4, 0), _is(4, 0, high=True))
     # A thread may abort its own process.
     yield from _rule("tgkill", _is(0, os.getpid()))
-    # Limits can be read. Only that of CPU time can be set, as each video has its own.
+    # The process's own limits, without new ones.
     yield from _rule("prlimit64", _is(0, 0), _is(2, 0), _is(2, 0, high=True))
-    yield from _rule("prlimit64", _is(0, 0), _is(1, resource.RLIMIT_CPU))
     if threads:
         yield from _rule("clone", _is(0, _THREAD_FLAGS, ignored=_DETACHED))
         # The flags of clone3 are in memory, where no filter sees them. The C library then calls clone.

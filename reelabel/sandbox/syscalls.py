@@ -18,6 +18,8 @@ NUMBERS: Final[Mapping[str, tuple[int, int | None]]] = MappingProxyType(
         "clone": (56, 220),
         "clone3": (435, 435),
         "close": (3, 57),
+        "dup2": (33, None),
+        "dup3": (292, 24),
         "exit": (60, 93),
         "exit_group": (231, 94),
         "fallocate": (285, 47),

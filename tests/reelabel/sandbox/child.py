@@ -57,10 +57,11 @@ def become(user):
         prctl(PR_SET_DUMPABLE, 1)  # as if it had always been that user
 
 
-def lock(*, user=0, threads=2, mode="require"):
+def lock(*, threads=2, mode="require", **options):
     """Lock this process as a decoding process does."""
-    become(user)
-    return lock_down(mode, memory_bytes=MEMORY_BYTES, threads=threads, file_bytes=FILE_BYTES, descriptors=DESCRIPTORS)
+    return lock_down(
+        mode, memory_bytes=MEMORY_BYTES, threads=threads, file_bytes=FILE_BYTES, descriptors=DESCRIPTORS, **options
+    )
 
 
 def refuse(number, error):

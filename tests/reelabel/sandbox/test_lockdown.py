@@ -6,12 +6,15 @@ import json
 import mmap
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from pathlib import Path
 
@@ -90,8 +93,8 @@ def test_limits_are_hard():
 
 
 def spend_cpu_time():
-    lock()
     resource.setrlimit(resource.RLIMIT_CPU, (1, resource.RLIM_INFINITY))
+    lock()
     while True:
         pass
 
@@ -196,6 +199,30 @@ def open_after_locking(*, mode):
     missing = lock(mode=mode)
     Path("/proc/self/status").read_text()
     return missing, "opened", resource.getrlimit(resource.RLIMIT_AS)[0]
+
+
+def outlive_parent(*, descriptor):
+    lock(die_with_parent=True)
+    os.write(descriptor, b"locked")
+    time.sleep(60)
+
+
+def leave_child(*, descriptor):
+    """Start a process, and end once it is locked."""
+    ours, childs = os.pipe()
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(run_child, outlive_parent, descriptors=(descriptor, childs), descriptor=childs)
+        os.read(ours, 6)
+        os._exit(0)
+
+
+def test_a_locked_process_dies_with_its_parent():
+    ours, childs = os.pipe()
+    run_child(leave_child, descriptors=(childs,), descriptor=childs)
+    os.close(childs)
+
+    assert select.select([ours], [], [], 20)[0], "the process that has the other end still lives"
+    os.close(ours)
 
 
 def test_asking_changes_nothing():
