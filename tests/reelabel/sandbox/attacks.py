@@ -9,7 +9,7 @@ import resource
 import signal
 import socket
 import struct
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from reelabel.sandbox.kernel import ARCHITECTURE, system_call
@@ -79,6 +79,13 @@ def in_fork(attempt):
     raise_errno(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
+def end_child(child):
+    if child == 0:
+        os._exit(0)
+    with suppress(OSError):  # that it cannot be waited for does not make it stopped
+        os.waitpid(child, 0)
+
+
 def raise_errno(number):
     if number:
         raise OSError(number, os.strerror(number))
@@ -137,22 +144,16 @@ def execute(_):
 
 
 def fork(_):
-    if os.fork() == 0:
-        os._exit(0)
-    os.wait()
+    end_child(os.fork())
 
 
 def raw_clone(_):
-    if system_call(CLONE, signal.SIGCHLD, 0, 0, 0, 0) == 0:
-        os._exit(0)
-    os.wait()
+    end_child(system_call(CLONE, signal.SIGCHLD, 0, 0, 0, 0))
 
 
 def raw_clone3(_):
     arguments = struct.pack("=8Q", 0, 0, 0, 0, signal.SIGCHLD, 0, 0, 0)
-    if system_call(CLONE3, ctypes.c_char_p(arguments), len(arguments)) == 0:
-        os._exit(0)
-    os.wait()
+    end_child(system_call(CLONE3, ctypes.c_char_p(arguments), len(arguments)))
 
 
 def kill_victim(scene):
