@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from infra.settings import PrefectSettings, Settings, StoreSettings
     from reelabel.sandbox.lockdown import SandboxMode
 
-_MODULES = ("av", "numpy", "pyarrow", "polars", "boto3", "sqlalchemy", "psycopg", "alembic", "prefect", "pebble")
+_MODULES = ("av", "numpy", "pyarrow", "polars", "boto3", "sqlalchemy", "psycopg", "alembic", "prefect")
 _NEEDED_FREE_BYTES = 2 * 1024**3
 _OLDEST_PYTHON = (3, 11)
 _TIMEOUT_S = 10

@@ -166,6 +166,15 @@ class ExtractSettings(SettingsSection):
             "kernel offers, require refuses to run without all of them, off only limits resources."
         ),
     ] = "auto"
+    videos_per_process: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1_000_000,
+            description="Videos after which a decoding process is replaced; with 1, a hostile video cannot change the "
+            "frames of others.",
+        ),
+    ] = 1000
     ray_address: Annotated[
         str | None,
         Field(

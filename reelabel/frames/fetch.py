@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
+    from reelabel.sources.video_file import VideoFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ class FrameFetcher:
             except RangesIgnoredError:
                 pass
         if isinstance(video, LocalFile):
-            fetched = self._decode(video, bytes_fetched=info.size_bytes)
+            fetched = self._decode(video.as_video(), bytes_fetched=info.size_bytes)
         else:
             fetched = self._fetch_whole(info, wasted_bytes)
         return _with_wasted_frames(fetched, wasted_frames)
@@ -211,7 +212,7 @@ class FrameFetcher:
             fetch_ms = (time.perf_counter() - started) * 1e3
             return self._decode(copy.path, fetch_ms=fetch_ms, bytes_fetched=wasted_bytes + copy.bytes_fetched)
 
-    def _decode(self, video: Path | LocalFile, *, fetch_ms: float = 0.0, bytes_fetched: int) -> FetchedFrames:
+    def _decode(self, video: Path | VideoFile, *, fetch_ms: float = 0.0, bytes_fetched: int) -> FetchedFrames:
         keyframes = self.pool.extract(
             video,
             sampling=self.sampling,

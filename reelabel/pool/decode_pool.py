@@ -6,7 +6,7 @@ import math
 import os
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from reelabel.errors import DecoderCrashedError
 from reelabel.pool.faults import InvalidAnswerError, NotBegunError, ProcessDiedError
@@ -14,12 +14,11 @@ from reelabel.pool.messages import Request, Setup
 from reelabel.pool.modules import Modules
 from reelabel.pool.process import TimeLimits
 from reelabel.pool.processes import MAX_LOST, DecodingProcesses, decoders_lost
-from reelabel.pool.protection import check_mode
 from reelabel.pool.reading import RangeReader
 from reelabel.pool.transfer import sampled_frames, unpack_frames, with_ranges
+from reelabel.sandbox.lockdown import check_mode
 from reelabel.segment import WHOLE
-from reelabel.sources.local_file import LocalFile
-from reelabel.sources.video_file import open_video_file
+from reelabel.sources.video_file import VideoFile, open_video_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from reelabel.pool.process import DecodingProcess
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
+    from reelabel.sandbox.lockdown import SandboxMode
     from reelabel.segment import Segment
     from reelabel.sources.sparse_file import ByteSource
     from reelabel.strategies.keyframe_table import SavedIndex
@@ -54,7 +54,7 @@ class DecodePool:
         cpu_s: int = 120,
         threads: int | None = None,
         videos_per_process: int = 1000,
-        sandbox: Literal["auto", "require", "off"] = "auto",
+        sandbox: SandboxMode = "auto",
     ) -> None:
         """Start the processes.
 
@@ -70,7 +70,7 @@ class DecodePool:
                 protection there is, `off` only limits memory.
 
         Raises:
-            ConfigurationError: The sandbox is required and not available.
+            SandboxUnavailableError: The sandbox is required and not available.
         """
         check_mode(sandbox)
         self._threads = threads or max(1, min(_MAX_THREADS, len(os.sched_getaffinity(0)) // processes))
@@ -102,7 +102,7 @@ class DecodePool:
 
     def extract(
         self,
-        video: Path | LocalFile,
+        video: Path | VideoFile,
         *,
         sampling: Sampling,
         limits: Limits,
@@ -118,7 +118,7 @@ class DecodePool:
             ConfigurationError: Decoding processes cannot start.
         """
         with ExitStack() as stack:
-            file = video.as_video() if isinstance(video, LocalFile) else stack.enter_context(open_video_file(video))
+            file = video if isinstance(video, VideoFile) else stack.enter_context(open_video_file(video))
             request = Request(
                 size_bytes=file.size_bytes,
                 suffix=file.suffix,

@@ -26,6 +26,7 @@ from reelabel.pool.faults import InvalidAnswerError
 if TYPE_CHECKING:
     from reelabel.limits import Limits
     from reelabel.sampling.options import Sampling
+    from reelabel.sandbox.lockdown import SandboxMode
     from reelabel.segment import Segment
     from reelabel.strategies.keyframe_table import SavedIndex
 
@@ -47,7 +48,7 @@ class Setup:
 
     memory_bytes: int
     threads: int
-    sandbox: Literal["auto", "require", "off"]
+    sandbox: SandboxMode
     modules: tuple[str, ...] = ()
     main: dict[str, str] = field(default_factory=dict)
 

@@ -86,3 +86,13 @@ def open_video_file(path: Path | str) -> Iterator[VideoFile]:
         yield VideoFile(descriptor, facts.st_size, Path(path).suffix)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def video_in_memory(data: bytes) -> Iterator[VideoFile]:
+    """Hold the bytes of a video in an unnamed file, for the duration of a `with` block."""
+    with open(os.memfd_create("video", os.MFD_CLOEXEC), "w+b", buffering=0) as file:  # noqa: PTH123 - no path
+        view = memoryview(data)
+        while view:
+            view = view[file.write(view) :]
+        yield VideoFile(file.fileno(), len(data))

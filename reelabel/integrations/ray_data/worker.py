@@ -44,7 +44,9 @@ class PrepareWorker:
             options.web.model_copy(update={"timeout_s": options.timeout_s, "max_attempts": attempts}),
         )
         self._allow_roots = options.allow_roots
-        self._pool = DecodePool(processes=options.processes)
+        self._pool = DecodePool(
+            processes=options.processes, videos_per_process=options.videos_per_process, sandbox=options.sandbox
+        )
         self._fetcher = FrameFetcher(
             objects=self._objects,
             cache=FrameCache(self._objects, options.cache_dir.as_uri()) if options.cache_dir else None,
