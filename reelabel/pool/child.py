@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from reelabel.containers.registry import load_installed
 from reelabel.extract import extract_keyframes_by_ranges, extract_keyframes_of_file
-from reelabel.pool.messages import Begun, ReadFailedError, Reads, Ready, Unavailable, describe_failure
+from reelabel.pool.messages import Begun, ReadFailedError, Reads, Ready, Unavailable, clip, describe_failure
 from reelabel.pool.transfer import pack_frames
 from reelabel.pool.warm_up import warm_up
 from reelabel.pool.wire import READ, receive, receive_bytes, send
@@ -61,7 +61,7 @@ def _start(connection: socket.socket) -> None:
         os.dup2(_STDIN, _STDERR)  # nothing that a video says is kept
         missing = lock_down(setup.sandbox, memory_bytes=setup.memory_bytes, threads=setup.threads, die_with_parent=True)
     except Exception as error:  # noqa: BLE001 - the pool tells its user
-        say(connection, Unavailable(message=str(error)[:1000]))
+        say(connection, Unavailable(message=clip(str(error))))
         os._exit(1)
     say(connection, Ready(missing=missing))
 

@@ -74,6 +74,11 @@ class Request:
     known: SavedIndex | None = None
 
 
+def clip(text: str) -> str:
+    """Return text of a length, and of characters, that a message can carry."""
+    return text[:MAX_TEXT].encode(errors="replace").decode()
+
+
 def _printable(text: str) -> str:
     """Replace control characters, which a terminal would obey and a database would refuse."""
     return "".join(each if each.isprintable() else "?" for each in text)
@@ -258,11 +263,11 @@ class ReadFailedError(Exception):
 def describe_failure(error: Exception) -> Failed:
     """Return the message about an error, in a decoding process."""
     if isinstance(error, FastPathUnavailableError):
-        return Failed(code=_FAST_PATH, message=str(error)[:MAX_TEXT], frames_decoded=error.frames_decoded)
+        return Failed(code=_FAST_PATH, message=clip(str(error)), frames_decoded=error.frames_decoded)
     if isinstance(error, MemoryError | ReadFailedError):
         return Failed(code=_OUT_OF_MEMORY if isinstance(error, MemoryError) else _READ_FAILED, message="")
     known = error if isinstance(error, VideoError) and error.code in _ERRORS else unreadable(error)
-    return Failed(code=known.code, message=known.message[:MAX_TEXT])
+    return Failed(code=known.code, message=clip(known.message))
 
 
 def failure(failed: Failed, *, bytes_fetched: int) -> Exception:

@@ -31,7 +31,7 @@ _ENVIRONMENT = ("LD_LIBRARY_PATH", "PYTHONHOME")
 # NumPy's linear algebra is not used, and would start threads and reserve memory for them.
 _FIXED_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _START_S = 120.0  # imports on a busy machine
-_BEGIN_S = 30.0
+_BEGIN_S = 60.0
 _MAX_STDERR = 2000
 _SOONEST_S, _LATEST_S = 0.02, 5.0
 
@@ -70,22 +70,14 @@ class DecodingProcess:
         self._is_done = True
         self._errors = os.memfd_create("stderr", os.MFD_CLOEXEC)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        with theirs:
-            # In a session of its own, it receives no Ctrl-C.
-            self._process = subprocess.Popen(  # noqa: S603 - this very interpreter
-                [
-                    *(sys.executable, "-P", "-c", _BOOT.format(module=CHILD_MODULE), str(theirs.fileno())),
-                    *map(os.path.abspath, sys.path),
-                ],
-                env=_FIXED_ENVIRONMENT | {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                start_new_session=True,
-            )
         self._channel = Channel(ours)
         self._channel.watch = _until(time.monotonic() + _START_S)
+        try:
+            with theirs:
+                self._process = _start(theirs.fileno(), stderr=self._errors)
+        except OSError:
+            self._close()
+            raise
         with suppress(ProcessDiedError):  # found out by `wait_ready`
             self._channel.send(pickle.dumps(setup))
 
@@ -111,8 +103,7 @@ class DecodingProcess:
         except (ProcessDiedError, InvalidAnswerError):
             raise NotBegunError(self._last_error()) from None
         finally:
-            os.close(self._errors)
-            self._errors = -1
+            self._close_errors()
         if isinstance(answer, Unavailable):
             raise ConfigurationError(f"Decoding processes cannot start: {answer.message}")
         if not isinstance(answer, Ready):
@@ -176,11 +167,17 @@ class DecodingProcess:
     def end(self) -> int:
         """Kill it, free everything, and return its exit code."""
         self.kill()
+        self._close()
+        return self._process.wait()
+
+    def _close(self) -> None:
         self._channel.close()
+        self._close_errors()
+
+    def _close_errors(self) -> None:
         if self._errors >= 0:
             os.close(self._errors)
             self._errors = -1
-        return self._process.wait()
 
     def _begin(self, request: Request, descriptor: int | None) -> None:
         self._channel.watch = _until(time.monotonic() + _BEGIN_S)
@@ -194,8 +191,11 @@ class DecodingProcess:
 
     def _read(self, wanted: Reads, reader: RangeReader) -> None:
         batch = reader.start(wanted.spans)
-        while not batch.done.wait(self._channel.watch()):
-            pass
+        try:
+            while not batch.done.wait(self._channel.watch()):
+                pass
+        finally:
+            batch.done.set()  # if a limit was reached, no further range is read
         pieces = reader.finish(batch)
         self._channel.send_bytes(NOT_READ if pieces is None else READ)
         for piece in pieces or ():
@@ -223,6 +223,19 @@ class DecodingProcess:
         text = os.pread(self._errors, _MAX_STDERR, max(0, size - _MAX_STDERR)).decode(errors="replace")
         lines = [line for line in text.splitlines() if line.strip()]
         return "".join(each for each in (lines or [""])[-1] if each.isprintable())
+
+
+def _start(connection: int, *, stderr: int) -> subprocess.Popen[bytes]:
+    code = _BOOT.format(module=CHILD_MODULE)
+    return subprocess.Popen(  # noqa: S603 - this very interpreter
+        [sys.executable, "-P", "-c", code, str(connection), *map(os.path.abspath, sys.path)],
+        env=_FIXED_ENVIRONMENT | {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+        pass_fds=[connection],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+        start_new_session=True,  # so that it receives no Ctrl-C
+    )
 
 
 def _close(descriptor: int | None) -> None:

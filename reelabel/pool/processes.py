@@ -161,7 +161,10 @@ class DecodingProcesses:
         self._idle.insert(0, self._starter.submit(self._start).result)
 
     def _start(self) -> DecodingProcess:
-        process = DecodingProcess(self._setup)
+        try:
+            process = DecodingProcess(self._setup)
+        except OSError as error:
+            raise decoders_lost(f"they cannot be started ({error.strerror})") from None
         with self._changed:
             self._alive.add(process)
             if self._is_closed:
@@ -182,5 +185,5 @@ def decoders_lost(reason: str = "") -> DecodersLostError:
     """Return the error for processes that are killed, though not by a video."""
     return DecodersLostError(
         "Decoding processes keep being killed; check whether the machine runs out of memory."
-        + (f" The last one said: {reason}" if reason else "")
+        + (f" (The last one: {reason}.)" if reason else "")
     )

@@ -17,7 +17,7 @@ import numpy as np
 
 from reelabel.orientation import Orientation
 from reelabel.pool.faults import InvalidAnswerError
-from reelabel.pool.messages import MAX_TEXT, Codec, Frames, Stream, Table
+from reelabel.pool.messages import Codec, Frames, Stream, Table, clip
 from reelabel.sampled_frames import SampledFrames
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER
 from reelabel.strategies.keyframe_table import KeyframeTable, describe_table, table_arguments
@@ -105,7 +105,7 @@ def pack_frames(got: SampledFrames, index: SavedIndex, request: Request) -> tupl
         native_height_px=got.native_height_px,
         orientation=cast("Orienting", tuple(got.orientation)),
         method=got.method,
-        reason=got.reason[:MAX_TEXT],
+        reason=clip(got.reason),
         decode_ms=max(0.0, got.decode_ms),
         frames_decoded=got.frames_decoded,
         sampler=got.sampler,
