@@ -73,7 +73,7 @@ def lock_down(
     memory_bytes: int,
     threads: int = 1,
     file_bytes: int | None = None,
-    descriptors: int = 16,
+    descriptors: int = 8,
     die_with_parent: bool = False,
 ) -> tuple[str, ...]:
     """Lock this process for good; call it once, after all imports and before other threads are started.
@@ -86,7 +86,7 @@ def lock_down(
         memory_bytes: Size of the address space.
         threads: Threads that a video is decoded with; if 1, none can be started.
         file_bytes: Size of a memfd; None is `memory_bytes`.
-        descriptors: How many descriptors may be open.
+        descriptors: How many descriptors may be open; each may be a memfd, which is not part of `memory_bytes`.
         die_with_parent: Let the kernel kill this process when the thread that started it ends.
 
     Returns:
