@@ -29,7 +29,7 @@ class CoverageReason(StrEnum):
     ONE_KEYFRAME = "one_keyframe"
     FEW_KEYFRAMES = "few_keyframes"
     LONG_GAP = "long_gap"
-    THIN_COVER = "thin_cover"
+    LOW_COVERAGE = "low_coverage"
     UNKNOWN = "unknown"
 
 
@@ -118,7 +118,7 @@ def measure_coverage(
             CoverageReason.ONE_KEYFRAME: keyframes == 1,
             CoverageReason.FEW_KEYFRAMES: 1 < keyframes < thresholds.min_keyframes,
             CoverageReason.LONG_GAP: gap_s > thresholds.max_gap_s,
-            CoverageReason.THIN_COVER: cover < thresholds.min_coverage,
+            CoverageReason.LOW_COVERAGE: cover < thresholds.min_coverage,
         }
         reasons = [reason for reason, applies in found.items() if applies]
     return KeyframeCoverage(keyframes=keyframes, longest_gap_s=gap_s, cover=cover, reasons=tuple(reasons))
@@ -150,7 +150,7 @@ _DESCRIPTIONS = {
     CoverageReason.ONE_KEYFRAME: "a single keyframe: answers about anything later are guesses",
     CoverageReason.FEW_KEYFRAMES: "few keyframes: what happens between them is not seen",
     CoverageReason.LONG_GAP: "a long gap between keyframes: what happens in it is not seen",
-    CoverageReason.THIN_COVER: "no keyframe near most of what happens",
+    CoverageReason.LOW_COVERAGE: "no keyframe near most of what happens",
     CoverageReason.UNKNOWN: "no usable index: keyframe coverage is unknown before decoding",
 }
 

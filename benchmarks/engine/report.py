@@ -56,7 +56,7 @@ def engine(models: Sequence[str], folder: Path, *, requests: int | None, rounds:
 def questions(model: str, folder: Path, *, frames: int, rounds: int, as_json: bool) -> None:
     """Measure several questions about one video; print a table or JSON."""
     config, side_px, _ = _model(model, folder, num_frames=frames)
-    with TemporaryDirectory(prefix="reelabel-") as logs, PROGRESS.status("Loading the model and asking"):
+    with TemporaryDirectory(prefix="reelabel-") as logs, PROGRESS.status("Loading the model and answering"):
         log_path = Path(logs) / "engine.log"
         with EngineProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as loaded:
             loaded.wait_ready()

@@ -18,7 +18,7 @@ from tasks.evaluation.route_sample import PairedAnswers
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from benchmarks.trade.asking import Answers
+    from benchmarks.trade.inference import Answers
     from benchmarks.trade.thresholds import ThresholdResult
     from tasks.domain import ModelIdentity, RunSpec
     from tasks.evaluation.route_fit import RouteFit

@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from benchmarks.console import OUT, PROGRESS, print_json
-from benchmarks.trade.asking import Asker, jobs_of
 from benchmarks.trade.candidates import NATIVE, specs_of
 from benchmarks.trade.chart import draw
 from benchmarks.trade.clips import FIT_SEED_OFFSET, MANIFEST_NAME, fit_clips, kept_trade, make_trade
 from benchmarks.trade.fitting import fit
+from benchmarks.trade.inference import SpecRunner, jobs_of
 from benchmarks.trade.report import Trade
 from benchmarks.trade.tables import accuracy_table, cost_table, curve_table, margin_table, still_table, threshold_table
 from reelabel.pool.decode_pool import DecodePool
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from benchmarks.trade.asking import Answers
+    from benchmarks.trade.inference import Answers
     from tasks.domain import RunSpec
 
 _START_TIMEOUT_S = 600.0
@@ -89,13 +89,13 @@ def measure(
         DecodePool(processes=os.cpu_count() or 1, timeout_s=_DECODE_TIMEOUT_S, memory_mib=_DECODE_MIB) as pool,
         EngineProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as engine,
     ):
-        asker = Asker(engine=engine, pool=pool)
+        runner = SpecRunner(engine=engine, pool=pool)
         specs = specs_of(card.identity)
-        asker.ask(jobs_of(fit_manifest)[:_WARM_UP_JOBS], specs[NATIVE])  # the first answers of a process take longer
+        runner.run(jobs_of(fit_manifest)[:_WARM_UP_JOBS], specs[NATIVE])  # the first answers of a process take longer
 
         def ask(jobs: pl.DataFrame, name: str, spec: RunSpec) -> Answers:
-            on_progress(f"Asking {jobs.height:,} questions with {name}")
-            return asker.ask(jobs_of(jobs), spec)
+            on_progress(f"Answering {jobs.height:,} questions with {name}")
+            return runner.run(jobs_of(jobs), spec)
 
         fitted = fit(fit_manifest, card.identity, lambda name, spec: ask(fit_manifest, name, spec), seed=fit_seed)
         specs |= fitted.specs_of(card.identity)

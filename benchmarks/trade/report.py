@@ -17,8 +17,8 @@ from tasks.evaluation.scores import Cost
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from benchmarks.trade.asking import Answers
     from benchmarks.trade.fitting import Fitted
+    from benchmarks.trade.inference import Answers
     from tasks.domain import RunSpec
     from tasks.evaluation.route_fit import RoutingPoint
     from tasks.evaluation.scores import Evaluation

@@ -13,7 +13,7 @@ from benchmarks.trade.mix import MOTION
 from reelabel.coverage import DEFAULT_THRESHOLDS, CoverageThresholds, measure_coverage
 
 if TYPE_CHECKING:
-    from benchmarks.trade.asking import Answers
+    from benchmarks.trade.inference import Answers
 
 _NONE = CoverageThresholds(min_keyframes=1, max_gap_s=1e6, min_coverage=0.0)
 _ALONE = (

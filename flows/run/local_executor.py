@@ -238,7 +238,7 @@ def make_inference_context(
         * 1024**2
         // (settings.model.max_concurrent_shards * MAX_CONCURRENT_GROUPS),
         extractor=extractor,
-        ask_again_below=retry_outage(partial(escalation_margin, database, spec)),
+        escalate_below=retry_outage(partial(escalation_margin, database, spec)),
     )
 
 

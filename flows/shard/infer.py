@@ -50,7 +50,7 @@ class InferenceContext:
         writer: Writes the results of shards.
         batch_bytes: Most frame bytes in one group of a shard.
         extractor: Prepares the dense views of escalated jobs.
-        ask_again_below: Margin below which jobs are escalated; None escalates none.
+        escalate_below: Margin below which jobs are escalated; None escalates none.
         ledger: Wall-clock profile.
         gpus: GPUs that the engine holds.
     """
@@ -63,7 +63,7 @@ class InferenceContext:
     writer: ShardWriter
     batch_bytes: int
     extractor: FrameExtractor
-    ask_again_below: float | None = None
+    escalate_below: float | None = None
     ledger: WallClockProfile = field(default_factory=WallClockProfile)
     gpus: int = 0
 

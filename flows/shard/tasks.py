@@ -114,8 +114,8 @@ def infer_shard(
         extracted = stream.extracted
         if extracted is None:
             return None
-        if context.ask_again_below is not None:
-            escalate(context, outcome, below=context.ask_again_below)
+        if context.escalate_below is not None:
+            escalate(context, outcome, below=context.escalate_below)
         started = time.perf_counter()
         with context.ledger.doing(RunPhase.DATABASE):
             report = make_shard_report(extracted, outcome, context.spec.sampling)

@@ -75,7 +75,7 @@ CREATE TABLE reelabel.result (
     routed_by          text,
     first_label        text,
     first_margin       double precision,
-    ask_again_below    double precision,
+    escalate_below    double precision,
     answer             text,
     task               text,
     subtask            text,
@@ -225,7 +225,7 @@ CREATE TABLE reelabel.calibration (
 -- on held-out jobs.
 CREATE TABLE reelabel.route (
     spec_id           text PRIMARY KEY REFERENCES reelabel.spec,
-    ask_again_below   double precision NOT NULL CHECK (ask_again_below >= 0),
+    escalate_below   double precision NOT NULL CHECK (escalate_below >= 0),
     dataset           text NOT NULL,
     manifest_uri      text NOT NULL,
     first_spec_id     text NOT NULL REFERENCES reelabel.spec,

@@ -41,7 +41,7 @@ def escalation_margin(engine: Engine, spec: RunSpec) -> float | None:
     if escalate_below != FITTED:
         return escalate_below
     with database_errors(), engine.connect() as connection:
-        query = select(ROUTE.c.ask_again_below).where(ROUTE.c.spec_id == spec.spec_id)
+        query = select(ROUTE.c.escalate_below).where(ROUTE.c.spec_id == spec.spec_id)
         below: float | None = connection.execute(query).scalar_one_or_none()
     if below is None:
         raise ConfigurationError(
@@ -92,7 +92,7 @@ def save_route(
     """
     escalated, first, dense = specs
     row = {
-        "ask_again_below": fit.below,
+        "escalate_below": fit.below,
         "dataset": dataset,
         "manifest_uri": manifest_uri,
         "first_spec_id": first.spec_id,

@@ -194,7 +194,7 @@ def _result_columns(provenance: type) -> tuple[str, ...]:
         *("probabilities", "margin", "entropy_nats", *(column.name for column in columns_of(Answer))),
         *("permutations", "order_agreement", "order_spread", "same_position"),
         *(column.name for column in columns_of(provenance)),
-        *("first_label", "first_margin", "ask_again_below"),
+        *("first_label", "first_margin", "escalate_below"),
     )
 
 

@@ -27,7 +27,7 @@ def test_a_paired_difference_has_newcombes_interval():
     ("both", "gained", "lost", "neither", "p_value"),  # statsmodels.stats.contingency_tables.mcnemar, exact
     [(101, 59, 121, 33, 4.4344492637551645e-06), (14, 5, 0, 22, 0.0625), (10, 15, 5, 20, 0.04138946533203125)],
 )
-def test_two_ways_of_asking_are_told_apart_by_mcnemars_exact_test(both, gained, lost, neither, p_value):
+def test_paired_difference_matches_the_exact_mcnemar_test(both, gained, lost, neither, p_value):
     here = np.repeat([True, True, False, False], [both, gained, lost, neither])
     there = np.repeat([True, False, True, False], [both, gained, lost, neither])
 

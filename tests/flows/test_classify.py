@@ -428,7 +428,7 @@ class TestBackfill:
         assert "selected jobs only: Reconciled: 2 jobs = 2 labels + 0 failures." in again.stdout
         assert labels(engine, "first") == 144
 
-    def test_a_new_way_of_asking_stands_beside_the_old_one(self, by_server, manifest, engine):
+    def test_a_new_spec_adds_rows_beside_the_old_ones(self, by_server, manifest, engine):
         where = "state = 'labelled' AND margin > 0 AND job_id LIKE 'clip-000_-%'"
         chosen = ["--task", "colour", "--where", where, "--limit", "2", "--manifest", manifest, "--dataset", "first"]
 

@@ -43,7 +43,7 @@ def evaluated(environment, manifest, tmp_path_factory):
     return run, Evaluation.from_json(path.read_text())
 
 
-def test_ways_of_asking_are_compared_on_the_known_answers(evaluated):
+def test_specs_are_compared_on_the_known_answers(evaluated):
     run, evaluation = evaluated
 
     keyframes, faithful = evaluation.specs

@@ -92,7 +92,7 @@ def test_a_margin_is_fitted_on_answers_that_are_asked_for_where_they_are_missing
     assert fitted.returncode == 0, fitted.stderr
     facts = json.loads(fitted.stdout)
     [route] = read(ROUTE, dataset="routes")
-    assert (facts["jobs"], facts["below"]) == (route["jobs"], route["ask_again_below"])
+    assert (facts["jobs"], facts["below"]) == (route["jobs"], route["escalate_below"])
     assert route["jobs"] == 3 * (CLIPS + LONE)
     assert {need["name"] for need in facts["still"]["needs"]} >= set(QUESTIONS)
     dense = read(RESULT, spec_id=route["dense_spec_id"])
@@ -121,4 +121,4 @@ def test_jobs_go_their_ways_by_tag_by_video_and_by_margin(reelabel, manifests, r
         assert (row["coverage"] == "") == (not is_lone)
     twice = [row for row in rows.values() if row["routed_by"] == "margin"]
     assert all(row["frames_decoded"] > row["keyframes_in_file"] for row in twice)
-    assert all(row["first_margin"] < 1 == row["ask_again_below"] for row in twice)
+    assert all(row["first_margin"] < 1 == row["escalate_below"] for row in twice)

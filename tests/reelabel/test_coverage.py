@@ -1,4 +1,4 @@
-"""What keyframes are good for is told by where they stand, the same whatever frames are asked for."""
+"""Keyframe coverage depends on where the keyframes are, whatever frames are requested."""
 
 from fractions import Fraction
 
@@ -28,10 +28,10 @@ def judged(times_s, duration_s=12.0, segment=WHOLE):
     [
         pytest.param([0, 2, 4, 6, 8, 10], [], id="enough"),
         pytest.param([5, 7, 9, 11, 13, 15], [], id="a clock that starts late"),
-        pytest.param([0], ["one_keyframe", "long_gap", "thin_cover"], id="one"),
-        pytest.param([0, 6], ["few_keyframes", "long_gap", "thin_cover"], id="few"),
+        pytest.param([0], ["one_keyframe", "long_gap", "low_coverage"], id="one"),
+        pytest.param([0, 6], ["few_keyframes", "long_gap", "low_coverage"], id="few"),
         pytest.param([0, 1, 2, 3, 4, 5, 6], ["long_gap"], id="a long gap at the end"),
-        pytest.param([0, 4, 8], ["thin_cover"], id="far between"),
+        pytest.param([0, 4, 8], ["low_coverage"], id="far between"),
         pytest.param(None, ["unknown"], id="unknown times"),
         pytest.param([], ["unknown"], id="no keyframe"),
     ],

@@ -26,7 +26,7 @@ CLIPS = {
     "clip.avi": {"codec": "mpeg4"},
     "clip.ts": {"b_frames": 2},  # its clock does not start at 0
 }
-# Their first frames come before their first keyframe: cut out of a longer clip without encoding it anew.
+# Their first frames come before their first keyframe: cut out of a longer clip without re-encoding it.
 CUT = {
     "trimmed.mp4": {"b_frames": 2},
     "cut.mkv": {"codec": "mpeg4"},

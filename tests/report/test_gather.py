@@ -128,7 +128,7 @@ def test_a_job_whose_frames_are_gone_says_so(engine, started, manifest, tmp_path
     assert (shown.strip, shown.no_strip) == (None, "Its frames are no longer in the cache.")
 
 
-def test_labels_are_compared_with_those_of_another_way_of_asking(engine, started, manifest, tmp_path):
+def test_labels_are_compared_with_those_of_another_spec(engine, started, manifest, tmp_path):
     yes = replace(result(job("a")).answer, choice_index=0, probabilities=(0.9, 0.1))
     started(OTHER, [of(manifest, "a", answer=yes), of(manifest, "b")])
     started(SPEC, [of(manifest, "a"), of(manifest, "b"), of(manifest, "c")])

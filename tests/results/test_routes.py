@@ -95,7 +95,7 @@ def test_an_escalated_row_stores_both_answers_and_the_margin(db, run):
 
     rows = read_results(db, dataset="d", spec_id=SPEC.spec_id).sort("job_id").rows(named=True)
 
-    names = ("sampler", "routed_by", "first_label", "first_margin", "ask_again_below")
+    names = ("sampler", "routed_by", "first_label", "first_margin", "escalate_below")
     assert [rows[0][name] for name in names] == ["uniform", "margin", "yes", 0.25, 0.5]
     assert {name: rows[0][name] for name in seen} == seen
     assert [rows[1][name] for name in names] == ["keyframes", "", None, None, None]

@@ -1,4 +1,4 @@
-"""The report tells what keyframes cost, where, and what asking again gives back."""
+"""The report tells what keyframes cost, where, and what an escalation recovers."""
 
 import io
 import xml.etree.ElementTree as ET
@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from benchmarks.trade.asking import ANSWER_SCHEMA, Answers
 from benchmarks.trade.candidates import AUTO, KEYFRAMES, NATIVE, escalated, specs_of
 from benchmarks.trade.chart import draw
 from benchmarks.trade.fitting import fit
+from benchmarks.trade.inference import ANSWER_SCHEMA, Answers
 from benchmarks.trade.mix import MOTION, SCENE, mix
 from benchmarks.trade.report import Trade
 from benchmarks.trade.tables import accuracy_table, cost_table, curve_table, margin_table, still_table, threshold_table

@@ -1,4 +1,4 @@
-"""Jobs whose choices cannot be told apart are known before anything is asked."""
+"""Jobs with indistinguishable choices are found before anything is sent to the model."""
 
 import shutil
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A question's text is laid out once, the same for training and for asking."""
+"""A question's text is laid out once, the same for training and for inference."""
 
 from transformers import AutoTokenizer
 

@@ -16,16 +16,16 @@ def stub_server():
 
 
 @pytest.fixture
-def make_asker():
+def make_backend():
     """Make what asks a server, with its key and its model's tokenizer; it is closed when the test ends."""
-    askers = []
+    backends = []
 
     def make(url, *, is_tokenizer_known=True, encode=None, **settings):
         encode = encode or encoder() if is_tokenizer_known else None
         settings = {"url": url, "api_key": KEY, "max_attempts": 2} | settings
-        askers.append(ServerBackend(ServerSettings(**settings), encode=encode))
-        return askers[-1]
+        backends.append(ServerBackend(ServerSettings(**settings), encode=encode))
+        return backends[-1]
 
     yield make
-    for asker in askers:
-        asker.close()
+    for backend in backends:
+        backend.close()

@@ -22,26 +22,26 @@ def probabilities(replies):
 EXPECTED = [pytest.approx(probabilities_of(one, BATCH.frame_files[one.video_id])) for one in BATCH.questions]
 
 
-def test_every_answer_goes_to_its_question_and_many_threads_may_ask(stub_server, make_asker):
-    asker = make_asker(stub_server)
+def test_every_answer_goes_to_its_question_and_many_threads_may_ask(stub_server, make_backend):
+    backend = make_backend(stub_server)
 
-    assert asker.wait_ready().max_model_len == MAX_TOKENS
+    assert backend.wait_ready().max_model_len == MAX_TOKENS
     with ThreadPoolExecutor(4) as threads:
-        answered = list(threads.map(asker.answer, [BATCH] * 8))
+        answered = list(threads.map(backend.answer, [BATCH] * 8))
 
     assert [probabilities(replies) for replies in answered] == [EXPECTED] * 8
 
 
-def test_without_the_model_at_hand_the_server_tells_name_and_tokens(stub_server, make_asker):
+def test_without_the_model_at_hand_the_server_tells_name_and_tokens(stub_server, make_backend):
     card = read_served_model_card(ServerSettings(url=stub_server, api_key=KEY))
 
-    replies = make_asker(stub_server, is_tokenizer_known=False).answer(BATCH)
+    replies = make_backend(stub_server, is_tokenizer_known=False).answer(BATCH)
 
     assert (card.identity.name, card.identity.served_at) == (NAME, stub_server)
     assert probabilities(replies) == EXPECTED
 
 
-def test_questions_that_cannot_be_asked_do_not_stop_the_others(stub_server, make_asker):
+def test_questions_that_cannot_be_asked_do_not_stop_the_others(stub_server, make_backend):
     batch = batch_about(
         question("long " * 4000),
         question(choices=("yes", "yes, always"), scoring="text"),
@@ -50,27 +50,27 @@ def test_questions_that_cannot_be_asked_do_not_stop_the_others(stub_server, make
     )
     batch.frame_files["damaged"] = b"no frame file"
 
-    *refusals, good = make_asker(stub_server).answer(batch)
+    *refusals, good = make_backend(stub_server).answer(batch)
 
     assert [one.code for one in refusals] == ["prompt_too_long", "choices_ambiguous", "frame_file_damaged"]
     assert isinstance(good, Answer)
 
 
-def test_a_server_that_shows_its_likeliest_tokens_alone_is_asked_too(stub_server, make_asker):
+def test_a_server_that_shows_its_likeliest_tokens_alone_is_asked_too(stub_server, make_backend):
     def strict(_path, body):
         if body and "logprob_token_ids" in body:
             return 400, "Unknown parameter: logprob_token_ids"
         return None
 
     with gate(stub_server, strict) as url:
-        sure, _, unsure, *_ = make_asker(url).answer(BATCH)
+        sure, _, unsure, *_ = make_backend(url).answer(BATCH)
 
     assert sure.probabilities == pytest.approx(EXPECTED[0].expected, abs=1e-3)
     assert (unsure.code, "top logprobs" in unsure.message) == ("inference_failed", True)
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_busy_server_is_asked_again(stub_server, make_asker, status):
+def test_a_busy_server_is_asked_again(stub_server, make_backend, status):
     turned_away = []
 
     def busy(path, body):
@@ -81,10 +81,10 @@ def test_a_busy_server_is_asked_again(stub_server, make_asker, status):
 
     asker_is_ready = False
     with gate(stub_server, busy) as url:
-        asker = make_asker(url)
-        asker.wait_ready()
+        backend = make_backend(url)
+        backend.wait_ready()
         asker_is_ready = True
-        replies = asker.answer(BATCH)
+        replies = backend.answer(BATCH)
 
     assert len(turned_away) == len(BATCH.questions)
     assert probabilities(replies) == EXPECTED
@@ -93,31 +93,31 @@ def test_a_busy_server_is_asked_again(stub_server, make_asker, status):
 @pytest.mark.parametrize(
     ("status", "words"), [pytest.param(503, "full", id="busy"), pytest.param(500, "EngineDead", id="its engine died")]
 )
-def test_a_server_that_answers_nothing_more_or_goes_away_is_a_passing_fault(stub_server, make_asker, status, words):
+def test_a_server_that_answers_nothing_more_or_goes_away_is_a_passing_fault(stub_server, make_backend, status, words):
     with gate(
         stub_server, lambda path, _: (status, words) if is_down and path.endswith("completions") else None
     ) as url:
         is_down = False
-        asker = make_asker(url)
-        info = asker.wait_ready()
+        backend = make_backend(url)
+        info = backend.wait_ready()
         is_down = True
-        for use in (lambda: asker.answer(BATCH), asker.wait_ready):
+        for use in (lambda: backend.answer(BATCH), backend.wait_ready):
             with pytest.raises(ServerUnavailableError, match=rf"is unavailable \(HTTP {status}\): {words}"):
                 use()
         is_down = False
-        assert asker.wait_ready() == info
+        assert backend.wait_ready() == info
 
-    for use in (lambda: asker.answer(BATCH), asker.wait_ready):
+    for use in (lambda: backend.answer(BATCH), backend.wait_ready):
         with pytest.raises(ServerUnavailableError, match="does not respond"):
             use()
 
 
-def test_a_question_on_which_alone_the_server_fails_is_refused(stub_server, make_asker):
+def test_a_question_on_which_alone_the_server_fails_is_refused(stub_server, make_backend):
     def fails(_path, body):
         return (500, "EOF in the kernel") if body and "poison" in str(body.get("messages")) else None
 
     with gate(stub_server, fails) as url:
-        refusal, answer = make_asker(url).answer(batch_about(question("Is it poison?"), question()))
+        refusal, answer = make_backend(url).answer(batch_about(question("Is it poison?"), question()))
 
     assert refusal.code == "inference_failed"
     assert "failed 2 times on this question, but answers others: EOF in the kernel" in refusal.message
@@ -138,12 +138,12 @@ def test_a_question_on_which_alone_the_server_fails_is_refused(stub_server, make
         ),
     ],
 )
-def test_a_server_that_cannot_be_asked_says_what_to_set(stub_server, make_asker, settings, fault):
+def test_a_server_that_cannot_be_asked_says_what_to_set(stub_server, make_backend, settings, fault):
     with pytest.raises(ConfigurationError, match=fault):
-        make_asker(**{"url": stub_server} | settings).wait_ready()
+        make_backend(**{"url": stub_server} | settings).wait_ready()
 
 
-def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_it(stub_server, make_asker):
+def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_it(stub_server, make_backend):
     def without_plugin(_path, body):
         return (400, "Could not open video stream") if "arrow.file" in str(body) else None
 
@@ -152,11 +152,11 @@ def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_
             return 400, "Per-request media_io_kwargs are disabled"
         return without_plugin(path, body)
 
-    assert "frames as frame_file, logprobs of any token" in make_asker(stub_server).wait_ready().tuning
+    assert "frames as frame_file, logprobs of any token" in make_backend(stub_server).wait_ready().tuning
     with gate(stub_server, without_plugin) as url:
-        assert "frames as png, logprobs of any token" in make_asker(url).wait_ready().tuning
+        assert "frames as png, logprobs of any token" in make_backend(url).wait_ready().tuning
     with (
         gate(stub_server, without_trust) as url,
         pytest.raises(ConfigurationError, match=r"kwargs are disabled.*--trust-request-mm-kwargs"),
     ):
-        make_asker(url).wait_ready()
+        make_backend(url).wait_ready()

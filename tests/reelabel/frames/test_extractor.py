@@ -67,7 +67,7 @@ def test_coverage_goes_by_the_thresholds_and_not_by_the_cache(preparer, make_cli
     good, bad = preparer.prepare(uri), strict.prepare(uri)
 
     assert bad.was_cached
-    assert (good.provenance.coverage, bad.provenance.coverage) == ("", "few_keyframes,thin_cover")
+    assert (good.provenance.coverage, bad.provenance.coverage) == ("", "few_keyframes,low_coverage")
 
 
 @pytest.mark.parametrize("pixel_encoding", ["zstd", "packets"])
@@ -293,7 +293,7 @@ class TestAuto:
         ("name", "codec", "gop", "sampler", "coverage"),
         [
             pytest.param("clip.mp4", "libx264", 12, "keyframes", "", id="enough"),
-            pytest.param("clip.mp4", "libx264", 48, "uniform", "one_keyframe,long_gap,thin_cover", id="not enough"),
+            pytest.param("clip.mp4", "libx264", 48, "uniform", "one_keyframe,long_gap,low_coverage", id="not enough"),
             pytest.param("clip.avi", "mpeg4", 12, "keyframes", "", id="decoded whole, though an index lists them"),
             pytest.param("clip.ts", "libx264", 12, "uniform", "unknown", id="mpeg-ts"),
             pytest.param("clip.flv", "libx264", 12, "uniform", "unknown", id="flv"),

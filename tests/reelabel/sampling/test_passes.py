@@ -1,4 +1,4 @@
-"""A choice between samplers takes what each of them alone would, and is a way of asking of its own."""
+"""A choice between samplers takes what each of them alone would, under a spec of its own."""
 
 from dataclasses import replace
 

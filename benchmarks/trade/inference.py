@@ -60,22 +60,22 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asker:
+class SpecRunner:
     """A loaded engine and decoding processes, shared by all specs."""
 
     engine: EngineProcess
     pool: DecodePool
 
-    def ask(self, jobs: Sequence[Job], spec: RunSpec) -> Answers:
+    def run(self, jobs: Sequence[Job], spec: RunSpec) -> Answers:
         """Answer every job from freshly decoded frames, with several batches in flight."""
         began_s = time.perf_counter()
         batches = [list(jobs[start : start + _BATCH_JOBS]) for start in range(0, len(jobs), _BATCH_JOBS)]
-        with ThreadPoolExecutor(os.cpu_count()) as decoders, ThreadPoolExecutor(_MAX_CONCURRENT_BATCHES) as askers:
-            answered = askers.map(lambda batch: self._ask(batch, spec, decoders), batches)
+        with ThreadPoolExecutor(os.cpu_count()) as decoders, ThreadPoolExecutor(_MAX_CONCURRENT_BATCHES) as submitters:
+            answered = submitters.map(lambda batch: self._run_batch(batch, spec, decoders), batches)
             rows = list(chain.from_iterable(answered))
         return Answers(rows=pl.DataFrame(rows, schema=ANSWER_SCHEMA), wall_s=time.perf_counter() - began_s)
 
-    def _ask(self, jobs: list[Job], spec: RunSpec, decoders: ThreadPoolExecutor) -> list[dict[str, Any]]:
+    def _run_batch(self, jobs: list[Job], spec: RunSpec, decoders: ThreadPoolExecutor) -> list[dict[str, Any]]:
         sampling = spec.sampling
         rows = self._answer(
             jobs, spec, [sampling_of_pass(sampling, choose_pass(sampling, job)) for job in jobs], decoders
