@@ -125,6 +125,20 @@ def test_a_child_has_no_secret_and_no_file_of_this_process(make_clip, tmp_path, 
     assert connection.startswith("socket:")
 
 
+def test_children_are_locked_and_their_time_can_be_told(make_clip):
+    clip = make_clip("clip.mkv", **LONG)
+    with DecodePool(processes=1, timeout_s=10, memory_mib=2048, threads=1, sandbox="require") as pool:
+        pool.extract(clip, **WANTED)
+        got, _ = pool.extract_by_ranges(remote(clip), **WANTED)
+        child = only_child(pool)
+        status = Path(f"/proc/{child}/status").read_text()
+
+        np.testing.assert_array_equal(got.images, extract_keyframes(clip, **WANTED).images)
+        assert {"Seccomp:\t2", "NoNewPrivs:\t1", "CapEff:\t0000000000000000", "Threads:\t1"} <= set(status.splitlines())
+        with pytest.raises(DecoderTimeoutError, match="0 s of CPU time"):
+            process_module._Watch(child, process_module.TimeLimits(timeout_s=10, cpu_s=0))()
+
+
 def test_children_outlive_the_thread_that_uses_them(make_clip):
     clip = make_clip()
     with DecodePool(processes=1, timeout_s=10, memory_mib=2048) as pool:
