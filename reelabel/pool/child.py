@@ -77,11 +77,10 @@ def _import(setup: Setup) -> None:
 def _serve(connection: socket.socket) -> None:
     data, descriptor = receive(connection)
     say(connection, Begun())
-    request: Request = pickle.loads(data)  # noqa: S301 - from the pool
-    del data
     answer: Answer
     frames: int | None = None
     try:
+        request: Request = pickle.loads(data)  # noqa: S301 - from the pool
         got, index = extract(connection, request, descriptor)
         answer, frames = pack_frames(got, index, request)
         del got, index

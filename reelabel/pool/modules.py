@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from reelabel.errors import ConfigurationError
 from reelabel.sampling.registry import BUILT_IN, find_sampler
 
 if TYPE_CHECKING:
@@ -37,9 +38,17 @@ class Modules:
 
 
 def _main_module() -> dict[str, str]:
-    """Return how to import the main module in another process, as `multiprocessing` does."""
+    """Return how to import the main module in another process, as `multiprocessing` does.
+
+    Raises:
+        ConfigurationError: It is an interactive session.
+    """
     main = sys.modules[_MAIN]
     if name := getattr(main.__spec__, "name", None):
         return {"init_main_from_name": name}
-    path = getattr(main, "__file__", None)
-    return {"init_main_from_path": path} if path else {}
+    if path := getattr(main, "__file__", None):
+        return {"init_main_from_path": path}
+    raise ConfigurationError(
+        "A sampler is defined in an interactive session, where decoding processes cannot import it; "
+        "move it to a module."
+    )

@@ -113,7 +113,8 @@ class DecodingProcesses:
             process = self._next()
             if not modules.names <= process.modules:
                 self._retire(process)
-                self._setup = replace(self._setup, **modules.added_to(self._setup))
+                with self._changed:
+                    self._setup = replace(self._setup, **modules.added_to(self._setup))
                 continue
             was_ready = process.is_ready
             try:
@@ -176,7 +177,7 @@ class DecodingProcesses:
         if process.missing and not self._is_warned:
             self._is_warned = True
             _log.warning(
-                "Decoding processes run without %s, which this machine does not offer; `reelabel doctor` says more.",
+                "Decoding processes run without %s, which this machine lacks: a hostile video can do more harm.",
                 " and ".join(process.missing),
             )
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from reelabel.pool.reading import RangeReader
     from reelabel.strategies.keyframe_table import SavedIndex
 
+    _Int64s = npt.NDArray[np.int64]
+
 # NumPy arrays by name, as keyword arguments.
 Arrays: TypeAlias = dict[str, Any]
 
@@ -89,6 +91,8 @@ def pack_frames(got: SampledFrames, index: SavedIndex, request: Request) -> tupl
         MemoryError: There is no room for it.
     """
     table = index if isinstance(index, KeyframeTable) and index is not request.known else None
+    if table and not _is_table_sound(request.size_bytes, table.pts, table.pos, table.size, table.frames_before):
+        table = None  # of a file that is cut short
     known = request.known if isinstance(request.known, tuple) else ()
     message = Frames(
         count=len(got.images),
@@ -195,15 +199,15 @@ def _require_sound(arrays: Arrays, request: Request) -> None:
         "is_keyframe": arrays["is_keyframe"].max() > 1,
         "deviation_s": "deviation_s" in arrays and not np.isfinite(arrays["deviation_s"]).all(),
         "keyframe_ms": "keyframe_ms" in arrays and (arrays["keyframe_ms"][1:] < arrays["keyframe_ms"][:-1]).any(),
-        "table": "table_pos" in arrays and not _is_table_sound(arrays, request.size_bytes),
+        "table": "table_pos" in arrays
+        and not _is_table_sound(request.size_bytes, *(arrays[f"table_{name}"] for name in _TABLE_COLUMNS)),
     }
     for name, is_wrong in faults.items():
         if is_wrong:
             raise InvalidAnswerError(f"wrong values of {name}")
 
 
-def _is_table_sound(arrays: Arrays, size_bytes: int) -> bool:
-    pts, pos, size, frames_before = (arrays[f"table_{name}"] for name in _TABLE_COLUMNS)
+def _is_table_sound(size_bytes: int, pts: _Int64s, pos: _Int64s, size: _Int64s, frames_before: _Int64s) -> bool:
     is_inside = (pos >= 0) & (pos <= size_bytes) & (size >= 1) & (size <= size_bytes - pos)
     return bool((pts[1:] > pts[:-1]).all() and is_inside.all() and (frames_before >= -1).all())
 

@@ -288,5 +288,5 @@ def read_outside(connection, request):
 @behaviour
 def read_too_often(connection, *_):
     while True:
-        child.say(connection, Reads(spans=((0, 1),) * 1000))
-        connection.recv(1001)
+        child.say(connection, Reads(spans=((0, 1),) * 600))
+        connection.recv(601)

@@ -378,3 +378,12 @@ def test_a_sampler_of_the_main_module_works_in_children(make_clip, tmp_path):
     )
 
     assert (ended.stdout, ended.stderr) == ("[47]\n", "")
+
+
+def test_a_sampler_of_an_interactive_session_is_refused_in_one_sentence(make_clip):
+    code = _MAIN_WITH_A_SAMPLER
+    command = [sys.executable, "-c", code, make_clip()]
+
+    ended = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+
+    assert "defined in an interactive session, where decoding processes cannot import it; move it" in ended.stderr
