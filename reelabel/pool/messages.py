@@ -253,7 +253,7 @@ _ERRORS: dict[str, type[VideoError]] = {
         VideoTooLargeError,
     )
 }
-_FAST_PATH, _OUT_OF_MEMORY, _READ_FAILED = "fast_path_unavailable", "out_of_memory", "read_failed"
+_FAST_PATH, OUT_OF_MEMORY, _READ_FAILED = "fast_path_unavailable", "out_of_memory", "read_failed"
 
 
 class ReadFailedError(Exception):
@@ -265,7 +265,7 @@ def describe_failure(error: Exception) -> Failed:
     if isinstance(error, FastPathUnavailableError):
         return Failed(code=_FAST_PATH, message=clip(str(error)), frames_decoded=error.frames_decoded)
     if isinstance(error, MemoryError | ReadFailedError):
-        return Failed(code=_OUT_OF_MEMORY if isinstance(error, MemoryError) else _READ_FAILED, message="")
+        return Failed(code=OUT_OF_MEMORY if isinstance(error, MemoryError) else _READ_FAILED, message="")
     known = error if isinstance(error, VideoError) and error.code in _ERRORS else unreadable(error)
     return Failed(code=known.code, message=clip(known.message))
 
@@ -276,7 +276,7 @@ def failure(failed: Failed, *, bytes_fetched: int) -> Exception:
     Raises:
         InvalidAnswerError: It is not one that a decoding process can know of.
     """
-    if failed.code == _OUT_OF_MEMORY:
+    if failed.code == OUT_OF_MEMORY:
         return DecoderCrashedError(
             "Decoding needed more memory than extract.memory_mib; raise it if the video is valid."
         )

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING
 from reelabel.errors import ConfigurationError, DecoderTimeoutError
 from reelabel.fast_path import as_video_errors
 from reelabel.pool.faults import InvalidAnswerError, NotBegunError, ProcessDiedError
-from reelabel.pool.messages import Begun, Failed, Frames, Reads, Ready, Unavailable, failure, parse_answer
+from reelabel.pool.messages import (
+    OUT_OF_MEMORY,
+    Begun,
+    Failed,
+    Frames,
+    Reads,
+    Ready,
+    Unavailable,
+    failure,
+    parse_answer,
+)
 from reelabel.pool.wire import NOT_READ, READ, Channel
 
 if TYPE_CHECKING:
@@ -145,7 +155,7 @@ class DecodingProcess:
             elif isinstance(answer, Failed):
                 read_error = reader.failure if reader else None
                 error = read_error or failure(answer, bytes_fetched=reader.bytes_fetched if reader else 0)
-                self._is_done = True
+                self._is_done = answer.code != OUT_OF_MEMORY  # it may have read a message in part
                 with as_video_errors():
                     raise error
             else:
