@@ -44,6 +44,7 @@ _START_S = 120.0  # imports on a busy machine
 _BEGIN_S = 60.0
 _MAX_STDERR = 2000
 _SOONEST_S, _LATEST_S = 0.02, 5.0
+_NOTICE_S = 0.5  # until a process that dies while the pool reads for it is noticed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,8 +203,9 @@ class DecodingProcess:
     def _read(self, wanted: Reads, reader: RangeReader) -> None:
         batch = reader.start(wanted.spans)
         try:
-            while not batch.done.wait(self._channel.watch()):
-                pass
+            while not batch.done.wait(min(self._channel.watch(), _NOTICE_S)):
+                if self._process.poll() is not None:
+                    raise ProcessDiedError
         finally:
             batch.done.set()  # if a limit was reached, no further range is read
         pieces = reader.finish(batch)
