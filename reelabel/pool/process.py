@@ -41,7 +41,7 @@ _ENVIRONMENT = ("LD_LIBRARY_PATH", "PYTHONHOME")
 # NumPy's linear algebra is not used, and would start threads and reserve memory for them.
 _FIXED_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _START_S = 120.0  # imports on a busy machine
-_BEGIN_S = 60.0
+_BEGIN_S = 20.0
 _MAX_STDERR = 2000
 _SOONEST_S, _LATEST_S = 0.02, 5.0
 _NOTICE_S = 0.5  # until a process that dies while the pool reads for it is noticed

@@ -95,8 +95,11 @@ def test_an_answer_to_the_next_video_sent_ahead_is_not_taken_for_one(bad_pool, v
     assert bad_pool.extract(make_clip(), **WANTED).method == "index"
 
 
-def test_text_of_a_process_cannot_control_a_terminal_or_break_a_row(bad_pool, video):
+def test_text_of_a_process_cannot_control_a_terminal_or_break_a_row(bad_pool, video, make_clip, monkeypatch):
     assert bad_pool.extract(video("control_characters"), **WANTED).reason == "?[2J?red"
+
+    monkeypatch.setattr(process_module, "_BEGIN_S", 1.0)  # it does nothing for the next video
+    assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
 
 
 class Bytes:
