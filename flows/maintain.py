@@ -15,7 +15,7 @@ from flows.run.result import completed_state
 from infra.database.connect import connect
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
-from reelabel.temporary import remove_stale_folders, remove_stale_shared_memory
+from reelabel.temporary import remove_stale_folders
 from reelabel.wording import pluralize
 from tasks.database.schema import prepare_database
 from tasks.frame_cache.eviction import evict
@@ -142,10 +142,9 @@ def _old_files(settings: Settings, *, dry_run: bool) -> str:
         places = (f"{root_uri}/reports", (settings.home.absolute() / "reports").as_uri())
         pages = sum(remove(place, PAGE, age=timedelta(days=retention.reports_days)) for place in places)
     folders = remove_stale_folders(older_than_s=_TEMPORARY_S, dry_run=dry_run)
-    shared = remove_stale_shared_memory(older_than_s=_TEMPORARY_S, dry_run=dry_run)
     return (
-        f"{pluralize(selections, 'list')} of selected ids, {pluralize(pages, 'report')}, "
-        f"{pluralize(folders, 'temporary folder')} and {pluralize(shared, 'shared-memory segment')} of killed processes"
+        f"{pluralize(selections, 'list')} of selected ids, {pluralize(pages, 'report')} and "
+        f"{pluralize(folders, 'temporary folder')} of killed processes"
     )
 
 

@@ -193,3 +193,9 @@ class ConfigurationError(ReelabelError):
 
 class ObjectRefusedError(ConfigurationError):
     """The store accepts the login but denies access to this object."""
+
+
+class SandboxUnavailableError(ConfigurationError):
+    """This machine does not offer the protections that decoding processes are required to have."""
+
+    code = "sandbox_unavailable"

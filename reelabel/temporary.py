@@ -1,12 +1,10 @@
-"""Temporary folders and shared memory, and cleaning up after processes that were killed."""
+"""Temporary folders, and cleaning up after processes that were killed."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import shutil
-import stat
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# POSIX shared memory; files in it are private to their user, and have unpredictable names.
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 _KINDS = ("jobs", "manifest")
 
 
@@ -51,36 +47,6 @@ def remove_stale_folders(*, older_than_s: float, dry_run: bool = False) -> int:
     for folder in left if not dry_run else []:
         shutil.rmtree(folder, ignore_errors=True)  # another process may be removing it, too
     return len(left)
-
-
-def new_shared_memory_name() -> str:
-    """Return a new name for a file in shared memory."""
-    return f"reelabel-{os.getpid()}-{secrets.token_hex(8)}"
-
-
-def remove_stale_shared_memory(*, older_than_s: float, dry_run: bool = False) -> int:
-    """Remove this user's abandoned files in shared memory on this machine, and return their number.
-
-    The receiver of a file unlinks it at once. If a process is killed, Python's resource tracker unlinks its files,
-    unless the tracker is killed as well.
-
-    Args:
-        older_than_s: Keep files written less than this many seconds ago.
-        dry_run: Count only.
-    """
-    before_s = time.time() - older_than_s
-    left = [file for file in SHARED_MEMORY.glob("reelabel-*-*") if _is_old_file(file, before_s)]
-    for file in left if not dry_run else []:
-        file.unlink(missing_ok=True)
-    return len(left)
-
-
-def _is_old_file(path: Path, before_s: float) -> bool:
-    try:
-        facts = path.lstat()
-    except OSError:  # removed in the meantime
-        return False
-    return stat.S_ISREG(facts.st_mode) and facts.st_uid == os.getuid() and facts.st_mtime < before_s
 
 
 def _is_left(folder: Path, before_s: float) -> bool:

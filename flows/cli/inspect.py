@@ -81,6 +81,7 @@ def fetch_frames(
             native=native,
             every=every,
             segment=segment,
+            allow_roots=settings.extract.allow_roots,
         )
         return fetcher.fetch(info), info.size_bytes
 

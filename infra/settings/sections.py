@@ -181,6 +181,22 @@ class ExtractSettings(SettingsSection):
     ] = 1_000_000
     max_duration_s: Annotated[float, Field(gt=0, description="Longer videos fail with video_too_large.")] = 86_400
     max_cpu_s: Annotated[int, Field(ge=1, le=3600, description="Most CPU seconds for decoding one video.")] = 120
+    sandbox: Annotated[
+        Literal["auto", "require", "off"],
+        Field(
+            description="How decoding processes are locked against hostile videos: auto uses every protection that the "
+            "kernel offers, require refuses to run without all of them, off only limits resources."
+        ),
+    ] = "auto"
+    videos_per_process: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1_000_000,
+            description="Videos after which a decoding process is replaced; with 1, a hostile video cannot change the "
+            "frames of others.",
+        ),
+    ] = 1000
     ray_address: Annotated[
         str | None,
         Field(

@@ -26,7 +26,6 @@ from reelabel.frames.provenance import FrameProvenance
 from reelabel.sampling.passes import dense_pass, resolve_auto, with_sampler
 from reelabel.sampling.passes import sampling_of_pass as sampling_of
 from reelabel.segment import WHOLE
-from reelabel.sources.folder import require_allowed_path
 from reelabel.sources.object_info import redact_uri
 
 if TYPE_CHECKING:
@@ -175,6 +174,7 @@ class FrameExtractor:
             ranges_min_bytes=self.ranges_min_bytes,
             keep_packets=self.pixel_encoding == "packets" and not self.sampling.jpeg_quality,
             segment=segment,
+            allow_roots=self.allow_roots,
         )
         fetched = fetcher.fetch(info)
         keyframes = fetched.keyframes
@@ -249,14 +249,15 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         VideoUnavailableError: The web server does not serve it.
     """
     try:
-        path = objects.local_path(uri)
-        if path is not None:
-            require_allowed_path(allow_roots, path)
-            if os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir, does not raise if the name is too long
-                raise VideoMissingError(f"{uri} is a folder, not a video; name a file in it.")
+        if objects.local_path(uri) is not None:
+            with objects.open_local(uri, allow_roots) as file:
+                return file.info
         with isolate_web_outage(uri):
             return objects.stat(uri)
     except ObjectMissingError:
+        path = objects.local_path(uri)
+        if path is not None and os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir, takes names that are too long
+            raise VideoMissingError(f"{uri} is a folder, not a video; name a file in it.") from None
         raise VideoMissingError(f"There is no video at {redact_uri(uri)}; check the path or URI.") from None
     except ObjectTooLargeError as error:
         raise VideoTooLargeError(f"{error.message} Its server sends no length, so it was read to measure it.") from None

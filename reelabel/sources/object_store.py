@@ -14,9 +14,11 @@ from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, ObjectInfo,
 from reelabel.sources.options import S3Options, WebOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from reelabel.sources.local_file import LocalFile
     from reelabel.sources.s3 import S3
     from reelabel.sources.web import Web
 
@@ -166,6 +168,19 @@ class ObjectStore:
     def ensure_root(self, uri: str) -> None:
         """Create the bucket of `uri`, or the folder `uri`, if it does not exist."""
         self._writable(uri).ensure_root(uri)
+
+    def open_local(self, uri: str, roots: Sequence[Path] = ()) -> AbstractContextManager[LocalFile]:
+        """Open a local file, one for which `local_path` returns a path, for the duration of a `with` block.
+
+        Args:
+            uri: The file.
+            roots: Folders that it must lie in, with symlinks resolved; empty allows every folder.
+
+        Raises:
+            VideoRefusedError: It lies in none of the folders.
+            ObjectMissingError: There is no regular file at `uri`.
+        """
+        return self._folder.open(uri, roots)
 
     def local_path(self, uri: str) -> Path | None:
         """Return the path of a `file://` URI or plain path; None for other URIs."""

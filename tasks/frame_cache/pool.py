@@ -20,6 +20,8 @@ def decode_pool(settings: Settings, *, processes: int) -> DecodePool:
         timeout_s=extract.timeout_s,
         memory_mib=extract.memory_mib,
         cpu_s=extract.max_cpu_s,
+        videos_per_process=extract.videos_per_process,
+        sandbox=extract.sandbox,
     )
 
 
