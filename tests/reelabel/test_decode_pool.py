@@ -43,6 +43,9 @@ def open_descriptors():
 
 
 def only_child(pool):
+    deadline_s = time.monotonic() + 20
+    while len(pool.process_ids) != 1 and time.monotonic() < deadline_s:  # a thread starts them
+        time.sleep(0.01)
     [child] = pool.process_ids
     return child
 
@@ -61,8 +64,10 @@ def test_frames_of_a_child_are_those_of_this_process(pool, make_clip):
 
 
 def test_frames_can_be_written_to_and_leave_nothing_behind(pool, make_clip):
+    clip = make_clip()
+    pool.extract(clip, **WANTED)  # the process has started
     descriptors = open_descriptors()
-    got = pool.extract(make_clip(), **WANTED)
+    got = pool.extract(clip, **WANTED)
 
     got.images[:] = 7
 
