@@ -23,6 +23,7 @@ from infra.telemetry import start_metrics
 from reelabel.coverage import CoverageThresholds
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
+from reelabel.frames.turns import Turns
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import decode_pool, video_limits, video_store
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
 
 # Threads are created on demand, for shards extracted ahead and for those at the engine.
 MAX_TASKS = 96
+# A video in many shards is fetched and decoded once in a run, also if it is at fault.
+_KEPT_FAULTS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,4 +257,5 @@ def open_extractor(settings: Settings, pool: DecodePool, spec: RunSpec, *, keep_
         pixel_encoding=settings.store.encoding,
         allow_roots=settings.extract.allow_roots,
         thresholds=CoverageThresholds.of(spec.sampling if spec.sampling.sampler == "auto" else settings.sampling),
+        turns=Turns(keep_faults=_KEPT_FAULTS),
     )
