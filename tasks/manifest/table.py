@@ -62,8 +62,9 @@ class JobTable:
     def parts(self) -> Iterator[pl.DataFrame]:
         """Yield the jobs, at most about 600,000 at a time; jobs on a video are in one part, or in consecutive ones.
 
-        Only a video with 200,000 jobs or more is in several. Each frame has the manifest's columns, `row` (the job's row in the manifest, from 0), `job_digest`, and
-        `neighbourhood`: a hash shared by videos with nearly the same URI, which does not decrease from part to part.
+        Only a video with 200,000 jobs or more is in several. Each frame has the manifest's columns, `row` (the job's
+        row in the manifest, from 0), `job_digest`, and `neighbourhood`: a hash shared by videos with nearly the same
+        URI, which does not decrease from part to part.
         """
         for read in self._parts:
             frame = read()
