@@ -191,13 +191,20 @@ def scale(
         str, typer.Option(help="Numbers of jobs, comma-separated; ten million take 10 GB of disk.")
     ] = "100000,1000000",
     *,
+    videos: Annotated[
+        int | None,
+        typer.Option(min=1, help="Instead, plan and answer so many jobs, all on one video and each on its own."),
+    ] = None,
     json: AsJson = False,
     plot: Plot = None,
 ) -> None:
     """Measure planning, leasing, audit, backfills and result writing by the number of jobs, without videos."""
-    from benchmarks.scale.report import scale as run  # noqa: PLC0415
+    from benchmarks.scale import report  # noqa: PLC0415
 
-    run(_numbers(rows, "--rows"), as_json=json, plot=plot)
+    if videos:
+        report.videos(videos, as_json=json)
+    else:
+        report.scale(_numbers(rows, "--rows"), as_json=json, plot=plot)
 
 
 @app.command(epilog="Example: python -m benchmarks trade --json")

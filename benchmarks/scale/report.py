@@ -10,7 +10,7 @@ from rich.table import Table
 
 from benchmarks.console import OUT, PROGRESS, print_json
 from benchmarks.plot import Panel, draw
-from benchmarks.scale.measure import measure_scale
+from benchmarks.scale.measure import measure_scale, measure_videos
 from flows.cli.context import running_services
 from infra.embedded import ServiceName
 
@@ -38,6 +38,33 @@ def scale(counts: Sequence[int], *, as_json: bool, plot: str | None) -> None:
         print_json([asdict(row) for row in rows])
     else:
         OUT.print(_table(rows))
+
+
+def videos(count: int, *, as_json: bool) -> None:
+    """Plan and answer so many jobs, all on one video and each on its own; print a table or JSON."""
+    with running_services(ServiceName.POSTGRES, own=True) as settings, PROGRESS.status("") as status:
+        rows = []
+        for per_video in (count, 1):
+
+            def show(step: str, per_video: int = per_video) -> None:
+                status.update(f"{count:,} jobs, {per_video:,} a video: {step}")
+
+            rows.append(measure_videos(count, per_video=per_video, settings=settings.database, on_progress=show))
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    table = Table("", title=f"{count:,} jobs, by the number of videos", title_justify="left")
+    for row in rows:
+        table.add_column(f"{row.videos:,}", justify="right")
+    for name, values in (
+        ("shards", [f"{row.shards:,}" for row in rows]),
+        ("plan, s", [f"{row.plan_s:,.1f}" for row in rows]),
+        ("plan, peak MiB", [f"{row.plan_peak_bytes / _MIB:,.0f}" for row in rows]),
+        ("answer, s", [f"{row.answer_s:,.1f}" for row in rows]),
+        ("answer, peak MiB", [f"{row.answer_peak_bytes / _MIB:,.0f}" for row in rows]),
+    ):
+        table.add_row(name, *values)
+    OUT.print(table)
 
 
 def _table(rows: Sequence[ScaleRow]) -> Table:
