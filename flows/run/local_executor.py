@@ -11,6 +11,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, cast
 
 from prefect import get_run_logger
+from prefect.context import FlowRunContext
 from prefect.utilities.annotations import quote
 
 from flows.run.artifacts import ProgressArtifact
@@ -153,6 +154,7 @@ def infer_shards(
 
     def settle() -> Iterator[ShardReport]:
         each, future = in_progress.popleft()
+        _forget_results()
         extracted = each.wait()
         if extracted is None:
             future.wait()
@@ -176,6 +178,15 @@ def infer_shards(
         yield from settle()
 
 
+def _forget_results() -> None:
+    """Have Prefect forget the states of earlier tasks, which it keeps to the end of the flow to link their results.
+
+    Nothing here passes a result from task to task, and a run of a million jobs has twenty thousand tasks.
+    """
+    if flow_run := FlowRunContext.get():
+        flow_run.run_results.clear()
+
+
 def extract_ahead(
     source: ShardQueue, extractor_of: Callable[[Plan], MakeExtractor], *, ahead: int, start: StartExtraction
 ) -> Iterator[ShardInExtraction | None]:
@@ -185,6 +196,7 @@ def extract_ahead(
     """
     in_progress: deque[ShardInExtraction] = deque()
     for leased in source:
+        _forget_results()
         if leased:
             stream = ViewStream()
             wait = start(leased.shard, extractor_of(leased.plan), stream)
