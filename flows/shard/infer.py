@@ -21,7 +21,7 @@ from tasks.model.prompts.prompt import build_question
 from tasks.model.protocol import Batch, QuestionFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from concurrent.futures import Executor, Future
 
     from reelabel.frames.cache import FrameCache
@@ -39,10 +39,11 @@ _MIN_GROUP = 8
 _MAX_GROUP_WAIT_S = 0.1
 # While one group of a shard is being answered, the next is being read and sent.
 MAX_CONCURRENT_GROUPS = 2
-# What a group has in flight at a time, however many orders its questions have, and however long they are. A token is
-# at least a byte.
+# What a group has in flight at a time, however many orders its questions have, and however long they and their videos
+# are. Tokens are estimated: one for each byte of text, and for each 28 by 28 pixels.
 MAX_PROMPTS = 256
-MAX_PROMPT_BYTES = 1024**2
+MAX_TOKENS = 1024**2
+_VIDEO_BYTES_PER_TOKEN = 3 * 28 * 28
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,8 +177,8 @@ def _infer_group(
         video, jobs = group[view]
         fingerprint = video.provenance.fingerprint
         shard_outcome.failures += [_failure(job, fault, shard_outcome.index, fingerprint) for job in jobs]
-    pairs = ((view, job) for view, (_, jobs) in group.items() if view.name in files for job in jobs)
-    for asked in _batches(pairs, context.spec):
+    usable = {view: (video, jobs) for view, (video, jobs) in group.items() if view.name in files}
+    for asked in _batches(usable, context.spec):
         batch = Batch(frame_files=files, questions=()).only(tuple(question for _, _, question in asked))
         with context.ledger.doing(RunPhase.ANSWER):
             replies = answer_permuted(context.backend.answer, batch)
@@ -185,20 +186,24 @@ def _infer_group(
             _record_reply(reply, job, view, group[view][0], context, shard_outcome)
 
 
-def _batches(pairs: Iterable[tuple[View, Job]], spec: RunSpec) -> Iterator[list[tuple[View, Job, Question]]]:
-    """Yield the questions on some views in batches of bounded size; a longer question is a batch by itself."""
+def _batches(
+    group: Mapping[View, tuple[ExtractedVideo, Sequence[Job]]], spec: RunSpec
+) -> Iterator[list[tuple[View, Job, Question]]]:
+    """Yield the questions of a group in batches of bounded size; a larger question is a batch by itself."""
     batch: list[tuple[View, Job, Question]] = []
-    prompts = size_bytes = 0
-    for view, job in pairs:
-        question = build_question(job, spec, video_id=view.name)
-        orders = 1 + len(question.others)
-        more_bytes = orders * len(f"{question.text}{question.system_prompt}".encode())
-        if batch and (prompts + orders > MAX_PROMPTS or size_bytes + more_bytes > MAX_PROMPT_BYTES):
-            yield batch
-            batch, prompts, size_bytes = [], 0, 0
-        batch.append((view, job, question))
-        prompts += orders
-        size_bytes += more_bytes
+    prompts = tokens = 0
+    for view, (video, jobs) in group.items():
+        for job in jobs:
+            question = build_question(job, spec, video_id=view.name)
+            orders = 1 + len(question.others)
+            text_bytes = len(f"{question.text}{question.system_prompt}".encode())
+            more_tokens = orders * (text_bytes + video.frame_bytes // _VIDEO_BYTES_PER_TOKEN)
+            if batch and (prompts + orders > MAX_PROMPTS or tokens + more_tokens > MAX_TOKENS):
+                yield batch
+                batch, prompts, tokens = [], 0, 0
+            batch.append((view, job, question))
+            prompts += orders
+            tokens += more_tokens
     if batch:
         yield batch
 

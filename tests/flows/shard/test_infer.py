@@ -7,8 +7,8 @@ import pytest
 
 from flows.shard.infer import (
     MAX_CONCURRENT_GROUPS,
-    MAX_PROMPT_BYTES,
     MAX_PROMPTS,
+    MAX_TOKENS,
     InferenceContext,
     ShardOutcome,
     infer_views,
@@ -104,11 +104,18 @@ class Counting:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "permutations", "most"),
-    [("?", 1, MAX_PROMPTS), ("?", 26, MAX_PROMPTS), ("x" * 100_000, 1, 10), ("x" * 2_000_000, 1, 1)],
-    ids=["short", "in many orders", "long", "longer than a batch"],
+    ("prompt", "permutations", "frame_bytes", "most"),
+    [
+        pytest.param("?", 1, 1, MAX_PROMPTS, id="short"),
+        pytest.param("?", 26, 1, MAX_PROMPTS, id="in many orders"),
+        pytest.param("x" * 100_000, 1, 1, 10, id="long"),
+        pytest.param("x" * 2_000_000, 1, 1, 1, id="longer than a batch"),
+        pytest.param("?", 1, 16 * 3 * 1280 * 720, 60, id="on a large video"),
+    ],
 )
-def test_a_group_is_asked_about_in_batches_of_bounded_size(extractor, make_clip, prompt, permutations, most):
+def test_a_group_is_asked_about_in_batches_of_bounded_size(
+    extractor, make_clip, prompt, permutations, frame_bytes, most
+):
     uri, count = str(make_clip()), 300 if len(prompt) < 1000 else 12
     choices = tuple(f"choice {number}" for number in range(26)) if permutations > 1 else CHOICES
     jobs = [Job(job_id=f"{n}", video_uri=uri, prompt=f"{n} {prompt}", choices=choices) for n in range(count)]
@@ -119,7 +126,7 @@ def test_a_group_is_asked_about_in_batches_of_bounded_size(extractor, make_clip,
         Counting(),
     )
     [view] = views
-    stream.add(view, extractor.prepare(uri))
+    stream.add(view, replace(extractor.prepare(uri), frame_bytes=frame_bytes))
     stream.end(None)
     spec = SPEC.model_copy(update={"permutations": permutations})
 
@@ -128,7 +135,7 @@ def test_a_group_is_asked_about_in_batches_of_bounded_size(extractor, make_clip,
     assert [result.job.job_id for result in outcome.results] == [job.job_id for job in jobs]
     assert sum(asked for asked, _ in counting.batches) == count * permutations
     assert max(asked for asked, _ in counting.batches) <= most
-    assert all(size <= MAX_PROMPT_BYTES for asked, size in counting.batches if asked > 1)
+    assert all(size <= MAX_TOKENS for asked, size in counting.batches if asked > 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
