@@ -88,7 +88,7 @@ def test_shards_stay_what_they_were():
 LARGE_COUNTS = st.lists(st.integers(1, 250) | st.integers(200, 900), min_size=1, max_size=9)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(counts=LARGE_COUNTS, target=st.integers(50, 200))
 def test_every_job_is_in_one_shard_and_only_large_videos_are_in_several(counts, target):
     shards = plan_shards(jobs_of_videos(counts), target_jobs=target)
@@ -113,7 +113,7 @@ def test_jobs_on_one_video_are_adjacent(counts, seed):
         assert [uri for uri, _ in groupby(shard.jobs, lambda job: job.video_uri)] == list(shard.video_uris)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(counts=LARGE_COUNTS, target=st.integers(50, 200))
 def test_shards_hold_50_to_200_jobs_except_the_last(counts, target):
     shards = plan_shards(jobs_of_videos(counts), target_jobs=target)
