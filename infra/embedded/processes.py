@@ -23,6 +23,7 @@ _ZOMBIE = "Z"
 _NOBODY = ("", "-1")
 # Inherited by child processes, so that those of a service are found even after it has died.
 _MARKER = "EMBEDDED_SERVICE_OF_REELABEL"
+_killing = threading.Event()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,10 @@ def spawn(command: Sequence[str], *, environment: Mapping[str, str], log: Path, 
 
     Raises:
         OSError: The command cannot be executed.
+        SystemExit: This process is ending, and has killed its children.
     """
+    if _killing.is_set():
+        raise SystemExit
     log.unlink(missing_ok=True)
     pid = os.posix_spawn(
         command[0],
@@ -114,7 +118,11 @@ def end_marked(marker: str) -> None:
 
 
 def kill_children() -> None:
-    """Kill all descendants of this process, except embedded services, which other commands may be using."""
+    """Kill all descendants of this process, except embedded services, which other commands may be using.
+
+    From now on, it starts no service.
+    """
+    _killing.set()
     parents = {pid: _parent_of(pid) for pid in _pids()}
     ours, generation = set[int](), {os.getpid()}
     while generation:
