@@ -113,7 +113,7 @@ def measure_videos(
         on_progress("answering")
         answered = run_in_process(answer, plan.value, f"{folder}/frames", own)
         assert answered.value == rows
-        assert steps.audit(str(manifest), own).is_reconciled
+        assert run_in_process(steps.audit, str(manifest), own).value.is_reconciled
         return VideosRow(
             rows=rows,
             videos=-(-rows // per_video),
