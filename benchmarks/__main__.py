@@ -192,8 +192,8 @@ def scale(
     ] = "100000,1000000",
     *,
     videos: Annotated[
-        int | None,
-        typer.Option(min=1, help="Instead, plan and answer so many jobs, all on one video and each on its own."),
+        str | None,
+        typer.Option(help="Instead, plan and answer the first number of jobs, on these numbers of videos."),
     ] = None,
     json: AsJson = False,
     plot: Plot = None,
@@ -201,10 +201,11 @@ def scale(
     """Measure planning, leasing, audit, backfills and result writing by the number of jobs, without videos."""
     from benchmarks.scale import report  # noqa: PLC0415
 
+    counts = _numbers(rows, "--rows")
     if videos:
-        report.videos(videos, as_json=json)
+        report.scale_of_videos(counts[0], _numbers(videos, "--videos"), as_json=json)
     else:
-        report.scale(_numbers(rows, "--rows"), as_json=json, plot=plot)
+        report.scale(counts, as_json=json, plot=plot)
 
 
 @app.command(epilog="Example: python -m benchmarks trade --json")

@@ -5,20 +5,18 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from benchmarks.scale.synthetic import RUN, SPEC
-from flows.shard.infer import InferenceContext, ShardOutcome, infer_views
+from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext, ShardOutcome, infer_views
 from flows.shard.report import make_shard_report
 from flows.shard.stream import ViewStream
 from infra.database.connect import connect
 from infra.settings import StoreSettings
-from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import ExtractedVideo
-from reelabel.frames.frame_file import encode_frame_file
+from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.limits import Limits
 from reelabel.orientation import Orientation
@@ -40,26 +38,24 @@ if TYPE_CHECKING:
 _CONCURRENT_SHARDS = 3  # as `model.max_concurrent_shards`
 _LEASE_S = 600
 _FRAMES, _SIDE_PX = 16, 56
-_KEY = "frames.arrow"
+_BATCH_BYTES = 256 * 1024**2 // (_CONCURRENT_SHARDS * MAX_CONCURRENT_GROUPS)  # as with `model.batch_mib`
 
 
-def answer(plan: Plan, folder: str, settings: DatabaseSettings) -> int:
+def answer(plan: Plan, settings: DatabaseSettings) -> int:
     """Answer every job of a plan, shard by shard, and write the rows; return the number of jobs.
 
-    Every video has the same few frames, in the cache already, and whatever is asked is answered at once.
+    Every video has the same few frames, which need not be fetched, and whatever is asked is answered at once.
     """
-    engine, objects = connect(settings), ObjectStore(StoreSettings())
-    cache = FrameCache(objects, f"file://{folder}")
-    cache.write(_KEY, _frame_file())
+    engine, objects, frames = connect(settings), ObjectStore(StoreSettings()), _Frames()
     writer = ShardWriter(engine, RUN)
     context = InferenceContext(
         spec=SPEC,
-        cache=cache,
+        cache=cast("Any", frames),
         pool=cast("Any", None),  # nothing is decoded
         limits=Limits(),
         backend=cast("Any", _Instant()),
         writer=writer,
-        batch_bytes=Path(folder, _KEY).stat().st_size * 1000,
+        batch_bytes=_BATCH_BYTES,
         extractor=cast("Any", None),
     )
     with LeaseKeeper(engine, holder="benchmark", lease_s=_LEASE_S) as keeper:
@@ -92,6 +88,16 @@ def _answered(shard: Shard, context: InferenceContext) -> tuple[ShardOutcome, Ex
     return outcome, extracted
 
 
+class _Frames:
+    """A frame cache that makes a frame file for each video that is read."""
+
+    def __init__(self) -> None:
+        self._data = _frame_file().data
+
+    def read(self, _key: str) -> FrameFile:
+        return decode_frame_file(bytes(bytearray(self._data)))
+
+
 class _Instant:
     """Answers at once."""
 
@@ -114,7 +120,7 @@ def _video(view: View) -> ExtractedVideo:
     provenance = FrameProvenance(fingerprint="etag-1", decode_method="index", keyframes_in_file=30, frames_used=_FRAMES)
     size_bytes = _FRAMES * _SIDE_PX * _SIDE_PX * 3
     return ExtractedVideo(
-        uri=view.video_uri, key=_KEY, was_cached=True, frame_bytes=size_bytes, lookup_ms=1.0, provenance=provenance
+        uri=view.video_uri, key="", was_cached=True, frame_bytes=size_bytes, lookup_ms=1.0, provenance=provenance
     )
 
 

@@ -96,9 +96,9 @@ class VideosRow:
 
 
 def measure_videos(
-    rows: int, *, per_video: int, settings: DatabaseSettings, on_progress: Callable[[str], None]
+    rows: int, *, videos: int, settings: DatabaseSettings, on_progress: Callable[[str], None]
 ) -> VideosRow:
-    """Plan and answer a manifest with so many jobs on each video.
+    """Plan and answer a manifest with so many jobs, on so many videos.
 
     Raises:
         AssertionError: A job was not answered.
@@ -106,17 +106,17 @@ def measure_videos(
     with TemporaryDirectory(prefix="reelabel-scale-") as folder, _database(settings) as own:
         manifest = Path(folder) / "scale.parquet"
         on_progress("writing a manifest")
-        write_manifest(manifest, rows, per_video=per_video)
+        write_manifest(manifest, rows, per_video=-(-rows // videos))
         begin_run(own)
         on_progress("planning")
         plan = run_in_process(steps.plan, str(manifest), f"{folder}/plan", own)
         on_progress("answering")
-        answered = run_in_process(answer, plan.value, f"{folder}/frames", own)
+        answered = run_in_process(answer, plan.value, own)
         assert answered.value == rows
         assert run_in_process(steps.audit, str(manifest), own).value.is_reconciled
         return VideosRow(
             rows=rows,
-            videos=-(-rows // per_video),
+            videos=videos,
             shards=plan.value.shards,
             plan_s=plan.seconds,
             plan_peak_bytes=plan.peak_bytes,

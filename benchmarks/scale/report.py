@@ -40,16 +40,16 @@ def scale(counts: Sequence[int], *, as_json: bool, plot: str | None) -> None:
         OUT.print(_table(rows))
 
 
-def videos(count: int, *, as_json: bool) -> None:
-    """Plan and answer so many jobs, all on one video and each on its own; print a table or JSON."""
+def scale_of_videos(count: int, videos: Sequence[int], *, as_json: bool) -> None:
+    """Plan and answer so many jobs on each number of videos; print a table or JSON."""
     with running_services(ServiceName.POSTGRES, own=True) as settings, PROGRESS.status("") as status:
         rows = []
-        for per_video in (count, 1):
+        for number in videos:
 
-            def show(step: str, per_video: int = per_video) -> None:
-                status.update(f"{count:,} jobs, {per_video:,} a video: {step}")
+            def show(step: str, number: int = number) -> None:
+                status.update(f"{count:,} jobs on {number:,} videos: {step}")
 
-            rows.append(measure_videos(count, per_video=per_video, settings=settings.database, on_progress=show))
+            rows.append(measure_videos(count, videos=number, settings=settings.database, on_progress=show))
     if as_json:
         print_json([asdict(row) for row in rows])
         return
