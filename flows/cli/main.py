@@ -1,7 +1,7 @@
 """The command line.
 
 Exit codes: 0 done; 1 finished with failures, not reconciled, or interrupted; 2 usage or configuration;
-130 stopped by Ctrl-C.
+130 stopped by Ctrl-C, within ten seconds; at once by a second one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from flows.cli.groups import cache_app, database_app, manifest_app, route_app, w
 from flows.cli.options import example, with_overrides, with_sampling, with_selection
 from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
 from infra.errors import NotReconciledError, RunFailedError
+from infra.interrupts import EXIT_CODE, InterruptWatch
 from infra.settings import load_settings
 from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
 from reelabel.errors import JobError, ReelabelError, TransientError
 from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
 
+_GO_ON = " the same command again to continue."
+_watch: InterruptWatch | None = None
 # Titles of the help's panels, in their order.
 _RUN, _INSPECT, _EVALUATE, _OPERATE, _SET_UP = _PANELS = ("Run", "Inspect", "Evaluate", "Operate", "Set up")
 
@@ -41,9 +44,11 @@ class ReelabelGroup(TyperGroup):
         """Run the command."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            ERRORS.print("Stopped. Run the same command again to continue.")
-            sys.exit(130)
+        except KeyboardInterrupt as stop:
+            ERRORS.print(f"Stopped with {stop} done; run{_GO_ON}" if str(stop) else f"Stopped. Run{_GO_ON}")
+            if _watch:
+                _watch.silence()
+            sys.exit(EXIT_CODE)
         except ReelabelError as error:
             print_error(error.code, error.message)
             sys.exit(1 if isinstance(error, JobError | TransientError | NotReconciledError | RunFailedError) else 2)
@@ -79,6 +84,8 @@ app.add_typer(manifest_app, name="manifest", rich_help_panel=_SET_UP)
 
 def main() -> None:
     """Run a command."""
+    global _watch  # noqa: PLW0603 - of this process
+    _watch = InterruptWatch(f"Stopped at once. Run{_GO_ON}")
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     os.environ.setdefault("DO_NOT_TRACK", "1")  # else Prefect reports on its use from a terminal
     app()

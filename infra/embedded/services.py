@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,9 +21,10 @@ from infra.embedded.home import Home, ServiceName
 from infra.embedded.lifecycle import end_service, ensure_started
 from infra.embedded.postgres import Postgres
 from infra.embedded.prefect_server import PrefectServer
-from infra.embedded.processes import uninterrupted
+from infra.embedded.processes import kill_children, uninterrupted
 from infra.embedded.s3_server import S3Server
 from infra.embedded.worker import Worker
+from infra.interrupts import at_forced_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _STOP_SIGNALS = {service.name: service.stop_signal for service in (Postgres, S3Server, PrefectServer, Worker)}
 
+_USES: list[_Use] = []
 _END_ORDER = ((ServiceName.WORKER,), (ServiceName.PREFECT, ServiceName.S3), (ServiceName.POSTGRES,))
 
 
@@ -148,10 +150,21 @@ def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = 
         atexit.unregister(use.end)
 
 
+def _kill_ours() -> None:
+    """Kill all that this process has started; services only if no other command uses them, and they are not kept."""
+    kill_children()
+    for use in _USES:
+        use.kill()
+
+
+at_forced_end(_kill_ours)
+
+
 class _Use:
     """A command's use of the services."""
 
     def __init__(self, home: Home) -> None:
+        _USES.append(self)
         self.home = home
         self._owner = os.getpid()
         self._file = home.open_in_use_lock()
@@ -172,6 +185,14 @@ class _Use:
                 stop(self.home.path)
             # A forked process may still hold the file open, and with it the lock.
             fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def kill(self) -> None:
+        """Kill the services if no other command uses them, even while `end` is stopping them."""
+        with suppress(BlockingIOError, ValueError):  # another command uses them; or they have ended
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not self.home.is_kept:
+                for name in ServiceName:
+                    end_service(name, self.home, signal.SIGKILL)
 
 
 @contextmanager

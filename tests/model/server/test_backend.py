@@ -1,10 +1,12 @@
 """How a server is asked, and what is made of its faults; `test_vllm` asks a real one."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 
-from infra.errors import ServerUnavailableError
+from infra.errors import EngineClosedError, ServerUnavailableError
 from infra.settings.server import ServerSettings
 from reelabel.errors import ConfigurationError
 from tasks.domain import Answer
@@ -179,3 +181,24 @@ def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_
         pytest.raises(ConfigurationError, match=r"kwargs are disabled.*--trust-request-mm-kwargs"),
     ):
         make_backend(url).wait_ready()
+
+
+def test_a_closed_backend_gives_up_what_it_has_asked(stub_server, make_backend):
+    asked, may_answer = Event(), Event()
+
+    def slow(_path, body):
+        if body and "number 3" in json.dumps(body):
+            asked.set()
+            may_answer.wait(60)
+            return 503, "Too late."
+        return None
+
+    with gate(stub_server, slow) as url, ThreadPoolExecutor(1) as threads:
+        backend = make_backend(url, concurrency=1)
+        answering = threads.submit(backend.answer, batch_about(*(question(f"Is it number {n}?") for n in range(100))))
+        assert asked.wait(60)
+        backend.close()
+
+        with pytest.raises(EngineClosedError):
+            answering.result(timeout=5)
+        may_answer.set()
