@@ -9,8 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -22,8 +24,13 @@ from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a comman
 from infra.errors import NotReconciledError, RunFailedError
 from infra.settings import load_settings
 from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
+from reelabel.disk import full_disk, is_full, temporary_root
 from reelabel.errors import JobError, ReelabelError, TransientError
+from reelabel.wording import printable
 from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Titles of the help's panels, in their order.
 _RUN, _INSPECT, _EVALUATE, _OPERATE, _SET_UP = _PANELS = ("Run", "Inspect", "Evaluate", "Operate", "Set up")
@@ -37,10 +44,16 @@ class ReelabelGroup(TyperGroup):
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: self._place(self.commands[name]))
 
+    def make_context(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - Typer's own types
+        """Parse the options before the command."""
+        with _usage_errors_printable():
+            return super().make_context(*arguments, **named)
+
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own types
         """Run the command."""
         try:
-            return super().invoke(ctx)
+            with _usage_errors_printable():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             ERRORS.print("Stopped. Run the same command again to continue.")
             sys.exit(130)
@@ -50,10 +63,12 @@ class ReelabelGroup(TyperGroup):
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # the reader of our output has closed it: Click exits quietly
+            if is_full(error) and (full := full_disk(_written_folders(), error)):
+                print_error(full.code, full.message)
+                sys.exit(1)
             where = f"{error.filename}: " if error.filename else ""
-            print_error(
-                "configuration", f"{where}{error.strerror or error}; check the path, its permissions and disk space."
-            )
+            message = f"{where}{error.strerror or error}; check the path and its permissions."
+            print_error("configuration", printable(message))
             sys.exit(2)
 
     @staticmethod
@@ -61,6 +76,21 @@ class ReelabelGroup(TyperGroup):
         panel = command.rich_help_panel
         # The benchmarks use this class, too, and have no panels.
         return _PANELS.index(panel) if panel in _PANELS else len(_PANELS), isinstance(command, TyperGroup)
+
+
+@contextmanager
+def _usage_errors_printable() -> Iterator[None]:
+    """Quote arguments safely: a glob of the shell may have put names of files there."""
+    try:
+        yield
+    except typer.TyperException as error:
+        error.message = printable(error.message)
+        raise
+
+
+def _written_folders() -> list[Path]:
+    """Return the folders that any command writes to; a redirected standard output is a file in one."""
+    return [Path("/proc/self/fd/1").resolve().parent, load_settings().home, temporary_root(), Path.cwd()]
 
 
 app = typer.Typer(
@@ -118,6 +148,10 @@ Dataset = Annotated[
     str | None, typer.Option(help="Name within which job ids are unique. Default: the manifest's file name.")
 ]
 Run = Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")]
+Raw = Annotated[
+    bool,
+    typer.Option("--raw", help="Write texts to CSV as they are, also those that spreadsheets run as formulas."),
+]
 
 
 @app.command(rich_help_panel=_RUN)
@@ -216,11 +250,12 @@ def results(
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Add calibrated probabilities; see `reelabel calibrate`.")
     ] = False,
+    raw: Raw = False,
 ) -> None:
     """Print the current labels and failures of a run's dataset and spec."""
     from flows.cli.results import print_results  # noqa: PLC0415
 
-    print_results(run, form=form, with_calibrated=calibrated)
+    print_results(run, form=form, with_calibrated=calibrated, raw=raw)
 
 
 @app.command(rich_help_panel=_INSPECT)
@@ -248,11 +283,12 @@ def audit(
         str | None,
         typer.Option("--list", help="Write the ids of jobs without a label to this .parquet, .csv or .txt file."),
     ] = None,
+    raw: Raw = False,
 ) -> None:
     """Check a run's manifest against the database: every job must have ended exactly once; exit 1 if not."""
     from flows.cli.results import print_audit  # noqa: PLC0415
 
-    raise typer.Exit(print_audit(run, as_json=json, listing=listing))
+    raise typer.Exit(print_audit(run, as_json=json, listing=listing, raw=raw))
 
 
 @app.command(rich_help_panel=_INSPECT)
