@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from rich.text import Text
@@ -52,6 +53,26 @@ def print_line(*parts: str | tuple[str, str]) -> None:
 def print_error(code: str, message: str) -> None:
     """Print an error's code and message, which may have lines of its own."""
     ERRORS.print(Text.assemble((code, "red"), f": {message}"), soft_wrap=True)
+
+
+class Sink(Protocol):
+    """Takes bytes: a file, or the terminal."""
+
+    def write(self, data: bytes, /) -> Any:  # noqa: ANN401 - files return different things
+        """Write the bytes."""
+
+
+class TerminalSink:
+    """Shows the lines of a text file on the terminal, with invisible characters as pictures."""
+
+    def write(self, data: bytes, /) -> None:
+        """Print whole lines in UTF-8."""
+        sys.stdout.write(printable(data.decode(), keep="\n"))
+
+
+def text_sink() -> Sink:
+    """Return standard output for a text file: exact if it is a file or a pipe, harmless if it is a terminal."""
+    return TerminalSink() if sys.stdout.isatty() else sys.stdout.buffer
 
 
 def require_parent_folder(target: str) -> None:

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow.parquet as pq
 from rich.table import Table
 
-from flows.cli.console import OUT, cell, print_line, require_parent_folder
+from flows.cli.console import OUT, Sink, cell, print_line, require_parent_folder, text_sink
 from flows.cli.context import open_database
 from flows.run.result import cost_lines
 from infra.embedded import ServiceName
@@ -32,12 +32,11 @@ from tasks.results.runs import find_run, is_partial_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import BinaryIO
 
     from sqlalchemy import Engine, RowMapping
 
 
-def write_rows(parts: Iterable[pl.DataFrame], *, form: str, sink: BinaryIO, raw: bool = False) -> None:
+def write_rows(parts: Iterable[pl.DataFrame], *, form: str, sink: Sink, raw: bool = False) -> None:
     """Write rows to a file, holding one part of them in memory.
 
     Args:
@@ -50,7 +49,7 @@ def write_rows(parts: Iterable[pl.DataFrame], *, form: str, sink: BinaryIO, raw:
     {"json": _write_json, "csv": _write_csv, "parquet": _write_parquet}[form](shown, sink)
 
 
-def _write_json(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
+def _write_json(parts: Iterable[pl.DataFrame], sink: Sink) -> None:
     sink.write(b"[")
     separator = b""
     for part in parts:
@@ -60,13 +59,13 @@ def _write_json(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
     sink.write(b"]\n")
 
 
-def _write_csv(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
+def _write_csv(parts: Iterable[pl.DataFrame], sink: Sink) -> None:
     for number, part in enumerate(parts):
         lists = part.with_columns(pl.col(pl.List(pl.Float64)).cast(pl.List(pl.String)).list.join(" "))
         sink.write(lists.write_csv(include_header=number == 0).encode())  # Polars raises pipe errors without an errno
 
 
-def _write_parquet(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
+def _write_parquet(parts: Iterable[pl.DataFrame], sink: Sink) -> None:
     writer = None
     for part in parts:
         # Plain strings, not Polars' string views, for older readers of Parquet.
@@ -97,7 +96,9 @@ def print_results(run: str, *, form: str, with_calibrated: bool, raw: bool = Fal
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
         calibrate = _calibrator(_temperature(engine, row["spec_id"])) if with_calibrated else _unchanged
         if form != "table":
-            write_rows(map(calibrate, read_outcomes(engine, **key)), form=form, sink=sys.stdout.buffer, raw=raw)
+            sink = sys.stdout.buffer if form == "parquet" else text_sink()
+            write_rows(map(calibrate, read_outcomes(engine, **key)), form=form, sink=sink, raw=raw)
+            sys.stdout.flush()  # at exit, nobody would hear of a full disk
             return
         labels = calibrate(read_results(engine, **key, limit=_SHOWN_ROWS))
         failures = read_failures(engine, **key, limit=_SHOWN_ROWS)

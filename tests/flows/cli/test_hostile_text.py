@@ -7,12 +7,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import uuid4
 
+import polars as pl
 import pytest
 
 from flows.cli.cache import _line
-from flows.cli.console import OUT, SafeConsole, cell
+from flows.cli.console import OUT, SafeConsole, TerminalSink, cell
 from flows.cli.evaluate import print_evaluation
 from flows.cli.inspect import PromptPreview, _print_prompt
+from flows.cli.results import write_rows
 from flows.cli.schedule import _print_nights
 from flows.cli.summary import print_summary
 from flows.schedule.catch_up import Night
@@ -27,7 +29,7 @@ from tasks.model.engine.prompt_preview import PromptSpan, RenderedPrompt
 from tasks.results.runs import close_run, open_run, update_run
 from tasks.results.write import RunKey, ShardWriter
 from tests.command_line import reelabel
-from tests.hostile import HOSTILE, SHOWN, require_tame
+from tests.hostile import HOSTILE, SHOWN, hidden_in, require_tame
 from tests.results.rows import FACTS, SPEC, job, result
 
 FORMULA = "=HYPERLINK(A1)"
@@ -112,6 +114,7 @@ def test_what_a_command_prints_of_others_is_shown_and_does_nothing(shown, tmp_pa
 
     require_tame(printed)
     assert said in printed
+    assert "Traceback" not in printed
 
 
 @pytest.mark.parametrize("arguments", [["nothing" + HOSTILE], ["results", "last", "table", HOSTILE], ["--" + HOSTILE]])
@@ -228,6 +231,14 @@ def test_the_list_of_an_audit_runs_nothing_in_a_spreadsheet_unless_it_is_raw(sho
         assert f"'{FORMULA}".encode() not in path.read_bytes()
     else:
         assert "--raw is for --list with a .csv file" in shown("audit", "last", "--list", str(path), "--raw")
+
+
+def test_rows_on_a_terminal_show_it(capsys):
+    write_rows([pl.DataFrame({"job_id": [HOSTILE]})], form="csv", sink=TerminalSink())
+
+    printed = capsys.readouterr().out
+    assert hidden_in(printed) == []
+    assert "a␛[2J<U+202E>" in printed
 
 
 def test_raw_is_for_csv(shown):
