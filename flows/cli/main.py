@@ -6,93 +6,21 @@ Exit codes: 0 done; 1 finished with failures, not reconciled, or interrupted; 2 
 
 from __future__ import annotations
 
-import errno
 import os
-import sys
-from contextlib import contextmanager
 from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from flows.cli.console import ERRORS, print_error
+from flows.cli.command_group import PANELS, ReelabelGroup
 from flows.cli.groups import cache_app, database_app, manifest_app, route_app, worker_app
 from flows.cli.options import example, with_overrides, with_sampling, with_selection
 from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
-from infra.errors import NotReconciledError, RunFailedError
 from infra.settings import load_settings
 from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
-from reelabel.disk import full_disk, is_full, temporary_root
-from reelabel.errors import JobError, ReelabelError, TransientError
-from reelabel.wording import printable
 from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-# Titles of the help's panels, in their order.
-_RUN, _INSPECT, _EVALUATE, _OPERATE, _SET_UP = _PANELS = ("Run", "Inspect", "Evaluate", "Operate", "Set up")
-
-
-class ReelabelGroup(TyperGroup):
-    """Lists commands by panel, and reports errors as one sentence and an exit code, never a traceback."""
-
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's own types
-        """List commands in the order of their panels, groups last in each."""
-        names = super().list_commands(ctx)
-        return sorted(names, key=lambda name: self._place(self.commands[name]))
-
-    def make_context(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - Typer's own types
-        """Parse the options before the command."""
-        with _usage_errors_printable():
-            return super().make_context(*arguments, **named)
-
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own types
-        """Run the command."""
-        try:
-            with _usage_errors_printable():
-                return super().invoke(ctx)
-        except KeyboardInterrupt:
-            ERRORS.print("Stopped. Run the same command again to continue.")
-            sys.exit(130)
-        except ReelabelError as error:
-            print_error(error.code, error.message)
-            sys.exit(1 if isinstance(error, JobError | TransientError | NotReconciledError | RunFailedError) else 2)
-        except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise  # the reader of our output has closed it: Click exits quietly
-            if is_full(error) and (full := full_disk(_written_folders(), error)):
-                print_error(full.code, full.message)
-                sys.exit(1)
-            where = f"{error.filename}: " if error.filename else ""
-            message = f"{where}{error.strerror or error}; check the path and its permissions."
-            print_error("configuration", printable(message))
-            sys.exit(2)
-
-    @staticmethod
-    def _place(command: Any) -> tuple[int, bool]:  # noqa: ANN401 - Typer's own types
-        panel = command.rich_help_panel
-        # The benchmarks use this class, too, and have no panels.
-        return _PANELS.index(panel) if panel in _PANELS else len(_PANELS), isinstance(command, TyperGroup)
-
-
-@contextmanager
-def _usage_errors_printable() -> Iterator[None]:
-    """Quote arguments safely: a glob of the shell may have put names of files there."""
-    try:
-        yield
-    except typer.TyperException as error:
-        error.message = printable(error.message)
-        raise
-
-
-def _written_folders() -> list[Path]:
-    """Return the folders that any command writes to; a redirected standard output is a file in one."""
-    return [Path("/proc/self/fd/1").resolve().parent, load_settings().home, temporary_root(), Path.cwd()]
-
-
+_RUN, _INSPECT, _EVALUATE, _OPERATE, _SET_UP = PANELS
 app = typer.Typer(
     name="reelabel",
     cls=ReelabelGroup,
