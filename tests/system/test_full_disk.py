@@ -31,6 +31,8 @@ from tests.model.asked import batch_about, question
 
 __all__ = ["make_clip"]
 
+TINY = EngineConfig(model=str(TINY_MODEL), dtype="float32")
+
 
 class SmallDisk:
     """A tmpfs."""
@@ -153,7 +155,6 @@ def test_the_data_of_postgres(small_disk, tmp_path):
 
     disk.clear()
     with running(settings, wanted=wanted) as started:
-        engine = connect(started.database)
         engine = connect(started.database.model_copy(update={"url": started.database.owner_url}))
         assert ids_in(engine) == 3
         engine.dispose()
@@ -188,22 +189,24 @@ def test_the_data_of_the_s3_server(small_disk, tmp_path):
         assert ObjectStore(started.store).read(f"{started.store.uri}/kept") == b"kept"
 
 
-@pytest.mark.parametrize("stage", ["log", "temporary files and caches"])
-def test_an_engine(small_disk, tmp_path, monkeypatch, stage):
+def test_the_log_of_an_engine_that_loads(small_disk):
     disk = small_disk(8)
-    log_path = tmp_path / "engine.log"
-    if stage == "log":
-        log_path = disk.path / "engine.log"
-    else:
-        for variable in ("TMPDIR", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "HF_HOME"):
-            monkeypatch.setenv(variable, str(disk.path))
     disk.fill()
-    config = EngineConfig(model=str(TINY_MODEL), dtype="float32")
-    with EngineProcess(config, log_path=log_path, start_timeout_s=240) as engine:
+    with EngineProcess(TINY, log_path=disk.path / "engine.log", start_timeout_s=240) as engine:
         engine.start()
         with said(disk.path):
             engine.wait_ready()
         disk.clear()
+        engine.start()
+        assert engine.answer(batch_about(question()))
+
+
+def test_temporary_files_and_caches_of_an_engine_which_does_without(small_disk, tmp_path, monkeypatch):
+    disk = small_disk(8)
+    for variable in ("TMPDIR", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "HF_HOME"):
+        monkeypatch.setenv(variable, str(disk.path))
+    disk.fill()
+    with EngineProcess(TINY, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
         engine.start()
         assert engine.answer(batch_about(question()))
 
