@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reelabel.disk import temporary_root
-from reelabel.temporary import SHARED_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - of PyTorch and NCCL
 # Each folder's variable, and its default below the user's folder of caches.
 _CACHES = {
     "HF_HOME": "huggingface",
@@ -27,4 +27,4 @@ def written_folders(environment: Mapping[str, str]) -> list[Path]:
     """Return the folders that an engine with these variables writes to; some may not exist."""
     caches = Path(environment.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     named = [Path(environment.get(variable) or caches / default) for variable, default in _CACHES.items()]
-    return [*dict.fromkeys([temporary_root(), SHARED_MEMORY, caches, *named])]
+    return [*dict.fromkeys([temporary_root(), _SHARED_MEMORY, caches, *named])]
