@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.main import ReelabelGroup
+from flows.cli.command_group import ReelabelGroup
 
 _FOLDER = Path(".reelabel/bench")
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING
 
+from reelabel.disk import disk_errors, temporary_root
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -23,13 +25,17 @@ def temporary_folder(kind: str) -> Iterator[Path]:
 
     Args:
         kind: Its content, which becomes part of its name: `jobs` or `manifest`.
+
+    Raises:
+        DiskFullError: There is no space for the folder, or for what the body writes to it.
     """
     assert kind in _KINDS
-    with TemporaryDirectory(prefix=f"reelabel-{kind}-") as name:
+    with disk_errors(temporary_root()), TemporaryDirectory(prefix=f"reelabel-{kind}-") as name:
         lock = os.open(name, os.O_RDONLY)
         try:
             fcntl.flock(lock, fcntl.LOCK_SH)
-            yield Path(name)
+            with disk_errors(Path(name)):
+                yield Path(name)
         finally:
             os.close(lock)
 

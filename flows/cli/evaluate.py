@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
-from rich.text import Text
 
-from flows.cli.console import OUT, print_line, require_parent_folder
+from flows.cli.console import OUT, cell, print_line, require_parent_folder
 from flows.cli.context import connected, open_database, prefect_ready, running_services, startup_errors
 from flows.cli.follow import show_progress_of_manifest
 from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
@@ -58,7 +57,7 @@ def calibrate_spec(manifest: str, *, run: str | None, as_json: bool) -> None:
 
 def _print(run: RowMapping, calibration: Calibration) -> None:
     title = f"{run['dataset']}, spec {run['spec_id']}: {pluralize(calibration.jobs, 'known answer')}"
-    table = Table("", "raw", "calibrated (held out)", title=Text(title))
+    table = Table("", "raw", "calibrated (held out)", title=cell(title))
     for name, before, after in (
         ("accuracy", calibration.accuracy, calibration.accuracy),
         ("mean confidence", calibration.confidence_before, calibration.confidence_after),
@@ -128,9 +127,9 @@ def print_evaluation(evaluation: Evaluation) -> None:
     title = f"{evaluation.dataset}: {pluralize(evaluation.known, 'known answer')}, compared with {evaluation.baseline}"
     rows = [spec_cells(spec) for spec in evaluation.specs]
     known = [place for place in range(len(SPEC_COLUMNS)) if any(row[place] for row in rows)]
-    table = Table(*(SPEC_COLUMNS[place] for place in known), title=Text(title))
+    table = Table(*(SPEC_COLUMNS[place] for place in known), title=cell(title))
     for row in rows:
-        table.add_row(*(Text(row[place]) for place in known))
+        table.add_row(*(cell(row[place]) for place in known))
     OUT.print(table)
     for groups in (evaluation.tasks, evaluation.subtasks):
         if groups:
@@ -152,7 +151,7 @@ def _print_groups(groups: tuple[GroupScore, ...]) -> None:
         elif last is not None:
             table.add_section()
         last = group.title
-        table.add_row(*map(Text, cells))
+        table.add_row(*map(cell, cells))
     OUT.print(table)
 
 

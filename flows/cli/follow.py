@@ -14,7 +14,7 @@ from rich.text import Text
 from flows.cli.console import OUT, print_line
 from flows.shard.retry import IS_OUTAGE
 from reelabel.errors import ReelabelError
-from reelabel.wording import pluralize
+from reelabel.wording import pluralize, printable
 from tasks.results.runs import newest_run, read_run
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class _WaitHandler(logging.Handler):
         message = record.getMessage()
         if record.created - self._printed_s.get(message, 0.0) > _REPEAT_AFTER_S:
             self._printed_s[message] = record.created
-            self._console.print(Text(message, style="yellow"), soft_wrap=True)
+            self._console.print(Text(printable(message), style="yellow"), soft_wrap=True)
 
 
 class _View:

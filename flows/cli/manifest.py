@@ -102,7 +102,7 @@ def import_manifest(source: str, target: str, *, layout: str | None, **named: An
     frame = read_layout(layout, source, **named) if layout else _read_by_name(source)
     faults = check_manifest(frame)
     if faults:
-        raise ManifestError(f"{source} is not a valid manifest:\n" + "\n".join(f"  - {fault}" for fault in faults))
+        raise ManifestError(f"{source} is not a valid manifest:", faults)
     with running_services(*([ServiceName.S3] if target.startswith("s3://") else [])) as settings:
         parquet = BytesIO()
         frame.write_parquet(parquet)

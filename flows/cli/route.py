@@ -7,9 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rich.table import Table
-from rich.text import Text
 
-from flows.cli.console import OUT, print_line
+from flows.cli.console import OUT, cell, print_line
 from flows.cli.context import prefect_ready, running_services, startup_errors
 from flows.cli.run import run_flow_locally
 from flows.run.spec import make_spec
@@ -109,11 +108,11 @@ def _spec(settings: Settings, overrides: SpecOverrides) -> RunSpec:
 
 def _print_still(still: StillFit) -> None:
     columns = ("task or subtask", "jobs", "keyframes", "dense", "difference (95% interval)", "keyframes enough")
-    table = Table(*columns, title=Text("Accuracy lost with keyframes"))
+    table = Table(*columns, title="Accuracy lost with keyframes")
     for need in still.needs:
         lost = need.difference
         table.add_row(
-            Text(need.name),
+            cell(need.name),
             f"{lost.jobs:,}",
             f"{need.first:.4f}",
             f"{need.dense:.4f}",
@@ -135,7 +134,7 @@ def _print_still(still: StillFit) -> None:
 
 def _print(fit: RouteFit, *, title: str) -> None:
     columns = ("", "escalated", "accuracy", "frames decoded", "seconds")
-    table = Table(*columns, title=Text(title))
+    table = Table(*columns, title=cell(title))
     for name, each in (
         ("dense sampler only", fit.dense),
         ("first answers only", fit.first),

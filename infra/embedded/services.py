@@ -12,11 +12,12 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from infra.embedded.addresses import missing_services, with_addresses
+from infra.embedded.full_disk import full_disk_named
 from infra.embedded.home import Home, ServiceName
 from infra.embedded.lifecycle import end_service, ensure_started
 from infra.embedded.postgres import Postgres
@@ -134,17 +135,21 @@ def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = 
 
     Raises:
         ConfigurationError: A service is not installed or does not start.
+        DiskFullError: The disk of their folder is full; also instead of a TransientError of the body.
     """
-    use = _Use(Home(settings.home))
+    with full_disk_named(settings.home, starting=True):
+        use = _Use(Home(settings.home))
     # Cleans up even if an interrupt arrives between two of these lines.
     atexit.register(use.end)
     try:
         with _termination_raises():
             use.begin()
-            started = start(settings, wanted=wanted)
-            if keep:
-                use.home.keep()
-            yield started
+            with full_disk_named(settings.home, starting=True):
+                started = start(settings, wanted=wanted)
+                if keep:
+                    use.home.keep()
+            with full_disk_named(settings.home) if wanted else nullcontext():
+                yield started
     finally:
         use.end()
         atexit.unregister(use.end)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
+from reelabel.disk import full_disk, is_full
 from reelabel.errors import (
     ConfigurationError,
     ObjectMissingError,
@@ -179,6 +180,8 @@ def _explained(uri: str) -> Iterator[None]:
 
 
 def _translated(error: OSError, uri: str) -> ReelabelError:
+    if is_full(error) and (full := full_disk([FileStore.path(uri).parent], error)):
+        return full
     if error.errno in _NOWHERE:
         return ObjectMissingError(f"There is no file at {uri}; check the path.")
     if isinstance(error, PermissionError):

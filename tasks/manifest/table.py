@@ -158,7 +158,7 @@ def read_unchecked_batches(files: ManifestFiles) -> Iterator[pl.DataFrame]:
 
 def _raise_faults(uri: str, faults: Collection[Fault]) -> None:
     if faults:
-        raise ManifestError(f"{uri} is not a valid manifest:\n" + "\n".join(f"  - {fault}" for fault in faults))
+        raise ManifestError(f"{uri} is not a valid manifest:", faults)
 
 
 def _rows_with_ids(files: ManifestFiles, ids: pl.Series) -> npt.NDArray[np.bool_]:
