@@ -26,6 +26,8 @@ ReelabelError
 │   ├── ObjectChangedError              object_changed
 │   ├── ObjectTooLargeError             object_too_large
 │   └── RangesIgnoredError              ranges_ignored
+├── SealError                       a file of the store was altered; callers make it again, or stop: seal_broken
+│   └── ForeignSealError                seal_foreign
 ├── TransientError                  the same call may work later: Prefect retries the task
 │   ├── StoreUnavailableError           store_unavailable
 │   ├── DatabaseUnavailableError        database_unavailable
@@ -34,12 +36,13 @@ ReelabelError
 │   ├── DecodersLostError               decoders_lost
 │   └── DiskUnavailableError            disk_unavailable
 ├── LeaseLostError                  another worker has claimed the shard: nothing was written
-├── PlanLostError                   a run's plan is missing from the store: the run must be planned again
+├── PlanLostError                   a run's plan is missing or was altered: the run must be planned again
 ├── NotReconciledError              the run ended with missing or duplicate rows
 ├── ManifestError                   the run cannot start: nothing has been written
 │   └── ManifestMissingError            manifest_missing
 ├── ModelError                      the model cannot be loaded: the run cannot continue
 └── ConfigurationError              a setting, a service or a password is wrong
+    ├── PlanForeignError                a run's plan was sealed with another store.mac_key
     └── ObjectRefusedError              access to one object is denied, though the login is valid
 
 Each takes a single message, so that it can be pickled, and has a `code` that never changes after release.
@@ -47,7 +50,7 @@ Each takes a single message, so that it can be pickled, and has a `code` that ne
 
 from __future__ import annotations
 
-from reelabel.errors import JobError, ReelabelError, TransientError
+from reelabel.errors import ConfigurationError, JobError, ReelabelError, TransientError
 
 
 class PromptError(JobError):
@@ -113,9 +116,13 @@ class LeaseLostError(ReelabelError):
 
 
 class PlanLostError(ReelabelError):
-    """Files of a plan are missing from the store."""
+    """Files of a plan are missing from the store, or were altered."""
 
     code = "plan_lost"
+
+
+class PlanForeignError(ConfigurationError):
+    """Files of a plan were sealed with another key."""
 
 
 class NotReconciledError(ReelabelError):

@@ -12,7 +12,7 @@ from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_keyframes
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.cache_key import frame_key
+from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -66,7 +66,9 @@ def of(manifest, name, probabilities=(0.25, 0.75), **changed):
 
 def page_of(engine, tmp_path, **options):
     objects = ObjectStore(StoreSettings())
-    return gather(engine, objects, find_run(engine, "last"), store_uri=f"file://{tmp_path}/cache", **options)
+    return gather(
+        engine, objects, find_run(engine, "last"), cache=FrameCache(objects, f"file://{tmp_path}/cache"), **options
+    )
 
 
 def test_labels_margins_and_reliability_are_counted(engine, started, manifest, tmp_path):
@@ -103,9 +105,9 @@ def test_jobs_worth_a_look_come_first(engine, started, manifest, tmp_path):
 def test_a_job_shows_its_question_and_the_frames_that_the_model_saw(engine, started, manifest, tmp_path):
     uri = pl.read_parquet(manifest)["video_uri"][0]
     frames = extract_keyframes(Path(uri), sampling=SPEC.sampling, limits=Limits())
-    key = frame_key(source_uri=uri, fingerprint="e1", sampling=SPEC.sampling)
-    file = encode_frame_file(frames, source_uri=uri, fingerprint="e1", sampling=SPEC.sampling)
-    FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache").write(key, file)
+    asked = {"source_uri": uri, "fingerprint": "e1", "sampling": SPEC.sampling}
+    cache = FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache")
+    cache.write(FrameIdentity(**asked), encode_frame_file(frames, **asked))
     started(SPEC, [of(manifest, name) for name in "ab"])
 
     shown = page_of(engine, tmp_path).shown
