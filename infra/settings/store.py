@@ -48,7 +48,7 @@ class StoreSettings(SettingsSection, S3Options):
     @field_validator("mac_key")
     @classmethod
     def _is_long(cls, key: SecretStr | None) -> SecretStr | None:
-        if key and not is_block(key) and len(key.get_secret_value()) < _KEY_LENGTH:
+        if key is not None and not is_block(key) and len(key.get_secret_value()) < _KEY_LENGTH:
             raise ValueError(f"use at least {_KEY_LENGTH} random characters, such as those of `openssl rand -hex 32`")
         return key
 

@@ -20,7 +20,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import PLAN, SHARD
 from tasks.domain import ModelIdentity, RunSpec
 from tasks.report.report import gather
-from tasks.results.runs import close_run, find_run, open_run
+from tasks.results.runs import close_run, find_run, open_run, update_run
 from tasks.results.write import RunKey, ShardWriter
 from tests.clips import write_clip
 from tests.results.rows import failure, job, result
@@ -90,6 +90,16 @@ def test_labels_margins_and_reliability_are_counted(engine, started, manifest, t
     assert [(group.code, group.examples) for group in report.failure_groups] == [
         ("video_missing", (("gone", "There is no video."),))
     ]
+
+
+def test_cached_files_that_were_made_again_are_a_caveat_and_in_the_summary(engine, started, manifest, tmp_path):
+    run = started(SPEC, [of(manifest, "a")])
+    assert page_of(engine, tmp_path).caveats == ()
+
+    update_run(engine, run.run_id, videos_remade=2)
+
+    said = "the cached files of 2 videos did not match what was asked for, and were made again"
+    assert page_of(engine, tmp_path).caveats == (f"In this run, {said}.",)
 
 
 def test_jobs_worth_a_look_come_first(engine, started, manifest, tmp_path):
