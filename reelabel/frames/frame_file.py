@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from math import prod
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 
 _METADATA_KEY = b"reelabel"
+_READ_LATER = ("segment_s", "starts_s", "keyframe_ms", "are_keyframes_listed", "first_ms")
 _DAMAGE_ERRORS = (pa.ArrowException, OSError, KeyError, ValueError, IndexError)
 
 
@@ -260,6 +262,7 @@ def _decode(data: bytes) -> FrameFile:
         metadata: dict[str, Any] = json.loads((schema.metadata or {})[_METADATA_KEY])
         if metadata["schema"] != SCHEMA_VERSION:
             raise FrameFileError(f"Unsupported frame file: schema {metadata['schema']}, expected {SCHEMA_VERSION}.")
+        itemgetter(*_READ_LATER)(metadata)
         return _frame_file(data, metadata)
     except _DAMAGE_ERRORS as error:
         raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None

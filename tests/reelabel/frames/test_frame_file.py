@@ -115,7 +115,17 @@ def test_any_arrow_reader_can_open_it(data):
     assert json.loads(table.schema.metadata[b"reelabel"])["decoder"].keys() >= {"av", "libavcodec"}
 
 
-@pytest.mark.parametrize("change", [{"schema": 1}, {"height_px": 10_000}, {"encoding": "jpeg"}, {"encoding": "rgb24"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema": 3},
+        {"height_px": 10_000},
+        {"encoding": "jpeg"},
+        {"encoding": "rgb24"},
+        {"without": "first_ms"},
+        {"without": "segment_s"},
+    ],
+)
 def test_a_whole_file_that_contradicts_itself_or_is_of_another_version_is_not_used(keyframes, change):
     data = rewrite(encode(keyframes), **change)
 
