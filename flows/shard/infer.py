@@ -172,7 +172,7 @@ def _infer_group(
     files = {view.name: data for view, (_, data) in read.items() if isinstance(data, bytes)}
     for view, (video, fault) in read.items():
         if isinstance(fault, JobError):
-            fingerprint = video.provenance.fingerprint
+            fingerprint = fault.fingerprint if isinstance(fault, VideoError) else video.provenance.fingerprint
             shard_outcome.failures += [_failure(job, fault, shard_outcome.index, fingerprint) for job in group[view][1]]
     pairs = [(view, job) for view, (_, jobs) in group.items() if view.name in files for job in jobs]
     questions = tuple(build_question(job, context.spec, video_id=view.name) for view, job in pairs)
@@ -223,9 +223,10 @@ def _read(
             return video, _read_frame_file(video, context), (time.perf_counter() - started) * 1e3
         video = _extract_again(view, context)
         outcome: bytes | JobError = _read_frame_file(video, context)
-    except ObjectMissingError as error:
-        outcome = FrameFileError(error.message)
-    except JobError as error:
+    except (FrameFileError, ObjectMissingError) as error:
+        uri = context.cache.uri_of(video.identity.key)
+        outcome = FrameFileError(f"The frame file {uri} was made again, but cannot be used either: {error.message}")
+    except VideoError as error:
         outcome = error
     return video, outcome, (time.perf_counter() - started) * 1e3
 
@@ -238,7 +239,12 @@ def _read_frame_file(video: ExtractedVideo, context: InferenceContext) -> bytes:
         FrameFileError: It must not be used.
         VideoError: It contains packets that can no longer be decoded.
     """
-    return with_pixels(context.cache.read(video.identity), context.pool, context.limits)
+    file = context.cache.read(video.identity)
+    try:
+        return with_pixels(file, context.pool, context.limits)
+    except VideoError as error:
+        error.fingerprint = video.provenance.fingerprint
+        raise
 
 
 def _extract_again(view: View, context: InferenceContext) -> ExtractedVideo:

@@ -159,5 +159,6 @@ def test_a_frame_file_that_is_gone_with_its_video_fails_its_jobs_only(extractor,
 
     infer_views(stream, views, context_of(extractor, Sure()), outcome)
 
-    assert [(failure.job.job_id, failure.code) for failure in outcome.failures] == [("0", "video_missing")]
+    [failure] = outcome.failures
+    assert (failure.job.job_id, failure.code, failure.source_fingerprint) == ("0", "video_missing", None)
     assert [result.job.job_id for result in outcome.results] == ["1"]
