@@ -27,8 +27,7 @@ def _key_of(uri):
 def _forge(data, key, _seal):
     """Reverse the frames, and do everything else right but for the key."""
     file = decode_frame_file(data)
-    pixels = file.read_pixels()
-    return embed_seal(file.replace_pixels(pixels.take(range(len(pixels))[::-1]), encoding=file.encoding), NO_KEY, key)
+    return embed_seal(file.replace_pixels(file.read_pixels()[::-1], encoding=file.encoding), NO_KEY, key)
 
 
 def _age(data, key, seal):
