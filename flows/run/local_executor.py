@@ -100,7 +100,7 @@ def execute_locally(
             stack.enter_context(cancel_waits_at_exit())
             source = ShardQueue(
                 keeper=keeper,
-                objects=extractor.objects,
+                objects=ObjectStore(settings.store),
                 seal=settings.store.seal,
                 database=database,
                 work=Work.BOTH,
