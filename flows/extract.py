@@ -63,7 +63,7 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
         cancel_waits_at_exit(),
     ):
         most = settings.extract.max_pending_shards
-        source = scope.queue(Work.EXTRACT, keeper=keeper, objects=objects, max_pending=most)
+        source = scope.queue(Work.EXTRACT, keeper=keeper, objects=objects, seal=settings.store.seal, max_pending=most)
         extracting = _on_ray if settings.extract.ray_address else _here
         for each in extracting(settings, source, scope.spec_of):
             if each is None:
@@ -104,7 +104,7 @@ def _on_ray(
 
 
 def _hand_over(source: ShardQueue, leased: LeasedShard, extracted: ExtractedShard) -> bool:
-    write = partial(write_extracted, source.objects, leased.plan.plan_uri, extracted)
+    write = partial(write_extracted, source.objects, leased.plan.plan_uri, extracted, seal=source.seal)
     retry_faults(write, partial(source.objects.reach, [leased.plan.plan_uri]))
     retry_outage(partial(finish_alone, source.database, leased.lease, state="extracted"))
     source.keeper.forget(leased.lease)

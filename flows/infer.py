@@ -34,13 +34,13 @@ from tasks.plans.lease import Work, finish_alone
 from tasks.results.write import RunKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from flows.shard.infer import InferenceContext
     from flows.shard.queue import LeasedShard, ShardQueue
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
-    from tasks.domain import ModelIdentity
+    from tasks.domain import ModelIdentity, RunSpec
     from tasks.model.protocol import EngineInfo
     from tasks.plans.plan import Plan
 
@@ -91,7 +91,7 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
                 keeper = stack.enter_context(make_lease_keeper(scope.database, settings))
                 stack.enter_context(cancel_waits_at_exit())
                 info = backend.wait_ready()
-            source = scope.queue(Work.INFER, keeper=keeper, objects=objects)
+            source = scope.queue(Work.INFER, keeper=keeper, objects=objects, seal=settings.store.seal)
             source = replace(source, plans=partial(_charging_plans, scope, identity, ledger))
 
             @lru_cache(CACHED_PLANS)
@@ -107,7 +107,11 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
             max_concurrent = settings.model.max_concurrent_shards * backend.engines
             count = 0
             for report in infer_shards(
-                _read_ahead(source, ledger), source, context_of, ledger=ledger, max_concurrent=max_concurrent
+                _read_ahead(source, scope.spec_of, ledger),
+                source,
+                context_of,
+                ledger=ledger,
+                max_concurrent=max_concurrent,
             ):
                 get_run_logger().info("%s", report, extra={"shard": report.index})
                 count += 1
@@ -148,7 +152,9 @@ def _charging_plans(scope: PlanScope, identity: ModelIdentity, ledger: WallClock
     return plans
 
 
-def _read_ahead(source: ShardQueue, ledger: WallClockProfile) -> Iterator[ShardInExtraction | None]:
+def _read_ahead(
+    source: ShardQueue, spec_of: Callable[[Plan], RunSpec], ledger: WallClockProfile
+) -> Iterator[ShardInExtraction | None]:
     shards = iter(source)
     while True:
         with ledger.doing(RunPhase.DECODE):  # the next shard is being extracted by other flows
@@ -156,7 +162,7 @@ def _read_ahead(source: ShardQueue, ledger: WallClockProfile) -> Iterator[ShardI
                 leased = next(shards)
             except StopIteration:
                 return
-        extracted = _read_handed_over(source, leased) if leased else None
+        extracted = _read_handed_over(source, leased, spec_of(leased.plan)) if leased else None
         if leased and extracted:
             yield ShardInExtraction(leased=leased, wait=partial(_itself, extracted), stream=ViewStream.whole(extracted))
         elif leased is None:
@@ -167,8 +173,9 @@ def _itself(extracted: ExtractedShard) -> ExtractedShard:
     return extracted
 
 
-def _read_handed_over(source: ShardQueue, leased: LeasedShard) -> ExtractedShard | None:
-    read = partial(read_extracted, source.objects, leased.plan.plan_uri, leased.shard)
+def _read_handed_over(source: ShardQueue, leased: LeasedShard, spec: RunSpec) -> ExtractedShard | None:
+    place = (source.objects, leased.plan.plan_uri, leased.shard)
+    read = partial(read_extracted, *place, sampling=spec.sampling, seal=source.seal)
     try:
         return source.run_or_release(
             leased, partial(retry_faults, read, partial(source.objects.reach, [leased.plan.plan_uri]))

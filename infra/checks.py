@@ -72,6 +72,7 @@ def run_checks(settings: Settings) -> Iterator[Check]:
     yield check_disk(settings.home)
     yield from check_database(settings)
     yield check_store(settings)
+    yield check_seal(settings.store)
     yield check_prefect(settings)
     yield from check_embedded(settings)
 
@@ -158,6 +159,23 @@ def check_store(settings: Settings) -> Check:
     if settings.store.uri is None:
         return _embedded_default("store", "store.uri")
     return _attempt("store", lambda: probe_store(settings.store))
+
+
+def check_seal(store: StoreSettings) -> Check:
+    """Report whether the files on the store are sealed with a key."""
+    if store.mac_key:
+        detail = f"files are sealed with the key {store.seal.key_id}, which must be the same on all machines"
+        return Check(name="store seal", ok=True, detail=detail)
+    if store.uri is None:
+        return Check(name="store seal", ok=True, detail="store.mac_key is not set; the embedded server has its own")
+    return Check(
+        name="store seal",
+        ok=True,
+        detail="store.mac_key is not set, so frame files and plans are not sealed",
+        advice=f"Whoever can write to {store.uri} can change labels without a trace, by putting other frames "
+        "or questions in place of the right ones. Set store.mac_key to 32 or more random characters, the same on all "
+        "machines.",
+    )
 
 
 def probe_store(store: StoreSettings) -> str:

@@ -26,6 +26,8 @@ ReelabelError
 │   ├── ObjectChangedError              object_changed
 │   ├── ObjectTooLargeError             object_too_large
 │   └── RangesIgnoredError              ranges_ignored
+├── SealError                       a file of the store was altered; callers make it again, or stop: seal_broken
+│   └── ForeignSealError                seal_foreign
 ├── TransientError                  the same call may work later: Prefect retries the task
 │   ├── StoreUnavailableError           store_unavailable
 │   ├── DatabaseUnavailableError        database_unavailable
@@ -35,12 +37,13 @@ ReelabelError
 │   └── DiskUnavailableError            disk_unavailable
 │       └── DiskFullError                   disk_full
 ├── LeaseLostError                  another worker has claimed the shard: nothing was written
-├── PlanLostError                   a run's plan is missing from the store: the run must be planned again
+├── PlanLostError                   a run's plan is missing or was altered: the run must be planned again
 ├── NotReconciledError              the run ended with missing or duplicate rows
 ├── ManifestError                   the run cannot start: nothing has been written
 │   └── ManifestMissingError            manifest_missing
 ├── ModelError                      the model cannot be loaded: the run cannot continue
 └── ConfigurationError              a setting, a service or a password is wrong
+    ├── PlanForeignError                a run's plan was sealed with another store.mac_key
     └── ObjectRefusedError              access to one object is denied, though the login is valid
 
 Each can be pickled, and has a message without control characters and a `code` that never changes after release.
@@ -50,7 +53,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reelabel.errors import JobError, ReelabelError, TransientError
+from reelabel.errors import ConfigurationError, JobError, ReelabelError, TransientError
 from reelabel.wording import printable
 
 if TYPE_CHECKING:
@@ -120,9 +123,13 @@ class LeaseLostError(ReelabelError):
 
 
 class PlanLostError(ReelabelError):
-    """Files of a plan are missing from the store."""
+    """Files of a plan are missing from the store, or were altered."""
 
     code = "plan_lost"
+
+
+class PlanForeignError(ConfigurationError):
+    """Files of a plan were sealed with another key."""
 
 
 class NotReconciledError(ReelabelError):

@@ -123,10 +123,22 @@ class DecoderTimeoutError(VideoError):
 
 
 class FrameFileError(JobError):
-    """A cached frame file is damaged and could not be recreated."""
+    """A cached frame file is damaged, altered or not the one asked for, and could not be made again."""
 
     code = "frame_file_damaged"
     stage = "cache"
+
+
+class SealError(ReelabelError):
+    """A file of the store was altered or damaged, or belongs elsewhere; callers convert it to an error of the job."""
+
+    code = "seal_broken"
+
+
+class ForeignSealError(SealError):
+    """The file was sealed with another key, or without one."""
+
+    code = "seal_foreign"
 
 
 class ObjectError(ReelabelError):

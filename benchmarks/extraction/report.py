@@ -29,7 +29,7 @@ from benchmarks.extraction.decode import (
 from benchmarks.extraction.fetch import measure_fetch
 from benchmarks.extraction.loaders import torchcodec_loads
 from benchmarks.extraction.similar import measure_similar, overall_factor
-from benchmarks.extraction.store import measure_store
+from benchmarks.extraction.store import measure_seal, measure_store
 from benchmarks.media.clips import bench_clips, store_clips
 from benchmarks.plot import Panel, draw
 from flows.cli.context import running_services
@@ -92,6 +92,8 @@ def store(length_s: int, folder: Path, *, rounds: int, as_json: bool) -> None:
         return
     for name, group in groupby(rows, lambda row: row.clip.name):
         OUT.print(_store_table(f"{name}, milliseconds (medians)", group))
+    cost_ms = ", its ".join(f"{name} {ms:.2f} ms" for name, ms in measure_seal(rounds).items())
+    OUT.print(f"Of each MiB of a frame file, verifying its {cost_ms}.")
 
 
 def similar(folder: Path, *, threshold: float, as_json: bool) -> None:

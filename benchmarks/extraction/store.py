@@ -6,7 +6,10 @@ packets includes the proof that they decode to the same pixels, in a child proce
 
 from __future__ import annotations
 
+import os
 import time
+import timeit
+import zlib
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -22,6 +25,7 @@ from reelabel.frames.packets import collect_packets, verify_packets, with_packet
 from reelabel.frames.pixels import from_differences, to_differences
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
+from reelabel.seal import Seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,6 +47,7 @@ _ZSTD_LEVELS = (3, 9)
 _JPEG_QUALITIES = (85, 95)
 _MOST = 255
 _POOL_TIMEOUT_S = 300
+_SEALED_MIB = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,15 @@ def measure_store(
             times = _interleave(formats, objects, f"{root_uri}/{clip.name}.frames", rounds)
             for name, form in formats.items():
                 yield _row(clip, name, form, images=keyframes.images, times=times[name])
+
+
+def measure_seal(rounds: int) -> dict[str, float]:
+    """Measure what one verification of a frame file costs, in milliseconds per MiB: `seal` and `checksum`."""
+    data, seal = os.urandom(_SEALED_MIB * 1024**2), Seal(os.urandom(32))
+    ways = {"seal": lambda: seal.make("clip", data), "checksum": lambda: zlib.crc32(data)}
+    return {
+        name: min(timeit.repeat(verify, number=1, repeat=rounds)) * 1e3 / _SEALED_MIB for name, verify in ways.items()
+    }
 
 
 def _row(

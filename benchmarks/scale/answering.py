@@ -15,6 +15,7 @@ from flows.shard.report import make_shard_report
 from flows.shard.stream import ViewStream
 from infra.database.connect import connect
 from infra.settings import StoreSettings
+from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.extractor import ExtractedVideo
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.provenance import FrameProvenance
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tasks.model.protocol import Batch, Reply
     from tasks.plans.plan import Plan
 
+_STORE = StoreSettings()
 _CONCURRENT_SHARDS = 3  # as `model.max_concurrent_shards`
 _LEASE_S = 600
 _FRAMES, _SIDE_PX = 16, 56
@@ -46,7 +48,7 @@ def answer(plan: Plan, settings: DatabaseSettings) -> int:
 
     Every video has the same few frames, which need not be fetched, and whatever is asked is answered at once.
     """
-    engine, objects, frames = connect(settings), ObjectStore(StoreSettings()), _Frames()
+    engine, objects, frames = connect(settings), ObjectStore(_STORE), _Frames()
     writer = ShardWriter(engine, RUN)
     context = InferenceContext(
         spec=SPEC,
@@ -63,7 +65,7 @@ def answer(plan: Plan, settings: DatabaseSettings) -> int:
         def work(_: int) -> int:
             jobs = 0
             while lease := keeper.claim(plan.plan_id, Work.BOTH):
-                shard = read_shard(objects, plan.plan_uri, lease.shard_index)
+                shard = read_shard(objects, plan.plan_uri, lease.shard_index, seal=_STORE.seal)
                 outcome, extracted = _answered(shard, context)
                 report = asdict(make_shard_report(extracted, outcome, SPEC.sampling))
                 writer.write(outcome.results, outcome.failures, lease=lease, report=report)
@@ -94,7 +96,7 @@ class _Frames:
     def __init__(self) -> None:
         self._data = _frame_file().data
 
-    def read(self, _key: str) -> FrameFile:
+    def read(self, _identity: FrameIdentity) -> FrameFile:
         return decode_frame_file(bytes(bytearray(self._data)))
 
 
@@ -119,8 +121,9 @@ def _answer(choices: int) -> Answer:
 def _video(view: View) -> ExtractedVideo:
     provenance = FrameProvenance(fingerprint="etag-1", decode_method="index", keyframes_in_file=30, frames_used=_FRAMES)
     size_bytes = _FRAMES * _SIDE_PX * _SIDE_PX * 3
+    identity = FrameIdentity(source_uri=view.video_uri, fingerprint="etag-1", sampling=SPEC.sampling)
     return ExtractedVideo(
-        uri=view.video_uri, key="", was_cached=True, frame_bytes=size_bytes, lookup_ms=1.0, provenance=provenance
+        identity=identity, was_cached=True, frame_bytes=size_bytes, lookup_ms=1.0, provenance=provenance
     )
 
 

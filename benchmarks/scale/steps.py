@@ -54,7 +54,7 @@ def backfill(manifest: str, ids: str, plan_uri: str, settings: DatabaseSettings)
 
 def _open_plan(wanted: JobTable, manifest: str, plan_uri: str, engine: Engine, *, kind: str) -> Plan:
     find_ambiguous_jobs(wanted.parts(), scoring=SPEC.choice_scoring, encode=lambda text: list(text.encode()))
-    with PlanWriter(ObjectStore(_OBJECTS), plan_uri) as writer:
+    with PlanWriter(ObjectStore(_OBJECTS), plan_uri, seal=_OBJECTS.seal) as writer:
         for shards in split_into_shards(wanted.parts(), target_jobs=100):
             writer.add(shards.rows, shards.sizes)
     made = Plan(

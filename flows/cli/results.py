@@ -20,6 +20,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.evaluation.temperature import calibrate_probabilities
+from tasks.frame_cache.pool import frame_cache
 from tasks.manifest.parquet import open_manifest
 from tasks.manifest.table import read_unchecked_batches
 from tasks.report.page import render
@@ -203,7 +204,7 @@ def write_report(run: str, *, out: str | None, job_ids: list[str]) -> None:
             raise ConfigurationError("A report needs the store of the run's frames; set REELABEL_STORE_URI.")
         objects = ObjectStore(settings.store, settings.web)
         with OUT.status("Rendering the report"):
-            page = render(gather(engine, objects, row, store_uri=settings.store.uri, job_ids=job_ids))
+            page = render(gather(engine, objects, row, cache=frame_cache(settings), job_ids=job_ids))
     target = Path(out or f"reelabel-{str(row['run_id'])[:8]}.html")
     target.write_text(page, encoding="utf-8")
     print_line(f"Wrote {target.absolute()}; open it in a browser.")

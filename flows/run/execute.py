@@ -24,6 +24,7 @@ from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ReelabelError, TransientError
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
+from tasks.frame_cache.pool import frame_cache
 from tasks.report.run_key import page_link, page_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.runs import cancel_run, close_run, read_run
@@ -69,7 +70,7 @@ def write_report_page(database: Engine, run_id: UUID, settings: Settings) -> str
         row = read_run(database, run_id)
         if row is None:
             return None
-        objects.replace(uri, render(gather(database, objects, row, store_uri=store_uri)).encode())
+        objects.replace(uri, render(gather(database, objects, row, cache=frame_cache(settings))).encode())
     except Exception as error:  # noqa: BLE001 - the run itself has succeeded
         why = error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}"
         get_run_logger().warning("Report not written: %s To try again: reelabel report %s", why, run_id)

@@ -22,12 +22,11 @@ from flows.shard.stream import ViewStream
 from flows.shard.tasks import extract_shard, infer_shard
 from infra.telemetry import start_metrics
 from reelabel.coverage import CoverageThresholds
-from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.turns import Turns
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
-from tasks.frame_cache.pool import decode_pool, video_limits, video_store
+from tasks.frame_cache.pool import decode_pool, frame_cache, video_limits, video_store
 from tasks.model.backend import backend_of
 from tasks.plans.lease import Work
 from tasks.plans.plan import is_drained
@@ -105,7 +104,8 @@ def execute_locally(
             stack.enter_context(cancel_waits_at_exit())
             source = ShardQueue(
                 keeper=keeper,
-                objects=extractor.objects,
+                objects=ObjectStore(settings.store),
+                seal=settings.store.seal,
                 database=database,
                 work=Work.BOTH,
                 plans=lambda: [plan],
@@ -259,10 +259,9 @@ def make_inference_context(
 
 def open_extractor(settings: Settings, pool: DecodePool, spec: RunSpec, *, keep_bytes: int) -> FrameExtractor:
     """Return the extractor of videos for a spec, which keeps up to `keep_bytes` of frame files in memory."""
-    assert settings.store.uri is not None
     return FrameExtractor(
         objects=video_store(settings),
-        cache=FrameCache(ObjectStore(settings.store), settings.store.uri, keep_bytes=keep_bytes),
+        cache=frame_cache(settings, keep_bytes=keep_bytes),
         pool=pool,
         sampling=spec.sampling,
         limits=video_limits(settings),

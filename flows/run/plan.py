@@ -10,10 +10,11 @@ from uuid import uuid4
 
 from prefect import get_run_logger
 
+from infra.errors import PlanForeignError, PlanLostError
 from reelabel.errors import TransientError
 from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.pool import video_store
-from tasks.manifest.plan_file import PlanWriter
+from tasks.manifest.plan_file import PlanWriter, read_shard
 from tasks.manifest.shard import split_into_shards
 from tasks.model.prompts.ambiguity import find_ambiguous_jobs, load_tokenizer
 from tasks.plans.plan import (
@@ -72,9 +73,25 @@ class Planner:
             if context.request.shared:
                 version = context.manifest_fingerprint
                 joined = find_shared_plan(context.database, manifest_fingerprint=version, **key)
-                if joined:
+                if joined and self._is_intact(joined):
                     return self._join(joined)
             return self._make()
+
+    def _is_intact(self, plan: Plan) -> bool:
+        """Return whether the files of an open plan can be used; otherwise drop the plan.
+
+        Raises:
+            PlanForeignError: It was sealed with another key, and is being worked on.
+        """
+        try:
+            read_shard(self.context.objects, plan.plan_uri, 0, seal=self.context.settings.store.seal)
+        except (PlanLostError, PlanForeignError) as error:
+            if isinstance(error, PlanForeignError) and plan_state(self.context.database, plan.plan_id).leased:
+                raise
+            get_run_logger().warning("%s It is dropped, and its unfinished jobs are planned again.", error.message)
+            finish_plan(self.context.database, self.context.objects, plan, state="dropped")
+            return False
+        return True
 
     def _join(self, plan: Plan) -> Plan:
         left = plan_state(self.context.database, plan.plan_id)
@@ -135,7 +152,7 @@ class Planner:
         """Write the shards' files; return the plan, and the number of jobs of each shard."""
         context, plan_id = self.context, uuid4()
         plan_uri = f"{(context.settings.store.uri or '').rstrip('/')}/plans/{plan_id}"
-        with PlanWriter(context.objects, plan_uri) as writer:
+        with PlanWriter(context.objects, plan_uri, seal=context.settings.store.seal) as writer:
             for shards in split_into_shards(selected.parts(), target_jobs=context.settings.shard.target_jobs):
                 writer.add(shards.rows, shards.sizes)
         plan = Plan(

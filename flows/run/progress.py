@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
     from flows.shard.report import ShardReport
 
-_SUMS = ("jobs_labelled", "jobs_failed", "videos_extracted", "videos_cached", "prompt_tokens", "cached_tokens")
+_SUMS = (
+    "jobs_labelled",
+    "jobs_failed",
+    "videos_extracted",
+    "videos_cached",
+    "videos_remade",
+    "prompt_tokens",
+    "cached_tokens",
+)
 _SHOWN = (*_SUMS, "shards_done", "stage_ms", "coverage", "engines", "gpus")
 
 
@@ -42,6 +50,7 @@ class Progress:
     jobs_failed: int = 0
     videos_extracted: int = 0
     videos_cached: int = 0
+    videos_remade: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     stage_ms: dict[str, float] = field(default_factory=dict)
@@ -64,6 +73,7 @@ class Progress:
         self.jobs_failed += report.failures
         self.videos_extracted += report.videos_extracted
         self.videos_cached += report.videos_cached
+        self.videos_remade += report.videos_remade
         self.prompt_tokens += report.prompt_tokens
         self.cached_tokens += report.cached_tokens
         for stage, ms in report.stage_ms.items():

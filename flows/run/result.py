@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.wording import pluralize, printable
 from tasks.domain import RunCost, RunPhase
+from tasks.results.summary import describe_remade
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +59,8 @@ def cost_lines(run: Mapping[str, Any] | RowMapping) -> list[tuple[str, str]]:
     ]
     if run["bottleneck"]:
         lines.append(("bottleneck", run["bottleneck"]))
+    if run["videos_remade"]:
+        lines.append(("made again", describe_remade(run["videos_remade"])))
     return lines
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING
 
 from flows.shard.metrics import record_videos
 from reelabel.errors import VideoError
+from reelabel.sources.object_info import redact_uri
 from tasks.domain import RunPhase, Stage
 from tasks.plans.extracted import ExtractedShard
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
     from reelabel.sources.object_store import ObjectInfo
     from tasks.domain import Shard, View
+
+_LOG = logging.getLogger("reelabel")
 
 
 def extract_views(
@@ -42,12 +46,20 @@ def extract_views(
 
     outcomes = list(workers.map(prepare, views))
     record_videos(outcome for outcome, _ in outcomes)
+    log_remade(outcome for outcome, _ in outcomes)
     return ExtractedShard(
         shard=shard,
         outcomes=dict(zip(views, (outcome for outcome, _ in outcomes), strict=True)),
         spent_ms=_spent_ms(outcomes),
         between_s=(began_s, time.time()),
     )
+
+
+def log_remade(outcomes: Iterable[ExtractedVideo | VideoError]) -> None:
+    """Log the videos whose cached files must not be used, and were made again."""
+    for outcome in outcomes:
+        if not isinstance(outcome, VideoError) and outcome.remade:
+            _LOG.warning("%s: %s", redact_uri(outcome.identity.source_uri), outcome.remade)
 
 
 def _prepare(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
-from flows.shard.extract import extract_views
+from flows.shard.extract import extract_views, log_remade
+from flows.shard.metrics import record_videos
 from flows.shard.stream import ViewStream
 from reelabel.errors import FrameFileError, JobError, ObjectMissingError, VideoError
 from reelabel.frames.packets import with_pixels
@@ -172,18 +174,19 @@ def _infer_group(
     shard_outcome: ShardOutcome,
     readers: Executor,
 ) -> None:
-    files, faults = _read_group({view: video for view, (video, _) in group.items()}, context, shard_outcome, readers)
-    for view, fault in faults.items():
-        video, jobs = group[view]
-        fingerprint = video.provenance.fingerprint
-        shard_outcome.failures += [_failure(job, fault, shard_outcome.index, fingerprint) for job in jobs]
-    usable = {view: (video, jobs) for view, (video, jobs) in group.items() if view.name in files}
+    read = _read_group({view: video for view, (video, _) in group.items()}, context, shard_outcome, readers)
+    for view, (video, fault) in read.items():
+        if isinstance(fault, JobError):
+            fingerprint = fault.fingerprint if isinstance(fault, VideoError) else video.provenance.fingerprint
+            shard_outcome.failures += [_failure(job, fault, shard_outcome.index, fingerprint) for job in group[view][1]]
+    files = {view.name: data for view, (_, data) in read.items() if isinstance(data, bytes)}
+    usable = {view: (read[view][0], jobs) for view, (_, jobs) in group.items() if view.name in files}
     for asked in _batches(usable, context.spec):
         batch = Batch(frame_files=files, questions=()).only(tuple(question for _, _, question in asked))
         with context.ledger.doing(RunPhase.ANSWER):
             replies = answer_permuted(context.backend.answer, batch)
         for (view, job, _), reply in zip(asked, replies, strict=True):
-            _record_reply(reply, job, view, group[view][0], context, shard_outcome)
+            _record_reply(reply, job, view, read[view][0], context, shard_outcome)
 
 
 def _batches(
@@ -230,43 +233,59 @@ def _read_group(
     context: InferenceContext,
     shard_outcome: ShardOutcome,
     readers: Executor,
-) -> tuple[dict[str, bytes], dict[View, JobError]]:
-    """Read frame files concurrently; return them by view name, and the errors of the others."""
-    files: dict[str, bytes] = {}
-    faults: dict[View, JobError] = {}
+) -> dict[View, tuple[ExtractedVideo, bytes | JobError]]:
+    """Read frame files concurrently; return each or its error, and its video, which may have been extracted again."""
+    read: dict[View, tuple[ExtractedVideo, bytes | JobError]] = {}
     with context.ledger.doing(RunPhase.CACHE_READ):
-        outcomes = readers.map(partial(_read, context), group.values())
-        for view, (outcome, read_ms) in zip(group, outcomes, strict=True):
+        outcomes = readers.map(partial(_read, context), group, group.values())
+        for view, (video, outcome, read_ms) in zip(group, outcomes, strict=True):
             shard_outcome.read_ms[view] = read_ms
-            if isinstance(outcome, JobError):
-                faults[view] = outcome
-            else:
-                files[view.name] = outcome
-    return files, faults
+            if video is not group[view]:
+                shard_outcome.videos.append(video)
+            read[view] = video, outcome
+    return read
 
 
-def _read(context: InferenceContext, video: ExtractedVideo) -> tuple[bytes | JobError, float]:
-    """Read one frame file; return it or its error, and milliseconds."""
+def _read(
+    context: InferenceContext, view: View, video: ExtractedVideo
+) -> tuple[ExtractedVideo, bytes | JobError, float]:
+    """Read one frame file; return its video, the file or its error, and milliseconds."""
     started = time.perf_counter()
     try:
+        with suppress(FrameFileError, ObjectMissingError):
+            return video, _read_frame_file(video, context), (time.perf_counter() - started) * 1e3
+        video = _extract_again(view, context)
         outcome: bytes | JobError = _read_frame_file(video, context)
-    except JobError as error:
+    except (FrameFileError, ObjectMissingError) as error:
+        uri = context.cache.uri_of(video.identity.key)
+        outcome = FrameFileError(f"The frame file {uri} was made again, but cannot be used either: {error.message}")
+    except VideoError as error:
         outcome = error
-    return outcome, (time.perf_counter() - started) * 1e3
+    return video, outcome, (time.perf_counter() - started) * 1e3
 
 
 def _read_frame_file(video: ExtractedVideo, context: InferenceContext) -> bytes:
     """Read and verify a frame file, and decode it if it contains packets.
 
     Raises:
-        FrameFileError: It is damaged or missing.
+        ObjectMissingError: It is missing.
+        FrameFileError: It must not be used.
         VideoError: It contains packets that can no longer be decoded.
     """
-    cache = context.cache
+    file = context.cache.read(video.identity)
     try:
-        return with_pixels(cache.read(video.key), context.pool, context.limits)
-    except (FrameFileError, ObjectMissingError) as error:
-        raise FrameFileError(f"{cache.uri_of(video.key)}: {error.message} Run again to re-create it.") from None
+        return with_pixels(file, context.pool, context.limits)
+    except VideoError as error:
+        error.fingerprint = video.provenance.fingerprint
+        raise
+
+
+def _extract_again(view: View, context: InferenceContext) -> ExtractedVideo:
+    """Extract a video whose frame file was removed, altered or replaced since its extraction."""
+    video = context.extractor.prepare(view.video_uri, shown=view.shown, segment=view.segment)
+    record_videos([video])
+    log_remade([video])
+    return video
 
 
 def _routed_by(view: View, video: ExtractedVideo, spec: RunSpec) -> str:

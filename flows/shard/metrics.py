@@ -51,12 +51,12 @@ def shard_in_progress(stage: str) -> Iterator[None]:
 def record_videos(outcomes: Iterable[ExtractedVideo | VideoError]) -> None:
     """Count prepared and failed videos."""
     # Sources without a video are counted as 0, so that ratios of these series are defined.
-    sources = dict.fromkeys(("cache", "video", "failed"), 0)
+    sources = dict.fromkeys(("cache", "video", "remade", "failed"), 0)
     for outcome in outcomes:
         if isinstance(outcome, VideoError):
             sources["failed"] += 1
             continue
-        sources["cache" if outcome.was_cached else "video"] += 1
+        sources["cache" if outcome.was_cached else "remade" if outcome.remade else "video"] += 1
         provenance = outcome.provenance
         _bytes.add(provenance.bytes_fetched, {"kind": "video"})
         _bytes.add(outcome.frame_bytes, {"kind": "pixels"})

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from infra.settings import Settings
+    from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectStore
     from tasks.domain import RunSpec
     from tasks.plans.lease import LeaseKeeper, Work
@@ -71,12 +72,14 @@ class PlanScope:
         *,
         keeper: LeaseKeeper,
         objects: ObjectStore,
+        seal: Seal,
         max_pending: int | None = None,
     ) -> ShardQueue:
         """Return a queue of the shards of the served plans."""
         return ShardQueue(
             keeper=keeper,
             objects=objects,
+            seal=seal,
             database=self.database,
             work=work,
             plans=self.plans,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from infra.settings import Settings
+    from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectStore
     from tasks.domain import Shard
     from tasks.plans.lease import Lease
@@ -57,15 +58,17 @@ class ShardQueue:
     """Shards of some plans, leased on demand.
 
     Attributes:
+        seal: Verifies the plans' files.
         work: The stage to lease them for.
         plans: Returns the plans; called again whenever none of them has a shard to lease.
         has_ended: Whether to stop, given the seconds since the last lease; called at the same times.
         max_pending: Pause while this many extracted shards of a plan wait for an engine; None never pauses.
-        skip_lost_plans: Continue with other plans if a plan's files are gone.
+        skip_lost_plans: Continue with other plans if a plan's files are gone or were altered.
     """
 
     keeper: LeaseKeeper
     objects: ObjectStore
+    seal: Seal
     database: Engine
     work: Work
     plans: Callable[[], Sequence[Plan]]
@@ -79,7 +82,8 @@ class ShardQueue:
         """Yield leased shards, and None whenever there is nothing to lease at the moment.
 
         Raises:
-            PlanLostError: A plan's files are gone; the plan is dropped. Not with `skip_lost_plans`.
+            PlanLostError: A plan's files are gone or were altered; the plan is dropped. Not with `skip_lost_plans`.
+        PlanForeignError: A plan was sealed with another key.
             TransientError: The store or the database is unavailable.
         """
         plans = retry_outage(self.plans)
@@ -133,7 +137,7 @@ class ShardQueue:
 
     def _read(self, plan: Plan, lease: Lease) -> Shard | None:
         try:
-            read = partial(read_shard, self.objects, plan.plan_uri, lease.shard_index)
+            read = partial(read_shard, self.objects, plan.plan_uri, lease.shard_index, seal=self.seal)
             return retry_faults(read, partial(self.objects.reach, [plan.plan_uri]))
         except PlanLostError as error:
             retry_outage(partial(close_plan, self.database, plan.plan_id, state="dropped"))

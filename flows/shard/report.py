@@ -23,6 +23,7 @@ class ShardReport:
     """Counts and times of one shard.
 
     Attributes:
+        videos_remade: Number of extracted videos whose cached files must not be used.
         stage_ms: Milliseconds by stage, summed over videos and jobs.
         prompt_tokens: Prompt tokens of its answers; `cached_tokens` of them came from the prefix cache.
         between_s: Start and end of its extraction and inference, in seconds of Unix time.
@@ -35,6 +36,7 @@ class ShardReport:
     failures: int
     videos_extracted: int
     videos_cached: int
+    videos_remade: int
     stage_ms: dict[str, float]
     prompt_tokens: int
     cached_tokens: int
@@ -64,6 +66,7 @@ def make_shard_report(extracted: ExtractedShard, outcomes: ShardOutcome, samplin
         failures=len(outcomes.failures),
         videos_extracted=sum(not video.was_cached for video in videos),
         videos_cached=sum(video.was_cached for video in videos),
+        videos_remade=sum(bool(video.remade) for video in videos),
         stage_ms={
             "fetch": sum(each.fetch_ms for each in spent),
             "decode": sum(each.decode_ms for each in spent),

@@ -24,6 +24,7 @@ once prefect_database_url "postgresql+asyncpg://reelabel:$password@postgres:5432
 once prefect_auth "admin:$(random)"
 once s3_key_id "$(random)"
 once s3_secret_key "$(random)"
+once store_mac_key "$(random)"
 once s3_identities.json "$(
   cat << END
 {"identities": [{"name": "reelabel", "actions": ["Admin"],

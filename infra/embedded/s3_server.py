@@ -69,6 +69,7 @@ class S3Server:
                 "endpoint_url": f"http://127.0.0.1:{port}",
                 "access_key_id": SecretStr(self._home.secret("s3-key")),
                 "secret_access_key": SecretStr(self._home.secret("s3-secret")),
+                "mac_key": base.mac_key or SecretStr(self._home.secret("mac-key")),
             }
         )
 

@@ -7,10 +7,10 @@ from infra.settings.sections import (
     PromptOptions,
     RunSettings,
     Settings,
-    StoreSettings,
     WebSettings,
     load_settings,
 )
+from infra.settings.store import StoreSettings
 
 __all__ = [
     "CONFIG_VARIABLE",

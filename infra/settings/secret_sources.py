@@ -74,9 +74,14 @@ def resolve_blocks(settings: Model, *, api_url: str | None, auth_string: SecretS
     return settings.model_copy(update=updates) if updates else settings
 
 
+def is_block(secret: SecretStr) -> bool:
+    """Return whether a secret is a reference to a Prefect block."""
+    return secret.get_secret_value().startswith(_BLOCK)
+
+
 def _named(section: BaseModel) -> Iterator[tuple[str, str]]:
     for field, value in section:
-        if isinstance(value, SecretStr) and value.get_secret_value().startswith(_BLOCK):
+        if isinstance(value, SecretStr) and is_block(value):
             yield field, value.get_secret_value().removeprefix(_BLOCK)
 
 

@@ -38,9 +38,10 @@ from infra.settings.sampling import SamplingSettings
 from infra.settings.schedule import NightlySettings, WatchSettings
 from infra.settings.secret_sources import file_variables, read_secret_files, resolve_blocks
 from infra.settings.server import ServerSettings
+from infra.settings.store import StoreSettings
 from infra.settings.template import check_template
 from reelabel.errors import ConfigurationError
-from reelabel.sources.options import S3Options, WebOptions
+from reelabel.sources.options import WebOptions
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -92,44 +93,6 @@ class DatabaseSettings(SettingsSection):
         if self.certificate_file and not self.ca_file:
             raise ValueError("certificate_file requires ca_file")
         return self
-
-
-class StoreSettings(SettingsSection, S3Options):
-    """Where frame files are stored, and how S3 is reached."""
-
-    uri: Annotated[
-        str | None,
-        Field(
-            pattern=r"^(s3|file)://.+",
-            description="s3://bucket/prefix or file:///folder; if empty, the embedded S3 server is started.",
-        ),
-    ] = None
-    encoding: Annotated[
-        Literal["raw", "lz4", "zstd", "packets"],
-        Field(description="Pixel encoding of frame files. All are exact, so labels do not depend on it."),
-    ] = "zstd"
-    read_buckets: Annotated[
-        tuple[str, ...],
-        Field(description='S3 buckets that videos may be read from, such as ["videos"]; if empty, any.'),
-    ] = ()
-    video_access_key_id: Annotated[
-        SecretStr | None,
-        Field(description="S3 access key for reading videos only; defaults to access_key_id."),
-    ] = None
-    video_secret_access_key: Annotated[SecretStr | None, Field(description="Secret key of video_access_key_id.")] = None
-
-    @model_validator(mode="after")
-    def _video_keys_go_together(self) -> Self:
-        if (self.video_access_key_id is None) != (self.video_secret_access_key is None):
-            raise ValueError("video_access_key_id and video_secret_access_key must be set together")
-        return self
-
-    def for_videos(self) -> S3Options:
-        """Return how S3 is reached to read videos."""
-        if self.video_access_key_id is None:
-            return self
-        keys = {"access_key_id": self.video_access_key_id, "secret_access_key": self.video_secret_access_key}
-        return self.model_copy(update=keys)
 
 
 class WebSettings(SettingsSection, WebOptions):

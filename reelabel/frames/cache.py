@@ -1,16 +1,27 @@
-"""The frame cache: frame files and index files in object storage or a folder, written once and read many times."""
+"""The frame cache: frame files and index files in object storage or a folder, written once and read many times.
+
+Anyone who can write to the store can replace them. So a file is used only if its seal is valid, and if it is the one
+asked for; any other is treated as missing, and replaced.
+"""
 
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
-from reelabel.errors import FrameFileError, ObjectMissingError
-from reelabel.frames.frame_file import decode_frame_file
+from reelabel.errors import FrameFileError, ObjectMissingError, SealError
+from reelabel.frames.file_seal import embed_seal
+from reelabel.frames.frame_file import decode_sealed
 from reelabel.frames.index_file import decode_index, encode_index
+from reelabel.seal import NO_KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reelabel.frames.cache_key import FrameIdentity
     from reelabel.frames.frame_file import FrameFile
+    from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectStore
     from reelabel.strategies.keyframe_table import SavedIndex
 
@@ -18,17 +29,19 @@ if TYPE_CHECKING:
 class FrameCache:
     """Frame files and index files under one root, by key."""
 
-    def __init__(self, objects: ObjectStore, root_uri: str, *, keep_bytes: int = 0) -> None:
+    def __init__(self, objects: ObjectStore, root_uri: str, *, seal: Seal = NO_KEY, keep_bytes: int = 0) -> None:
         """Open a cache.
 
         Args:
             objects: The object store.
             root_uri: `s3://bucket/prefix` or `file:///folder`.
+            seal: Seals the files; the same wherever they are used.
             keep_bytes: Maximum size of the frame files kept in memory. A file is kept from `find` or `write` until
                 its `read`, which then fetches nothing.
         """
         self._objects = objects
         self._root_uri = root_uri.rstrip("/")
+        self._seal = seal
         self._memory = _MemoryCache(keep_bytes)
 
     def uri_of(self, key: str) -> str:
@@ -43,47 +56,76 @@ class FrameCache:
         """
         self._objects.reach([self.uri_of("any")])
 
-    def read(self, key: str) -> FrameFile:
+    def read(self, identity: FrameIdentity) -> FrameFile:
         """Read a frame file.
 
         Raises:
             ObjectMissingError: The file does not exist.
-            FrameFileError: The file is damaged.
+            FrameFileError: The file is damaged or altered, or is not the one asked for.
         """
-        return self._memory.take(key) or decode_frame_file(self._objects.read(self.uri_of(key)))
+        return self._memory.take(identity.key) or self._fetch(identity)
 
-    def find(self, key: str) -> FrameFile | None:
-        """Look up a frame file; return None if it is missing, damaged or outdated, and must be extracted."""
+    def find(self, identity: FrameIdentity) -> FrameFile | None:
+        """Look up a frame file; return None if it is missing or must not be used, and must be extracted."""
         try:
-            found = self.read(key)
+            found = self.read(identity)
         except (ObjectMissingError, FrameFileError):
             return None
-        if not found.has_coverage_facts:
-            return None
-        self._memory.put(key, found)
+        self._memory.put(identity.key, found)
         return found
 
-    def write(self, key: str, file: FrameFile) -> None:
-        """Write a frame file, unless there is one that `find` accepts."""
-        uri = self.uri_of(key)
-        if not self._objects.write_new(uri, file.data):
-            if self.find(key):
-                return
-            self._objects.replace(uri, file.data)
-        self._memory.put(key, file)
+    def write(self, identity: FrameIdentity, file: FrameFile) -> str:
+        """Write a frame file, unless there is one that `find` accepts.
+
+        Returns:
+            Why the file that was there was replaced; empty if there was none, or one that `find` accepts.
+        """
+        data = embed_seal(file.data, self._seal, identity.key)
+        refused = self._write(identity.key, data, check=partial(self._fetch, identity))
+        self._memory.put(identity.key, file)
+        return refused
 
     def find_index(self, key: str) -> SavedIndex:
-        """Look up an index file; return an empty index if it is missing or damaged."""
+        """Look up an index file; return an empty index if it is missing or must not be used."""
         try:
-            return decode_index(self._objects.read(self.uri_of(key)))
+            return self._fetch_index(key)
         except (ObjectMissingError, FrameFileError):
             return ()
 
-    def write_index(self, key: str, index: SavedIndex) -> None:
-        """Write an index file, unless there is an intact one."""
-        uri, data = self.uri_of(key), encode_index(index)
-        if not self._objects.write_new(uri, data) and not self.find_index(key):
-            self._objects.replace(uri, data)
+    def write_index(self, key: str, index: SavedIndex) -> str:
+        """Write an index file, unless there is one that `find_index` accepts.
+
+        Returns:
+            Why the file that was there was replaced; empty if there was none, or one that `find_index` accepts.
+        """
+        data = self._seal.wrap(key, encode_index(index))
+        return self._write(key, data, check=partial(self._fetch_index, key))
+
+    def _fetch(self, identity: FrameIdentity) -> FrameFile:
+        return decode_sealed(self._objects.read(self.uri_of(identity.key)), identity, self._seal)
+
+    def _fetch_index(self, key: str) -> SavedIndex:
+        data = self._objects.read(self.uri_of(key))
+        try:
+            return decode_index(self._seal.unwrap(key, data))
+        except SealError as error:
+            raise FrameFileError(error.message) from None
+
+    def _write(self, key: str, data: bytes, *, check: Callable[[], object]) -> str:
+        """Write a file, and replace one that is there only if `check` raises; return why."""
+        uri, refused = self.uri_of(key), ""
+        if self._objects.write_new(uri, data):
+            return ""
+        try:
+            check()
+        except FrameFileError as error:
+            refused = error.message
+        except ObjectMissingError:  # removed in the meantime
+            pass
+        else:
+            return ""
+        self._objects.replace(uri, data)
+        return refused
 
 
 class _MemoryCache:

@@ -1,22 +1,26 @@
-"""Keys of frame files and index files in the cache."""
+"""What frame files and index files are asked for by, and their keys in the cache."""
 
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import av
 
 from reelabel.digest import json_digest
 from reelabel.segment import WHOLE
+from reelabel.sources.object_info import redact_uri
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
 
-SCHEMA_VERSION = 3
-_TABLE_VERSION = 2
+SCHEMA_VERSION = 4
+_TABLE_VERSION = 3
 
 
 def decoder_versions() -> dict[str, str]:
@@ -31,47 +35,54 @@ def _version(package: str) -> str:
     return version(package)
 
 
-def frame_key(
-    *,
-    source_uri: str,
-    fingerprint: str,
-    sampling: Sampling,
-    segment: Segment = WHOLE,
-) -> str:
-    """Derive a frame file's key from everything that determines its frames.
+@dataclass(frozen=True, kw_only=True)
+class FrameIdentity:
+    """Everything that determines the frames of a frame file, which depend on no job, and on no lossless encoding.
 
-    The key depends on no job, and on no lossless encoding: files that differ in that are interchangeable.
-
-    Args:
+    Attributes:
         source_uri: URI of the video.
         fingerprint: Version of the video.
         sampling: Which frames, and at what size.
         segment: The part of the video that is sampled.
-
-    Returns:
-        A path relative to the cache's root: `v3/ab/abcdef....arrow`.
     """
-    digest = json_digest(
-        {
-            "source_uri": source_uri,
-            "fingerprint": fingerprint,
-            "segment_s": list(segment),
-            # Earlier versions measured segments from the first keyframe, even if that was not the first frame.
-            **({} if segment.is_whole else {"segment_from": "first frame"}),
-            "sampling": sampling.model_dump(mode="json"),
+
+    source_uri: str = field(repr=False)  # may contain a signature, or a whole video
+    fingerprint: str
+    sampling: Sampling
+    segment: Segment = WHOLE
+
+    @cached_property
+    def key(self) -> str:
+        """The file's key, a path relative to the cache's root: `v4/ab/abcdef....arrow`."""
+        digest = json_digest(self._values)
+        return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.arrow"
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the frame file holds of it, as JSON values: no embedded video, and no signed query."""
+        return self._values | {"key": self.key, "source_uri": redact_uri(self.source_uri)}
+
+    def differences(self, facts: Mapping[str, Any]) -> list[str]:
+        """Return the names of the values in which a frame file's metadata differs from this identity."""
+        return [name for name, value in self.facts().items() if facts.get(name) != value]
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        pillow = {"pillow": _version("pillow")} if self.sampling.jpeg_quality else {}
+        return {
             "schema": SCHEMA_VERSION,
-            "decoder": decoder_versions(),
-            "jpeg": _version("pillow") if sampling.jpeg_quality else None,
-        },
-    )
-    return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.arrow"
+            "source_uri": self.source_uri,
+            "fingerprint": self.fingerprint,
+            "segment_s": list(self.segment),
+            "sampling": self.sampling.model_dump(mode="json"),
+            "decoder": decoder_versions() | pillow,
+        }
 
 
 def index_key(*, source_uri: str, fingerprint: str) -> str:
     """Derive an index file's key, which is the same for all decoder versions.
 
     Returns:
-        A path relative to the cache's root: `v3/ab/abcdef....index`.
+        A path relative to the cache's root: `v4/ab/abcdef....index`.
     """
     digest = json_digest(
         {"source_uri": source_uri, "fingerprint": fingerprint, "schema": SCHEMA_VERSION, "table": _TABLE_VERSION}

@@ -18,7 +18,7 @@ from reelabel.errors import (
     VideoRefusedError,
     VideoTooLargeError,
 )
-from reelabel.frames.cache_key import frame_key
+from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.fetch import RANGES_MIN_BYTES, FrameFetcher, isolate_web_outage
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.packets import with_packets
@@ -56,20 +56,20 @@ class ExtractedVideo:
     """A video whose frame file is in the cache.
 
     Attributes:
-        uri: URI of the video.
-        key: Key of the frame file.
+        identity: What its frame file was asked for by.
         was_cached: Whether the frame file was in the cache already.
+        remade: Which cached files must not be used and were made again, and why; empty if there were none.
         frame_bytes: Size of its pixels, uncompressed.
         lookup_ms: Milliseconds to look up the video and its frame file.
         provenance: Where the frames came from, and what they cost.
     """
 
-    uri: str
-    key: str
+    identity: FrameIdentity
     was_cached: bool
     frame_bytes: int
     lookup_ms: float
     provenance: FrameProvenance
+    remade: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,37 +140,45 @@ class FrameExtractor:
         """
         started = time.perf_counter()
         info = info or stat_video(self.objects, uri, allow_roots=self.allow_roots)
-        wanted, stat_ms = sampling_of(self.sampling, shown), (time.perf_counter() - started) * 1e3
-        with self.turns.at(_key(info, wanted, segment)):
+        asked = FrameIdentity(
+            source_uri=info.uri,
+            fingerprint=info.fingerprint,
+            sampling=sampling_of(self.sampling, shown),
+            segment=segment,
+        )
+        stat_ms = (time.perf_counter() - started) * 1e3
+        with self.turns.at(asked.key):
             started = time.perf_counter()
-            sampling, found = self._find(info, wanted, segment)
+            identity, found = self._find(asked)
             lookup_ms = stat_ms + (time.perf_counter() - started) * 1e3
             if found is None:
                 try:
-                    return self._extract(info, sampling, lookup_ms, segment)
+                    return self._extract(info, identity, lookup_ms)
                 except VideoError as error:
                     error.fingerprint = info.fingerprint
                     raise
         return ExtractedVideo(
-            uri=uri,
-            key=_key(info, sampling, segment),
+            identity=identity,
             was_cached=True,
             frame_bytes=found.image_bytes,
             lookup_ms=lookup_ms,
             provenance=self._provenance(info, found, frames_used=found.shape[0]),
         )
 
-    def _find(self, info: ObjectInfo, sampling: Sampling, segment: Segment) -> tuple[Sampling, FrameFile | None]:
+    def _find(self, asked: FrameIdentity) -> tuple[FrameIdentity, FrameFile | None]:
         """Look up a frame file; for `auto`, resolve the sampler from any cached frame file of the video."""
+        sampling = asked.sampling
         if sampling.sampler != "auto":
-            return sampling, self.cache.find(_key(info, sampling, segment))
+            return asked, self.cache.find(asked)
         for each in (with_sampler(sampling, "keyframes"), dense_pass(sampling)):
-            if found := self.cache.find(_key(info, each, segment)):
+            if found := self.cache.find(replace(asked, sampling=each)):
                 wanted = resolve_auto(sampling, is_good=found.coverage(self.thresholds).is_good)
-                return wanted, found if wanted == each else self.cache.find(_key(info, wanted, segment))
-        return sampling, None
+                resolved = replace(asked, sampling=wanted)
+                return resolved, found if wanted == each else self.cache.find(resolved)
+        return asked, None
 
-    def _extract(self, info: ObjectInfo, sampling: Sampling, lookup_ms: float, segment: Segment) -> ExtractedVideo:
+    def _extract(self, info: ObjectInfo, identity: FrameIdentity, lookup_ms: float) -> ExtractedVideo:
+        sampling = identity.sampling
         fetcher = FrameFetcher(
             objects=self.objects,
             cache=self.cache,
@@ -179,7 +187,7 @@ class FrameExtractor:
             limits=self.limits,
             ranges_min_bytes=self.ranges_min_bytes,
             keep_packets=self.pixel_encoding == "packets" and not self.sampling.jpeg_quality,
-            segment=segment,
+            segment=identity.segment,
             allow_roots=self.allow_roots,
         )
         fetched = fetcher.fetch(info)
@@ -187,22 +195,24 @@ class FrameExtractor:
         started = time.perf_counter()
         if sampling.sampler == "auto":
             sampling = resolve_auto(sampling, is_good=keyframes.sampler == "keyframes")
-        key = _key(info, sampling, segment)
-        self.cache.write(key, self._encode(fetched, info, sampling))
+            identity = replace(identity, sampling=sampling)
+        refused = {"index": fetched.refused_index, "frame": self.cache.write(identity, self._encode(fetched, identity))}
+        remade = [f"{kind} file made again: {why}" for kind, why in refused.items() if why]
         cache_write_ms = (time.perf_counter() - started) * 1e3
         return ExtractedVideo(
-            uri=info.uri,
-            key=key,
+            identity=identity,
             was_cached=False,
             frame_bytes=keyframes.images.nbytes,
             lookup_ms=lookup_ms,
             provenance=replace(
                 self._provenance(info, keyframes, frames_used=len(keyframes.images)),
+                decode_note="; ".join(filter(None, (keyframes.reason, *remade))),
                 bytes_fetched=fetched.bytes_fetched,
                 fetch_ms=fetched.fetch_ms,
                 decode_ms=keyframes.decode_ms,
                 cache_write_ms=cache_write_ms,
             ),
+            remade="; ".join(remade),
         )
 
     def _provenance(self, info: ObjectInfo, frames: SampledFrames | FrameFile, *, frames_used: int) -> FrameProvenance:
@@ -221,23 +231,19 @@ class FrameExtractor:
             frames_decoded=frames.frames_decoded,
         )
 
-    def _encode(self, fetched: FetchedFrames, info: ObjectInfo, sampling: Sampling) -> FrameFile:
+    def _encode(self, fetched: FetchedFrames, identity: FrameIdentity) -> FrameFile:
         encode = partial(
             encode_frame_file,
             fetched.keyframes,
-            source_uri=redact_uri(info.uri),  # frame files must not contain an embedded video or a signed query
-            fingerprint=info.fingerprint,
-            sampling=sampling,
+            source_uri=identity.source_uri,
+            fingerprint=identity.fingerprint,
+            sampling=identity.sampling,
         )
         if fetched.packets:
             return decode_frame_file(with_packets(encode(lossless="raw"), fetched.packets))
         if self.pixel_encoding == "packets":
             return encode(encoding_note=_NO_PACKETS)
         return encode(lossless=self.pixel_encoding)
-
-
-def _key(info: ObjectInfo, sampling: Sampling, segment: Segment) -> str:
-    return frame_key(source_uri=info.uri, fingerprint=info.fingerprint, sampling=sampling, segment=segment)
 
 
 def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:

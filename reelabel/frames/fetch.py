@@ -99,12 +99,14 @@ class FetchedFrames:
         fetch_ms: Milliseconds spent waiting for the store.
         bytes_fetched: Bytes read from it, including those of failed attempts.
         packets: The keyframes' packets, verified to decode to these pixels; None if not requested or not verified.
+        refused_index: Why the index file in the cache could not be used, and was made again; empty if it was not.
     """
 
     keyframes: SampledFrames
     fetch_ms: float
     bytes_fetched: int
     packets: StoredPackets | None = None
+    refused_index: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,13 +193,13 @@ class FrameFetcher:
         keyframes, index = self.pool.extract_by_ranges(
             video, sampling=self.sampling, limits=self.limits, known=known, segment=self.segment
         )
-        if self.cache and not known:
-            self.cache.write_index(key, index)
+        refused = self.cache.write_index(key, index) if self.cache and not known else ""
         return FetchedFrames(
             keyframes=keyframes,
             fetch_ms=keyframes.fetch_ms,
             bytes_fetched=keyframes.bytes_fetched,
             packets=self._verified(keyframes, collect_packets(keyframes, index, video)) if self.keep_packets else None,
+            refused_index=refused,
         )
 
     def _verified(self, keyframes: SampledFrames, stored: StoredPackets | None) -> StoredPackets | None:

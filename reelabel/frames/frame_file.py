@@ -1,18 +1,18 @@
 """The frame file: an Arrow IPC file with one row per unique frame.
 
 Columns: `pixels`, `pts`, `time_s`, `frame_index`, `is_keyframe`. The schema metadata holds everything else as JSON
-under `reelabel`: pixel encoding, picks, sizes, rates, the source, and software versions; and under `seal` a checksum
-of the whole file.
+under `reelabel`: pixel encoding, picks, sizes, rates, and all that the file was asked for by; and under `seal` a
+checksum of the whole file, and its seal.
 """
 
 from __future__ import annotations
 
 import json
-import zlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from math import prod
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from reelabel.coverage import measure_coverage
 from reelabel.errors import FrameFileError
-from reelabel.frames.cache_key import SCHEMA_VERSION, decoder_versions
+from reelabel.frames.cache_key import SCHEMA_VERSION, FrameIdentity
+from reelabel.frames.file_seal import BLANK, METADATA_KEY, embed_checksum, verify_checksum, verify_seal
 from reelabel.frames.pixels import Encoding, LosslessEncoding, decode_pixels, encode_pixels, write_options
 from reelabel.sampled_frames import NO_PTS, UNKNOWN_POSITION
 from reelabel.segment import Segment
@@ -31,58 +32,17 @@ if TYPE_CHECKING:
     from reelabel.coverage import CoverageThresholds, KeyframeCoverage
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
-
-
-CHECKSUM_KEY = b"seal"
-BLANK_CHECKSUM = b"\x00crc32\x00--------"
-
-# Contains zero bytes, which cannot occur in JSON, and so not in a URI within it.
-_PREFIX = b"\x00crc32\x00"
-
-
-def embed_checksum(data: bytes) -> bytes:
-    """Fill in the two blank checksums of an Arrow file."""
-    first, last = _checksum_offsets(data)
-    filled, view, length = _checksum(data, first, last), memoryview(data), len(BLANK_CHECKSUM)
-    return b"".join((view[:first], filled, view[first + length : last], filled, view[last + length :]))
-
-
-def verify_checksum(data: bytes) -> None:
-    """Verify the checksums of an Arrow file.
-
-    Raises:
-        FrameFileError: The file does not match its checksum, or has none.
-    """
-    first, last = _checksum_offsets(data)
-    expected = _checksum(data, first, last)
-    if not data.startswith(expected, first) or not data.startswith(expected, last):
-        raise FrameFileError("The file does not match its checksum; it is damaged, or not a frame file.")
-
-
-def _checksum_offsets(data: bytes) -> tuple[int, int]:
-    """Find the checksums in the header and in the footer."""
-    first, last = data.find(_PREFIX), data.rfind(_PREFIX)
-    if first == last:
-        raise FrameFileError("The file is truncated, or not a frame file.")
-    return first, last
-
-
-def _checksum(data: bytes, first: int, last: int) -> bytes:
-    view, length = memoryview(data), len(BLANK_CHECKSUM)
-    checksum = 0
-    for piece in (view[:first], BLANK_CHECKSUM, view[first + length : last], BLANK_CHECKSUM, view[last + length :]):
-        checksum = zlib.crc32(piece, checksum)
-    return _PREFIX + f"{checksum:08x}".encode()
+    from reelabel.seal import Seal
 
 
 _METADATA_KEY = b"reelabel"
-_LISTED_KEY = "are_keyframes_listed"
+_READ_LATER = ("segment_s", "starts_s", "keyframe_ms", "are_keyframes_listed", "first_ms")
 _DAMAGE_ERRORS = (pa.ArrowException, OSError, KeyError, ValueError, IndexError)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FrameFile:
-    """A frame file whose checksum is verified. Columns are read lazily.
+    """A frame file whose checksum or seal is verified. Columns are read lazily.
 
     Attributes:
         data: The file's bytes.
@@ -136,16 +96,11 @@ class FrameFile:
         times_ms = self.facts["keyframe_ms"]
         return None if times_ms is None else np.array(times_ms, np.int64)
 
-    @property
-    def has_coverage_facts(self) -> bool:
-        """Whether the file holds what coverage is computed from; files of earlier versions may not."""
-        return self.method != "linear" or _LISTED_KEY in self.facts
-
     def coverage(self, thresholds: CoverageThresholds) -> KeyframeCoverage:
         """Return how well keyframes cover the source, from what is known of it before decoding."""
         return measure_coverage(
-            self.keyframe_ms if self.facts.get(_LISTED_KEY, True) else None,
-            first_ms=self.facts.get("first_ms"),  # missing in files of earlier versions
+            self.keyframe_ms if self.facts["are_keyframes_listed"] else None,
+            first_ms=self.facts["first_ms"],
             keyframes=self.keyframes_in_file,
             duration_s=self.duration_s,
             thresholds=thresholds,
@@ -227,7 +182,7 @@ def encode_frame_file(
 
     Args:
         keyframes: The frames.
-        source_uri: URI of the video.
+        source_uri: URI of the video; the file contains no embedded video or signed query of it.
         fingerprint: Version of the video.
         sampling: How the frames were chosen; with a `jpeg_quality`, they are stored as JPEG.
         lossless: How they are stored otherwise.
@@ -237,9 +192,12 @@ def encode_frame_file(
         VideoTooLargeError: A frame is too large for JPEG.
     """
     encoding: Encoding = "jpeg" if sampling.jpeg_quality else lossless
+    identity = FrameIdentity(
+        source_uri=source_uri, fingerprint=fingerprint, sampling=sampling, segment=keyframes.segment
+    )
     _, height, width, _ = keyframes.images.shape
     metadata = {
-        "schema": SCHEMA_VERSION,
+        **identity.facts(),
         "encoding": encoding,
         "encoding_note": encoding_note,
         "height_px": height,
@@ -250,7 +208,7 @@ def encode_frame_file(
         "duration_s": keyframes.duration_s,
         "total_frames": keyframes.total_frames,
         "keyframe_ms": None if keyframes.keyframe_ms is None else keyframes.keyframe_ms.tolist(),
-        _LISTED_KEY: keyframes.are_keyframes_listed,
+        "are_keyframes_listed": keyframes.are_keyframes_listed,
         "first_ms": keyframes.first_ms,
         "frames_decoded": keyframes.frames_decoded,
         "keyframes_in_file": keyframes.keyframes_in_file,
@@ -262,12 +220,8 @@ def encode_frame_file(
         "reason": keyframes.reason,
         "dropped_as_similar": keyframes.dropped_as_similar,
         "decode_ms": keyframes.decode_ms,
-        "source_uri": source_uri,
-        "fingerprint": fingerprint,
-        "segment_s": list(keyframes.segment),
         "starts_s": keyframes.starts_s,
-        "sampling": sampling.model_dump(mode="json"),
-        "made_by": {"reelabel": version("reelabel"), **decoder_versions()},
+        "made_by": f"reelabel {version('reelabel')}",
     }
     columns = {
         "pixels": encode_pixels(keyframes.images, encoding, jpeg_quality=sampling.jpeg_quality),
@@ -286,11 +240,29 @@ def decode_frame_file(data: bytes) -> FrameFile:
         FrameFileError: The bytes are damaged, or not a frame file of this version.
     """
     verify_checksum(data)
+    return _decode(data)
+
+
+def decode_sealed(data: bytes, identity: FrameIdentity, seal: Seal) -> FrameFile:
+    """Verify a frame file's seal, and that it is the one asked for, and read its metadata.
+
+    Raises:
+        FrameFileError: The bytes are damaged or altered, were sealed with another key, or are not the file asked for.
+    """
+    verify_seal(data, seal, identity.key)
+    file = _decode(data)
+    if different := identity.differences(file.facts):
+        raise FrameFileError(f"It was made for something else: {', '.join(different)} differ from what is asked for.")
+    return file
+
+
+def _decode(data: bytes) -> FrameFile:
     try:
         schema = pa.ipc.open_file(pa.py_buffer(data)).schema
         metadata: dict[str, Any] = json.loads((schema.metadata or {})[_METADATA_KEY])
         if metadata["schema"] != SCHEMA_VERSION:
             raise FrameFileError(f"Unsupported frame file: schema {metadata['schema']}, expected {SCHEMA_VERSION}.")
+        itemgetter(*_READ_LATER)(metadata)
         return _frame_file(data, metadata)
     except _DAMAGE_ERRORS as error:
         raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
@@ -319,7 +291,7 @@ def _frame_file(data: bytes, metadata: dict[str, Any]) -> FrameFile:
 
 def _write(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
     table = pa.table(columns).replace_schema_metadata(
-        {_METADATA_KEY: json.dumps(metadata).encode(), CHECKSUM_KEY: BLANK_CHECKSUM},
+        {_METADATA_KEY: json.dumps(metadata).encode(), METADATA_KEY: BLANK},
     )
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema, options=write_options(metadata["encoding"])) as writer:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from reelabel.errors import FrameFileError
-from reelabel.frames.frame_file import BLANK_CHECKSUM, CHECKSUM_KEY, embed_checksum, verify_checksum
 from reelabel.sources.sparse_file import CachedRange
 from reelabel.strategies.keyframe_table import KeyframeTable, describe_table, table_arguments
 
@@ -26,7 +25,7 @@ _COLUMNS = ("pts", "pos", "size", "frames_before")
 
 
 def encode_index(index: SavedIndex) -> bytes:
-    """Encode a keyframe table, or extents, as an index file."""
+    """Encode a keyframe table, or extents, as an index file, which the cache seals."""
     if isinstance(index, KeyframeTable):
         columns = {name: pa.array(getattr(index, name)) for name in _COLUMNS}
         metadata = {_STREAM_KEY: json.dumps(describe_table(index)).encode()}
@@ -36,20 +35,20 @@ def encode_index(index: SavedIndex) -> bytes:
             "data": pa.array([extent.data for extent in index], pa.large_binary()),
         }
         metadata = {}
-    table = pa.table(columns).replace_schema_metadata(metadata | {CHECKSUM_KEY: BLANK_CHECKSUM})
+    table = pa.table(columns).replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(table)
-    return embed_checksum(sink.getvalue().to_pybytes())
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
-def decode_index(data: bytes) -> SavedIndex:
-    """Decode an index file.
+def decode_index(data: bytes | memoryview) -> SavedIndex:
+    """Decode an index file whose seal is verified.
 
     Raises:
         FrameFileError: The bytes are damaged, or not an index file.
     """
-    verify_checksum(data)
     try:
         table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
         metadata = table.schema.metadata or {}

@@ -30,6 +30,7 @@ CREATE TABLE reelabel.run (
     jobs_failed        bigint NOT NULL DEFAULT 0,
     videos_extracted   bigint NOT NULL DEFAULT 0,
     videos_cached      bigint NOT NULL DEFAULT 0,
+    videos_remade      bigint NOT NULL DEFAULT 0,
     shards_total       bigint NOT NULL DEFAULT 0,
     shards_done        bigint NOT NULL DEFAULT 0,
     coverage           jsonb NOT NULL DEFAULT '{}',

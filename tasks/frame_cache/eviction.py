@@ -50,8 +50,8 @@ def evict(
     """Remove files that are too old, then the oldest until the rest fits.
 
     With `max_bytes`, the cache is listed twice: the first pass finds the hour before which everything must go, which
-    takes one number per hour in memory instead of a list of files. Removing a file that a run still needs fails its
-    jobs with `frame_file_damaged`; the next run extracts it again.
+    takes one number per hour in memory instead of a list of files. A run that still needs a removed file extracts it
+    again.
 
     Args:
         objects: The object store.

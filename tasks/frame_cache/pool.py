@@ -1,15 +1,22 @@
-"""What reads and decodes videos, from the settings."""
+"""What reads and decodes videos, and the cache of their frames, from the settings."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reelabel.frames.cache import FrameCache
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from infra.settings import Settings
+
+
+def frame_cache(settings: Settings, *, keep_bytes: int = 0) -> FrameCache:
+    """Open the frame cache, which keeps up to `keep_bytes` of frame files in memory."""
+    assert settings.store.uri is not None
+    return FrameCache(ObjectStore(settings.store), settings.store.uri, seal=settings.store.seal, keep_bytes=keep_bytes)
 
 
 def decode_pool(settings: Settings, *, processes: int) -> DecodePool:

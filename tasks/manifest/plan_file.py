@@ -1,7 +1,7 @@
-"""A plan's jobs in the store: Arrow IPC files with one record batch per shard.
+"""A plan's jobs in the store: files of up to `SHARDS_PER_FILE` shards.
 
-A file contains the batches of `SHARDS_PER_FILE` shards. A worker fetches its shard with range reads of one object,
-whatever the size of the manifest.
+Each shard is an Arrow IPC stream behind a seal, which names the plan and the shard. The file ends with the position at
+which each shard ends, so a worker fetches its shard with one range read, whatever the size of the manifest.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from infra.errors import PlanLostError
-from reelabel.errors import ObjectChangedError, ObjectMissingError
+from infra.errors import PlanForeignError, PlanLostError
+from reelabel.errors import ForeignSealError, ObjectChangedError, ObjectMissingError, SealError
 from tasks.domain import Job, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
+    from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
 SHARDS_PER_FILE = 256
@@ -40,9 +42,9 @@ PLAN_SCHEMA = pa.schema(
 )
 # Prompts and choices repeat. Zstandard would compress better, but is much slower to write.
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-# Covers a file's footer, which locates each batch: 24 bytes per batch, and the schema.
-_TAIL_BYTES = 32 * 1024
-_CACHED_TAILS = 16
+_ENDS = np.dtype("<u8")
+_ENDS_BYTES = SHARDS_PER_FILE * _ENDS.itemsize
+_CACHED_ENDS = 64
 
 
 class PlanWriter:
@@ -54,17 +56,19 @@ class PlanWriter:
         jobs: Number of jobs per shard, in order.
     """
 
-    def __init__(self, objects: ObjectStore, plan_uri: str) -> None:
+    def __init__(self, objects: ObjectStore, plan_uri: str, *, seal: Seal) -> None:
         """Start a plan.
 
         Args:
             objects: The store.
             plan_uri: The plan's folder.
+            seal: Seals the shards.
         """
         self.jobs: list[int] = []
         self._objects = objects
         self._plan_uri = plan_uri
-        self._start_file()
+        self._seal = seal
+        self._shards: list[bytes] = []
 
     def __enter__(self) -> Self:
         """Return the writer."""
@@ -72,7 +76,7 @@ class PlanWriter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Write the last file, unless an exception was raised."""
-        if kind is None and len(self.jobs) % SHARDS_PER_FILE:
+        if kind is None and self._shards:
             self._write_file()
 
     def add(self, rows: pl.DataFrame, sizes: Sequence[int]) -> None:
@@ -92,84 +96,84 @@ class PlanWriter:
             self._add(batch.slice(end - size, size))
 
     def _add(self, shard: pa.RecordBatch) -> None:
-        self._ipc.write_batch(shard)
+        stream = io.BytesIO()
+        with pa.ipc.new_stream(stream, PLAN_SCHEMA, options=_COMPRESSED) as writer:
+            writer.write_batch(shard)
+        self._shards.append(self._seal.wrap(_shard_name(self._plan_uri, len(self.jobs)), stream.getvalue()))
         self.jobs.append(shard.num_rows)
-        if len(self.jobs) % SHARDS_PER_FILE == 0:
+        if len(self._shards) == SHARDS_PER_FILE:
             self._write_file()
-            self._start_file()
-
-    def _start_file(self) -> None:
-        self._file = io.BytesIO()
-        self._ipc = pa.ipc.new_file(self._file, PLAN_SCHEMA, options=_COMPRESSED)
 
     def _write_file(self) -> None:
-        self._ipc.close()
-        self._objects.replace(_file_uri(self._plan_uri, len(self.jobs) - 1), self._file.getvalue())
+        ends = np.zeros(SHARDS_PER_FILE, _ENDS)
+        ends[: len(self._shards)] = np.cumsum(list(map(len, self._shards)))
+        self._objects.replace(_file_uri(self._plan_uri, len(self.jobs) - 1), b"".join((*self._shards, ends.tobytes())))
+        self._shards = []
 
 
-def read_shard(objects: ObjectStore, plan_uri: str, index: int) -> Shard:
-    """Read one shard of a plan; takes one range read once the file's footer is cached.
+def read_shard(objects: ObjectStore, plan_uri: str, index: int, *, seal: Seal) -> Shard:
+    """Read one shard of a plan; takes one range read once the positions in its file are cached.
 
     Args:
         objects: The store.
         plan_uri: The plan's folder.
         index: Position of the shard in the plan, from 0.
+        seal: Verifies the shard.
 
     Raises:
-        PlanLostError: The plan's files are gone.
+        PlanLostError: The plan's files are gone, or were altered.
+        PlanForeignError: They were sealed with another key.
         StoreUnavailableError: The store does not respond.
     """
     uri = _file_uri(plan_uri, index)
     try:
-        with pa.PythonFile(_RemoteFile(objects, *_read_tail(objects, uri)), mode="r") as file:
-            batch = pa.ipc.open_file(file).get_batch(index % SHARDS_PER_FILE)
+        sealed = _read_sealed(objects, uri, index % SHARDS_PER_FILE)
+        [batch] = pa.ipc.open_stream(seal.unwrap(_shard_name(plan_uri, index), sealed))
     except (ObjectMissingError, ObjectChangedError):
-        raise PlanLostError(f"The plan's file {uri} is gone; run again to plan the unfinished jobs again.") from None
+        raise PlanLostError(
+            f"The plan's file {uri} is gone or was replaced; run again to plan the unfinished jobs again."
+        ) from None
+    except ForeignSealError:
+        raise PlanForeignError(
+            f"The plan's file {uri} was sealed with another store.mac_key, or without one; set the key here that "
+            "the machine has where the run was started, or end that run and start it again from here."
+        ) from None
+    except SealError:
+        raise PlanLostError(
+            f"The plan's file {uri} was altered or damaged after it was written, so its jobs were not run; check who "
+            "can write to the store, and run again to plan the unfinished jobs again."
+        ) from None
     return Shard(index=index, jobs=tuple(Job(**row | {"choices": tuple(row["choices"])}) for row in batch.to_pylist()))
 
 
-@lru_cache(maxsize=_CACHED_TAILS)
-def _read_tail(objects: ObjectStore, uri: str) -> tuple[ObjectInfo, bytes]:
-    """Stat a file and read its tail; cached, since a file never changes once written."""
+def _read_sealed(objects: ObjectStore, uri: str, place: int) -> bytes:
+    info, ends = _read_ends(objects, uri)
+    start, end = ends[place], ends[place + 1]
+    if start >= end:
+        raise SealError("It has no such shard.")
+    return objects.read_range(uri, start=start, size=end - start, fingerprint=info.fingerprint)
+
+
+@lru_cache(maxsize=_CACHED_ENDS)
+def _read_ends(objects: ObjectStore, uri: str) -> tuple[ObjectInfo, list[int]]:
+    """Stat a file, and read where its shards end, after a 0; cached, since a file never changes once written.
+
+    These positions need no seal: a shard's own is not found anywhere else.
+
+    Raises:
+        SealError: The file is truncated.
+    """
     info = objects.stat(uri)
-    start = max(0, info.size_bytes - _TAIL_BYTES)
-    return info, objects.read_range(uri, start=start, size=_TAIL_BYTES, fingerprint=info.fingerprint)
+    shards_bytes = info.size_bytes - _ENDS_BYTES
+    if shards_bytes < 0:
+        raise SealError("It is truncated.")
+    data = objects.read_range(uri, start=shards_bytes, size=_ENDS_BYTES, fingerprint=info.fingerprint)
+    return info, [0, *np.frombuffer(data, _ENDS).clip(max=shards_bytes).tolist()]
 
 
-class _RemoteFile(io.RawIOBase):
-    """An object of the store as a seekable file: range reads, except for the cached tail."""
-
-    def __init__(self, objects: ObjectStore, info: ObjectInfo, tail: bytes) -> None:
-        self._objects = objects
-        self._info = info
-        self._tail = tail
-        self._position = 0
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._info.size_bytes}[whence]
-        self._position = base + offset
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        info, start = self._info, self._position
-        size = info.size_bytes - start if size < 0 else min(size, info.size_bytes - start)
-        in_tail = start - (info.size_bytes - len(self._tail))
-        if in_tail >= 0:
-            data = self._tail[in_tail : in_tail + size]
-        else:
-            data = self._objects.read_range(info.uri, start=start, size=size, fingerprint=info.fingerprint)
-        self._position += len(data)
-        return data
+def _shard_name(plan_uri: str, index: int) -> str:
+    return f"{plan_uri}/{index}"
 
 
 def _file_uri(plan_uri: str, index: int) -> str:
-    return f"{plan_uri}/{index // SHARDS_PER_FILE:06}.arrow"
+    return f"{plan_uri}/{index // SHARDS_PER_FILE:06}.shards"

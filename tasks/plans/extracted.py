@@ -1,20 +1,27 @@
-"""The outcome of a shard's extraction, stored next to the plan's files for inference on another machine."""
+"""The outcome of a shard's extraction, stored next to the plan's files for inference on another machine.
+
+A file is JSON behind a seal.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from infra.errors import PlanLostError
-from reelabel.errors import ObjectMissingError, VideoError
+from infra.errors import PlanForeignError, PlanLostError
+from reelabel.errors import ForeignSealError, ObjectMissingError, SealError, VideoError
+from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.extractor import ExtractedVideo
 from reelabel.frames.provenance import FrameProvenance
+from reelabel.sampling.passes import with_sampler
 from reelabel.segment import Segment
 from tasks.domain import RunPhase, Shard, View
 
 if TYPE_CHECKING:
+    from reelabel.sampling.options import Sampling
     from reelabel.sampling.passes import FramePass
+    from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectStore
 
 
@@ -34,7 +41,7 @@ class ExtractedShard:
     between_s: tuple[float, float]
 
 
-def write_extracted(objects: ObjectStore, plan_uri: str, extracted: ExtractedShard) -> None:
+def write_extracted(objects: ObjectStore, plan_uri: str, extracted: ExtractedShard, *, seal: Seal) -> None:
     """Store the outcome of a shard's extraction, replacing that of any other worker.
 
     Raises:
@@ -47,25 +54,43 @@ def write_extracted(objects: ObjectStore, plan_uri: str, extracted: ExtractedSha
         for view, outcome in extracted.outcomes.items()
     ]
     text = json.dumps({"views": views, "spent_ms": extracted.spent_ms, "between_s": extracted.between_s})
-    objects.replace(_uri_of(plan_uri, extracted.shard.index), text.encode())
+    uri = _uri_of(plan_uri, extracted.shard.index)
+    objects.replace(uri, seal.wrap(uri, text.encode()))
 
 
-def read_extracted(objects: ObjectStore, plan_uri: str, shard: Shard) -> ExtractedShard:
+def read_extracted(
+    objects: ObjectStore, plan_uri: str, shard: Shard, *, sampling: Sampling, seal: Seal
+) -> ExtractedShard:
     """Read the outcome of a shard's extraction.
 
+    Args:
+        objects: The store.
+        plan_uri: The plan's folder.
+        shard: The shard.
+        sampling: The sampling of the plan's spec.
+        seal: Verifies the outcome.
+
     Raises:
-        PlanLostError: It is missing, or was written by an incompatible version; the shard must be extracted again.
+        PlanLostError: It is missing, was altered, or was written by an incompatible version; the shard must be
+            extracted again.
+        PlanForeignError: It was sealed with another key.
         StoreUnavailableError: The store is unavailable.
     """
     uri = _uri_of(plan_uri, shard.index)
     try:
-        found = json.loads(objects.read(uri))
+        found = json.loads(bytes(seal.unwrap(uri, objects.read(uri))))
     except ObjectMissingError:
         raise PlanLostError(f"{uri} is missing; its shard will be extracted again.") from None
+    except ForeignSealError:
+        raise PlanForeignError(
+            f"{uri} was sealed with another store.mac_key, or without one; set the same key on all machines."
+        ) from None
+    except SealError as error:
+        raise PlanLostError(f"{uri} is not used: {error.message} Its shard will be extracted again.") from None
     uris = shard.video_uris
     views = {_view(uris[packed.pop("video")], *packed.pop("view")): packed for packed in found["views"]}
     try:
-        outcomes = {view: _outcome(view, **packed) for view, packed in views.items()}
+        outcomes = {view: _outcome(view, sampling, **packed) for view, packed in views.items()}
     except TypeError:  # one of the two versions lacks a field
         raise PlanLostError(
             f"{uri} was written by another version of Reelabel; its shard will be extracted again."
@@ -82,17 +107,25 @@ def _view(video_uri: str, shown: FramePass, segment: list[float | None]) -> View
     return View(video_uri, shown, Segment(*segment))
 
 
-def _outcome(view: View, **packed: Any) -> ExtractedVideo | VideoError:  # noqa: ANN401 - JSON
+def _outcome(view: View, sampling: Sampling, **packed: Any) -> ExtractedVideo | VideoError:  # noqa: ANN401 - JSON
     if "code" in packed:
         return _fault(**packed)
     provenance = FrameProvenance(**packed.pop("provenance", {}))
-    return ExtractedVideo(uri=view.video_uri, provenance=provenance, **packed)
+    identity = FrameIdentity(
+        source_uri=view.video_uri,
+        fingerprint=provenance.fingerprint,
+        sampling=with_sampler(sampling, provenance.sampler),
+        segment=view.segment,
+    )
+    return ExtractedVideo(identity=identity, provenance=provenance, **packed)
 
 
 def _packed(outcome: ExtractedVideo | VideoError) -> dict[str, Any]:
     if isinstance(outcome, VideoError):
         return {"code": outcome.code, "message": outcome.message, "fingerprint": outcome.fingerprint}
-    return {name: value for name, value in asdict(outcome).items() if name != "uri"}
+    packed = {each.name: getattr(outcome, each.name) for each in fields(outcome)}
+    del packed["identity"]  # follows from the view, the spec and the provenance
+    return packed | {"provenance": asdict(outcome.provenance)}
 
 
 def _fault(*, code: str, message: str, fingerprint: str | None) -> VideoError:

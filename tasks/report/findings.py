@@ -13,6 +13,7 @@ from reelabel.coverage import coverage_warnings
 from reelabel.wording import pluralize
 from tasks.database.tables import FAILURE, RESULT
 from tasks.report.choose import SPENT_MS
+from tasks.results.summary import describe_remade
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -64,6 +65,8 @@ def find_caveats(connection: Connection, key: ReportKey, run: RowMapping) -> tup
     ).where(key.matches(RESULT))
     counts = connection.execute(query).mappings().one()
     caveats = [f"{line}." for line in coverage_warnings(run["coverage"])]
+    if run["videos_remade"]:
+        caveats.append(f"In this run, {describe_remade(run['videos_remade'])}.")
     if counts["cut_short"]:
         caveats.append(f"Based on truncated videos: {pluralize(counts['cut_short'], 'label')}.")
     if counts["by_position"]:

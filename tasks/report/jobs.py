@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from infra.errors import ManifestError
 from reelabel.errors import FrameFileError, ObjectError
-from reelabel.frames.cache_key import frame_key
+from reelabel.frames.cache_key import FrameIdentity
 from reelabel.sampling.passes import with_sampler
 from reelabel.segment import Segment
 from reelabel.sources.object_info import redact_uri
@@ -133,8 +133,8 @@ def read_shown(
         for job_id in reasons
         if (row := rows.get(job_id))
     ]
-    keys = {job_id: _frame_key(jobs.get(job_id), row, sources.spec) for job_id, row in rows.items()}
-    return _with_strips(found, keys, sources.cache, max_videos=max_videos, note=note)
+    asked = {job_id: _identity(jobs.get(job_id), row, sources.spec) for job_id, row in rows.items()}
+    return _with_strips(found, asked, sources.cache, max_videos=max_videos, note=note)
 
 
 def _rows(connection: Connection, key: ReportKey, job_ids: list[str]) -> dict[str, RowMapping]:
@@ -190,56 +190,58 @@ def _shown(
 
 def _with_strips(
     found: Sequence[ShownJob],
-    keys: Mapping[str, str | None],
+    asked: Mapping[str, FrameIdentity | None],
     cache: FrameCache,
     *,
     max_videos: int,
     note: str,
 ) -> ShownJobs:
     """Read the frames of the videos of the first jobs."""
-    wanted = list(dict.fromkeys(frames_key for job in found if (frames_key := keys[job.job_id])))[:max_videos]
+    wanted = list(dict.fromkeys(frames for job in found if (frames := asked[job.job_id])))[:max_videos]
     with ThreadPoolExecutor(_READS_AT_ONCE) as readers:
         read = dict(zip(wanted, readers.map(partial(_strip, cache), wanted), strict=True))
-    strips = {frames_key: strip for frames_key, strip in read.items() if strip}
-    number_of = {frames_key: number for number, frames_key in enumerate(strips)}
+    strips = {frames: strip for frames, strip in read.items() if strip}
+    number_of = {frames: number for number, frames in enumerate(strips)}
 
     def fill(job: ShownJob) -> ShownJob:
-        frames_key = keys[job.job_id]
-        if frames_key in number_of:
-            return replace(job, strip=number_of[frames_key])
-        return replace(job, no_strip=job.no_strip or _missing_reason(frames_key, frames_key in read))
+        frames = asked[job.job_id]
+        if frames in number_of:
+            return replace(job, strip=number_of[frames])
+        return replace(
+            job, no_strip=job.no_strip or _missing_reason(is_known=frames is not None, was_read=frames in read)
+        )
 
     return ShownJobs(jobs=tuple(map(fill, found)), strips=tuple(strips.values()), note=note)
 
 
-def _frame_key(job: Job | None, row: RowMapping, spec: RunSpec | None) -> str | None:
-    """Return the key of a job's frame file; None if it has none, or it is unknown."""
+def _identity(job: Job | None, row: RowMapping, spec: RunSpec | None) -> FrameIdentity | None:
+    """Return what a job's frame file is asked for by; None if it has none, or it is unknown."""
     if not job or not spec or row["source_fingerprint"] is None:
         return None
     sampling = with_sampler(spec.sampling, row.get("sampler") or spec.sampling.sampler)
     segment = Segment.of(job.start_s, job.end_s)
-    return frame_key(
+    return FrameIdentity(
         source_uri=job.video_uri, fingerprint=row["source_fingerprint"], sampling=sampling, segment=segment
     )
 
 
-def _strip(cache: FrameCache, key: str) -> Strip | None:
+def _strip(cache: FrameCache, identity: FrameIdentity) -> Strip | None:
     try:
-        file = cache.find(key)
+        file = cache.find(identity)
         return make_strip(file) if file else None
     except FrameFileError:
         return None
 
 
-def _missing_reason(frames_key: str | None, was_read: bool) -> str:  # noqa: FBT001 - private, with two callers
-    if frames_key is None:
+def _missing_reason(*, is_known: bool, was_read: bool) -> str:
+    if not is_known:
         return "No frames were taken."
     return "Its frames are no longer in the cache." if was_read else "Its frames did not fit into this report."
 
 
 def drop_strips(shown: ShownJobs, kept: int) -> ShownJobs:
     """Drop the frames of all but the first `kept` videos."""
-    why = _missing_reason("", was_read=False)
+    why = _missing_reason(is_known=True, was_read=False)
     return replace(shown, strips=shown.strips[:kept], jobs=tuple(_without(shown.jobs, kept, why)))
 
 

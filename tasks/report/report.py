@@ -10,7 +10,6 @@ from sqlalchemy import func, select
 
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
-from reelabel.frames.cache import FrameCache
 from reelabel.sampling.registry import native_sampler
 from reelabel.sources.object_info import redact_uri
 from reelabel.wording import pluralize
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine, RowMapping
 
+    from reelabel.frames.cache import FrameCache
     from reelabel.sources.object_store import ObjectStore
     from tasks.domain import RunSpec
     from tasks.report.counts import LabelCount, MarginBin, Reliability, TaskAccuracy
@@ -95,15 +95,15 @@ class Report:
 
 
 def gather(
-    engine: Engine, objects: ObjectStore, run: RowMapping, *, store_uri: str, job_ids: Sequence[str] = ()
+    engine: Engine, objects: ObjectStore, run: RowMapping, *, cache: FrameCache, job_ids: Sequence[str] = ()
 ) -> Report:
     """Gather the content of a report.
 
     Args:
         engine: The database.
-        objects: Store of the manifest and the frames.
+        objects: Store of the manifest.
         run: The run's row.
-        store_uri: Root of the frame cache.
+        cache: Cache of the frames.
         job_ids: Jobs to show in any case.
 
     Raises:
@@ -123,7 +123,7 @@ def gather(
         shown = read_shown(
             connection,
             key,
-            Sources(manifest_uri=run["manifest_uri"], spec=spec, objects=objects, cache=FrameCache(objects, store_uri)),
+            Sources(manifest_uri=run["manifest_uri"], spec=spec, objects=objects, cache=cache),
             reasons=choose_jobs(connection, key, named=job_ids, changed=before),
             before=before,
             max_videos=_MAX_VIDEOS,

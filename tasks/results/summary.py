@@ -106,6 +106,11 @@ class Summary:
         )
 
 
+def describe_remade(videos: int) -> str:
+    """Say that cached files of some videos were not used; the column `decode_note` of their labels says why."""
+    return f"the cached files of {pluralize(videos, 'video')} did not match what was asked for, and were made again"
+
+
 def summarize_results(
     engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[Job] | Iterable[pl.DataFrame]
 ) -> Summary:

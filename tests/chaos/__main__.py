@@ -61,6 +61,7 @@ def _line(outcome):
     struck = ", ".join(f"{count}x {name}" if count > 1 else name for name, count in outcome.struck.items())
     return (
         f"Trial {outcome.number} ({where}): {verdict}; {struck or 'no faults injected'}; {outcome.tries} tries, "
+        f"{outcome.altered} frame files altered and {outcome.remade} made again, "
         f"{outcome.retried_failures} failures retried, {outcome.seconds:.0f} s."
     )
 

@@ -9,6 +9,13 @@ from pathlib import Path
 import psycopg
 
 from infra.embedded import ServiceName
+from tests.chaos.files import (
+    age_frame_files,
+    forge_frame_files,
+    forge_plan_files,
+    swap_frame_files,
+    truncate_frame_files,
+)
 from tests.chaos.world import kill
 
 _DURATION_S = (1.0, 5.0)
@@ -29,7 +36,8 @@ class Fault:
     Attributes:
         strike: Injects the fault, given the world, the run's process id and a random generator; returns whether it did,
             since a process that does not exist yet cannot be killed.
-        needs: Requirement: `engine` (the run has its own), `worker` (it runs the flow), or `disk`.
+        needs: Requirement: `engine` (the run has its own), `worker` (it runs the flow), `disk`, or `cache` (it
+            strikes before the run begins, in a cache that is full).
     """
 
     name: str
@@ -153,4 +161,9 @@ FAULTS = (
     Fault("disk under the cache full", _fill_disk, needs="disk"),
     Fault("database connections cut", _cut_database),
     Fault("clock moved forward on leases", _forward_leases),
+    Fault("frame files swapped", swap_frame_files, needs="cache"),
+    Fault("frame files forged", forge_frame_files, needs="cache"),
+    Fault("frame files of other versions", age_frame_files, needs="cache"),
+    Fault("frame files truncated", truncate_frame_files, needs="cache"),
+    Fault("plan files forged", forge_plan_files),
 )

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from infra.embedded import ServiceName, export
+from tests.chaos.files import copy_cache
 
 _MAX_TRIES = 10
 _RUN_TIMEOUT_S = 300
@@ -17,6 +18,7 @@ SELECT job_id, label, count(*) OVER (PARTITION BY job_id) FROM (
     UNION ALL SELECT job_id, code FROM reelabel.failure WHERE dataset = %(dataset)s
 ) AS ended
 """
+_REMADE = "SELECT coalesce(sum(videos_remade), 0)::bigint FROM reelabel.run WHERE dataset = %(dataset)s"
 
 
 @dataclass(kw_only=True)
@@ -27,6 +29,8 @@ class Outcome:
         by_worker: Whether a worker ran the flow, instead of the command itself.
         struck: How often each fault was injected.
         tries: Number of attempts until the run succeeded.
+        altered: Number of frame files in its cache that were altered before the run.
+        remade: Number of videos whose files were made again, as the rows of its runs say.
         ran_s: Seconds of the last attempt.
         retried_failures: Failed jobs retried by `backfill --failed`.
         seconds: Duration of the trial.
@@ -37,6 +41,8 @@ class Outcome:
     by_worker: bool
     struck: Counter = field(default_factory=Counter)
     tries: int = 0
+    altered: int = 0
+    remade: int = 0
     ran_s: float = 0.0
     retried_failures: int = 0
     seconds: float = 0.0
@@ -51,7 +57,8 @@ class Trial:
         self.dataset = f"trial-{number}"
         self._number = number
         self._manifest = manifest
-        self._store = {"REELABEL_STORE_URI": f"{world.settings.store.uri}/{self.dataset}"}
+        world.trial_uri, world.altered = f"{world.settings.store.uri}/{self.dataset}", set()
+        self._store = {"REELABEL_STORE_URI": world.trial_uri}
         self._log = (folder / f"{self.dataset}.log").open("ab")
 
     def run_undisturbed(self):
@@ -73,7 +80,9 @@ class Trial:
         """
         outcome = Outcome(number=self._number, by_worker=by_worker)
         began = time.monotonic()
-        left = list(faults)
+        self._alter_cache([fault for fault in faults if fault.needs == "cache"], rng, outcome)
+        left = [fault for fault in faults if fault.needs != "cache"]
+        is_told = not left
         while outcome.tries < _MAX_TRIES:
             outcome.tries += 1
             half = len(left) if outcome.tries > 1 else (len(left) + 1) // 2
@@ -89,8 +98,20 @@ class Trial:
             outcome.wrong.append(f"still failing after {_MAX_TRIES} attempts")
         self._retry_failures(outcome)
         self._check(outcome, labels)
+        if is_told and outcome.remade != outcome.altered:  # else the run may have been killed before it could tell
+            outcome.wrong.append(f"{outcome.altered} frame files were altered, but {outcome.remade} videos made again")
         outcome.seconds = time.monotonic() - began
         return outcome
+
+    def _alter_cache(self, faults, rng, outcome):
+        if not faults:
+            return
+        copy_cache(self.world.settings.store, f"{self.world.settings.store.uri}/trial-0", self.world.trial_uri)
+        for fault in faults:
+            assert fault.strike(self.world, None, rng)
+            outcome.struck[fault.name] += 1
+            self._log_line(f"{fault.name} before the run")
+        outcome.altered = len(self.world.altered)
 
     def _run(self, planned, rng, outcome):
         """Start the run, inject faults while it is running, and wait for its end; return its exit status."""
@@ -167,6 +188,8 @@ class Trial:
         others = [job for job, label in found.items() if labels.get(job, label) != label]
         if others:
             outcome.wrong.append(f"{len(others)} labels differ, such as {others[0]}: {found[others[0]]}")
+        with self.world.connection() as connection:
+            [(outcome.remade,)] = connection.execute(_REMADE, {"dataset": self.dataset})
         audit = self.world.start_run(["audit"], self._log, **self._store)
         if audit.wait(_RUN_TIMEOUT_S):
             outcome.wrong.append(f"`reelabel audit` exited with {audit.returncode}")

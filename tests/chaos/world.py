@@ -37,6 +37,8 @@ class World:
         database: Gate in front of Postgres.
         store: Gate in front of S3.
         settings: Settings of runs, which go through the gates.
+        trial_uri: Store of the current trial.
+        altered: URIs of its frame files that faults have altered.
         disk: Mount point of the S3 server's own disk; None if it could not be mounted.
     """
 
@@ -47,6 +49,8 @@ class World:
             folder: An empty folder.
             model_url: URL of a server with the tiny model; if None, each run loads it.
         """
+        self.trial_uri = ""
+        self.altered = set()
         self._folder = folder
         self._own = Settings(home=folder / "home")
         self._ended = threading.Event()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from infra.settings import StoreSettings
-from reelabel.frames.cache_key import frame_key, index_key
+from reelabel.frames.cache_key import FrameIdentity, index_key
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
@@ -25,7 +25,7 @@ def cache(tmp_path, keyframes):
     for name, uri in videos.items():
         fingerprint = STORE.stat(uri).fingerprint if name != "web" else "etag"
         made_of = {"source_uri": uri, "fingerprint": fingerprint, "sampling": Sampling()}
-        STORE.replace(f"{root}/{frame_key(**made_of)}", encode_frame_file(keyframes, **made_of).data)
+        STORE.replace(f"{root}/{FrameIdentity(**made_of).key}", encode_frame_file(keyframes, **made_of).data)
     STORE.replace(f"{root}/{index_key(source_uri=videos['gone'], fingerprint='f')}", b"an index")
     STORE.replace(videos["replaced"], b"another video")
     STORE.remove(videos["gone"])
@@ -60,7 +60,7 @@ def test_the_video_s_name_is_found_behind_a_long_table_of_keyframes(tmp_path, ke
     STORE.replace(uri, b"a video")
     made_of = {"source_uri": uri, "fingerprint": "another", "sampling": Sampling()}
     many = replace(keyframes, keyframe_ms=np.arange(20_000) * 1000)
-    STORE.replace(f"{root}/{frame_key(**made_of)}", encode_frame_file(many, **made_of).data)
+    STORE.replace(f"{root}/{FrameIdentity(**made_of).key}", encode_frame_file(many, **made_of).data)
 
     assert remove_orphans(STORE, root, videos=STORE).removed == 1
 
@@ -70,7 +70,7 @@ def test_frame_files_stay_if_the_store_denies_access_to_their_video(objects, sto
     gone = f"{store_settings.uri}/gone.mp4"
     for uri in ("s3://no-such-bucket/clip.mp4", gone):
         made_of = {"source_uri": uri, "fingerprint": "f", "sampling": Sampling()}
-        objects.replace(f"{root}/{frame_key(**made_of)}", encode_frame_file(keyframes, **made_of).data)
+        objects.replace(f"{root}/{FrameIdentity(**made_of).key}", encode_frame_file(keyframes, **made_of).data)
 
     room = remove_orphans(objects, root, videos=objects)
 

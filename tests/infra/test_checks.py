@@ -11,12 +11,13 @@ from infra.checks import (
     check_import,
     check_prefect,
     check_sandbox,
+    check_seal,
     check_store,
     run_checks,
 )
 from infra.embedded import with_running_services
 from infra.embedded.processes import free_port
-from infra.settings import Settings
+from infra.settings import Settings, StoreSettings
 from sql.migrate import downgrade
 from tests.reelabel.sandbox.child import LANDLOCK_CREATE_RULESET, refuse, result_of, run_child
 
@@ -32,6 +33,7 @@ def test_all_is_well_where_the_services_run(services):
     assert checks["database"].detail.startswith("Postgres ")
     assert f"{av.ffmpeg_version_info} in PyAV {av.__version__} (" in checks["ffmpeg"].detail
     assert "libavcodec" in checks["ffmpeg"].detail
+    assert checks["store seal"].detail.startswith("files are sealed with the key ")
     assert "running as process" in checks["embedded postgres"].detail
 
 
@@ -136,6 +138,24 @@ def test_a_sandbox_that_is_off_is_a_warning():
 
 def test_a_folder_store_is_written_and_read(tmp_path):
     assert check_store(Settings(store={"uri": (tmp_path / "cache").as_uri()})).ok
+
+
+def test_without_a_key_it_says_what_whoever_writes_to_the_store_can_do():
+    check = check_seal(StoreSettings(uri="s3://bucket/prefix"))
+
+    assert check.ok
+    assert check.advice.startswith("Whoever can write to s3://bucket/prefix can change labels without a trace")
+    assert "Set store.mac_key" in check.advice
+
+
+def test_two_machines_can_compare_their_keys_without_showing_them():
+    keys = ("a" * 32, "a" * 32, "b" * 32)
+
+    first, same, other = (check_seal(StoreSettings(uri="s3://b/p", mac_key=key)) for key in keys)
+
+    assert first == same != other
+    assert first.advice == ""
+    assert "aaaa" not in str(first)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_keyframes
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.cache_key import frame_key
+from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -20,7 +20,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import PLAN, SHARD
 from tasks.domain import ModelIdentity, RunSpec
 from tasks.report.report import gather
-from tasks.results.runs import close_run, find_run, open_run
+from tasks.results.runs import close_run, find_run, open_run, update_run
 from tasks.results.write import RunKey, ShardWriter
 from tests.clips import write_clip
 from tests.results.rows import failure, job, result
@@ -66,7 +66,9 @@ def of(manifest, name, probabilities=(0.25, 0.75), **changed):
 
 def page_of(engine, tmp_path, **options):
     objects = ObjectStore(StoreSettings())
-    return gather(engine, objects, find_run(engine, "last"), store_uri=f"file://{tmp_path}/cache", **options)
+    return gather(
+        engine, objects, find_run(engine, "last"), cache=FrameCache(objects, f"file://{tmp_path}/cache"), **options
+    )
 
 
 def test_labels_margins_and_reliability_are_counted(engine, started, manifest, tmp_path):
@@ -90,6 +92,16 @@ def test_labels_margins_and_reliability_are_counted(engine, started, manifest, t
     ]
 
 
+def test_cached_files_that_were_made_again_are_a_caveat_and_in_the_summary(engine, started, manifest, tmp_path):
+    run = started(SPEC, [of(manifest, "a")])
+    assert page_of(engine, tmp_path).caveats == ()
+
+    update_run(engine, run.run_id, videos_remade=2)
+
+    said = "the cached files of 2 videos did not match what was asked for, and were made again"
+    assert page_of(engine, tmp_path).caveats == (f"In this run, {said}.",)
+
+
 def test_jobs_worth_a_look_come_first(engine, started, manifest, tmp_path):
     started(SPEC, [of(manifest, name) for name in "abc"], [failure(job("gone"))])
 
@@ -103,9 +115,9 @@ def test_jobs_worth_a_look_come_first(engine, started, manifest, tmp_path):
 def test_a_job_shows_its_question_and_the_frames_that_the_model_saw(engine, started, manifest, tmp_path):
     uri = pl.read_parquet(manifest)["video_uri"][0]
     frames = extract_keyframes(Path(uri), sampling=SPEC.sampling, limits=Limits())
-    key = frame_key(source_uri=uri, fingerprint="e1", sampling=SPEC.sampling)
-    file = encode_frame_file(frames, source_uri=uri, fingerprint="e1", sampling=SPEC.sampling)
-    FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache").write(key, file)
+    asked = {"source_uri": uri, "fingerprint": "e1", "sampling": SPEC.sampling}
+    cache = FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache")
+    cache.write(FrameIdentity(**asked), encode_frame_file(frames, **asked))
     started(SPEC, [of(manifest, name) for name in "ab"])
 
     shown = page_of(engine, tmp_path).shown

@@ -2,6 +2,7 @@ import random
 
 import pytest
 
+from tests.chaos.faults import FAULTS
 from tests.chaos.suite import run_suite
 
 
@@ -15,3 +16,14 @@ def test_no_job_is_lost_or_answered_otherwise_whatever_breaks(tmp_path, engine, 
     assert [outcome for outcome in outcomes if outcome.wrong] == [], f"seed {seed}"
     assert len(outcomes) == trials
     assert any(outcome.struck for outcome in outcomes)
+
+
+@pytest.mark.timeout(1200)
+def test_no_label_comes_from_a_frame_or_plan_file_that_someone_else_altered(tmp_path):
+    seed = random.SystemRandom().randrange(10**6)
+    altering = {fault.name for fault in FAULTS if fault.needs == "cache"}
+
+    outcomes = list(run_suite(tmp_path, trials=2, seed=seed, engine="openai", clips=30, faults=altering))
+
+    assert [outcome for outcome in outcomes if outcome.wrong] == [], f"seed {seed}"
+    assert all(outcome.remade == outcome.altered > 0 for outcome in outcomes)

@@ -1,7 +1,10 @@
 """What becomes of a run's plans."""
 
+from dataclasses import replace
+
 import pytest
 from prefect.logging import disable_run_logger
+from pydantic import SecretStr
 from sqlalchemy import DDL, text
 
 from flows.run.context import open_run_context
@@ -10,6 +13,7 @@ from flows.run.plan import Planner
 from flows.run.progress import Progress
 from flows.run.request import RunRequest
 from infra.database.connect import connect
+from infra.errors import PlanForeignError
 from infra.settings import DatabaseSettings
 from tasks.database.tables import PLAN, SHARD
 from tasks.demo.clips import make_demo
@@ -60,7 +64,7 @@ def test_a_run_that_is_started_again_drops_the_plan_that_it_does_not_share(ready
         assert open_plans(ready.database) == [second]
         assert first.plan_id != second.plan_id
         assert not list(ready.objects.list(first.plan_uri))
-        assert read_shard(ready.objects, second.plan_uri, 0)
+        assert read_shard(ready.objects, second.plan_uri, 0, seal=ready.settings.store.seal)
 
 
 def test_a_run_that_is_started_again_goes_on_with_a_plan_that_others_share(ready_for):
@@ -69,6 +73,49 @@ def test_a_run_that_is_started_again_goes_on_with_a_plan_that_others_share(ready
 
         assert first == second
         assert open_plans(ready.database) == [first]
+
+
+@pytest.fixture
+def opened(ready_for):
+    """A run, and the open plan of another one with the same manifest."""
+    with ready_for(kind="classify", shared=True) as first, ready_for(kind="classify", shared=True) as ready:
+        yield ready, Planner.of(first).plan()
+
+
+def test_a_run_plans_anew_what_was_altered_in_the_plan_of_another(opened):
+    ready, altered = opened
+    [file] = ready.objects.list(altered.plan_uri)
+    ready.objects.replace(file.uri, ready.objects.read(file.uri).replace(b"red", b"RED"))
+
+    plan = Planner.of(ready).plan()
+
+    assert open_plans(ready.database) == [plan]
+    assert plan.plan_id != altered.plan_id
+    assert not list(ready.objects.list(altered.plan_uri))
+
+
+def with_another_key(ready):
+    store = ready.settings.store.model_copy(update={"mac_key": SecretStr("another key, as long as the first")})
+    return replace(ready, settings=ready.settings.model_copy(update={"store": store}))
+
+
+def test_a_run_with_another_key_plans_anew_what_nobody_works_on(opened):
+    ready, foreign = opened
+
+    plan = Planner.of(with_another_key(ready)).plan()
+
+    assert open_plans(ready.database) == [plan]
+    assert plan.plan_id != foreign.plan_id
+
+
+def test_a_run_with_another_key_does_not_drop_what_others_work_on(opened):
+    ready, foreign = opened
+    claim(ready.database, foreign.plan_id, Work.BOTH, holder="there", lease_s=60)
+
+    with pytest.raises(PlanForeignError, match=r"another store\.mac_key"):
+        Planner.of(with_another_key(ready)).plan()
+
+    assert open_plans(ready.database) == [foreign]
 
 
 def do_one_shard(ready, plan, *, labels):

@@ -1,6 +1,7 @@
 """A shard's groups on their way to whatever answers."""
 
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from threading import Barrier
 
 import pytest
@@ -17,6 +18,7 @@ from flows.shard.stream import ViewStream
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
+from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
@@ -157,3 +159,60 @@ def test_all_that_is_known_of_the_frames_goes_with_the_answer(extractor, make_cl
     [result] = outcome.results
     assert result.provenance == replace(wider, cache_read_ms=outcome.read_ms[view])
     assert result.provenance.cache_read_ms > 0
+
+
+class Looking:
+    """Keeps the frames that it is shown."""
+
+    def __init__(self):
+        self.shown = {}
+
+    def answer(self, batch):
+        self.shown |= {name: decode_frame_file(data).images for name, data in batch.frame_files.items()}
+        return [ANSWER] * len(batch.questions)
+
+
+def swapped(uri, other):
+    Path(uri).write_bytes(Path(other).read_bytes())
+
+
+@pytest.mark.parametrize("damage", [swapped, lambda uri, _: Path(uri).unlink()], ids=["swapped", "removed"])
+def test_a_frame_file_that_changes_between_extraction_and_inference_is_made_again(extractor, make_clip, damage):
+    clips = [make_clip(name=f"{number}.mp4", frames=48 + number) for number in range(2)]
+    jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt="?", choices=CHOICES) for clip in clips]
+    views, stream, engine, outcome = group_by_view(jobs, SPEC.sampling), ViewStream(), Looking(), ShardOutcome(index=0)
+    for view in views:
+        stream.add(view, extractor.prepare(view.video_uri))
+    stream.end(None)
+    expected = {view.name: extractor.cache.read(stream.after(0)[view].identity).images for view in views}
+    damage(*(extractor.cache.uri_of(each.identity.key).removeprefix("file://") for each in stream.after(0).values()))
+
+    infer_views(stream, views, context_of(extractor, engine), outcome)
+
+    assert outcome.failures == []
+    assert len(outcome.results) == 2
+    assert {name: images.tobytes() for name, images in engine.shown.items()} == {
+        name: images.tobytes() for name, images in expected.items()
+    }
+    is_told = damage is swapped
+    assert [bool(video.remade) for video in outcome.videos] == [False, False, is_told]
+    notes = {result.job.job_id: result.provenance.decode_note for result in outcome.results}
+    assert ("made again" in notes["0"], "made again" in notes["1"]) == (is_told, False)
+
+
+def test_a_frame_file_that_is_gone_with_its_video_fails_its_jobs_only(extractor, make_clip):
+    clips = [make_clip(name=f"{number}.mp4", frames=48 + number) for number in range(2)]
+    jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt="?", choices=CHOICES) for clip in clips]
+    views, stream, outcome = group_by_view(jobs, SPEC.sampling), ViewStream(), ShardOutcome(index=0)
+    for view in views:
+        stream.add(view, extractor.prepare(view.video_uri))
+    stream.end(None)
+    first = next(iter(stream.after(0).values()))
+    Path(extractor.cache.uri_of(first.identity.key).removeprefix("file://")).unlink()
+    clips[0].unlink()
+
+    infer_views(stream, views, context_of(extractor, Sure()), outcome)
+
+    [failure] = outcome.failures
+    assert (failure.job.job_id, failure.code, failure.source_fingerprint) == ("0", "video_missing", None)
+    assert [result.job.job_id for result in outcome.results] == ["1"]

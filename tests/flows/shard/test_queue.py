@@ -14,9 +14,10 @@ from flows.shard import retry
 from flows.shard.plan_scope import PlanScope
 from flows.shard.queue import MAX_ATTEMPTS, ShardQueue
 from infra.database.connect import connect
-from infra.errors import DatabaseUnavailableError, PlanLostError
+from infra.errors import DatabaseUnavailableError, PlanForeignError, PlanLostError
 from infra.settings import DatabaseSettings, StoreSettings
 from reelabel.errors import ConfigurationError, DiskFullError, StoreUnavailableError
+from reelabel.seal import NO_KEY, Seal
 from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.plan_file import PlanWriter
@@ -27,6 +28,8 @@ from tests.plans.conftest import make_plan, run
 from tests.results.rows import SPEC, job
 
 __all__ = ["make_plan", "run"]
+
+SEAL = Seal(b"a key of the tests, with 32 bytes.")
 
 
 @pytest.fixture
@@ -39,6 +42,7 @@ def source_of(db):
             return ShardQueue(
                 keeper=keeper,
                 objects=objects,
+                seal=SEAL,
                 database=db,
                 work=work,
                 plans=lambda: [plan],
@@ -53,9 +57,9 @@ def source_of(db):
 def planned(make_plan, tmp_path):
     """A plan with its files."""
 
-    def planned(shards, objects=None, root=f"file://{tmp_path}"):
+    def planned(shards, objects=None, root=f"file://{tmp_path}", seal=SEAL):
         plan = make_plan(shards=shards, plan_uri=f"{root}/p")
-        with PlanWriter(objects or ObjectStore(StoreSettings()), plan.plan_uri) as writer:
+        with PlanWriter(objects or ObjectStore(StoreSettings()), plan.plan_uri, seal=seal) as writer:
             for index in range(shards):
                 writer.add(jobs_to_rows([job(str(index))]), [1])
         return plan
@@ -219,6 +223,26 @@ def test_a_plan_whose_files_are_gone_is_dropped_for_the_next_run_to_plan_anew(db
         next(iter(source_of(plan)))
 
     assert open_plans(db) == []
+
+
+def test_a_plan_whose_files_were_altered_is_dropped_and_none_of_its_jobs_is_run(db, planned, source_of):
+    plan, objects = planned(1), ObjectStore(StoreSettings())
+    [file] = objects.list(plan.plan_uri)
+    objects.replace(file.uri, objects.read(file.uri)[:300])
+
+    with pytest.raises(PlanLostError, match="was altered"):
+        next(iter(source_of(plan)))
+
+    assert open_plans(db) == []
+
+
+def test_a_worker_with_another_key_stops_and_leaves_the_plan_to_others(db, planned, source_of):
+    plan = planned(1, seal=NO_KEY)
+
+    with pytest.raises(PlanForeignError, match=r"another store\.mac_key"):
+        next(iter(source_of(plan, skip_lost_plans=True)))
+
+    assert open_plans(db) == [plan]
 
 
 def test_who_serves_all_plans_goes_on_with_the_others_where_the_files_of_one_are_gone(

@@ -237,6 +237,7 @@ def test_folder_and_passwords_are_private_and_no_password_is_logged(settings, ho
         "postgres-reelabel_reader",
         "s3-key",
         "s3-secret",
+        "mac-key",
     } <= secrets.keys()
     assert all(secret not in command_lines + logs for secret in secrets.values())
 

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from infra.settings import StoreSettings
+from reelabel.seal import NO_KEY
+
 ROOT = Path(__file__).parents[3]
 DOCKER = ROOT / "infra" / "docker"
 HADOLINT = Path(sysconfig.get_path("scripts")) / "hadolint"
@@ -84,3 +87,4 @@ def test_secrets_are_made_once_and_behind_a_closed_door(secrets):
     assert stat.S_IMODE(secrets.stat().st_mode) == 0o700
     assert before["postgres_password"] in before["database_url"]
     assert before["s3_secret_key"] in before["s3_identities.json"]
+    assert StoreSettings(mac_key=before["store_mac_key"]).seal != NO_KEY

@@ -28,6 +28,8 @@ def clean(monkeypatch, tmp_path):
         ("REELABEL_NIGHTLY_CRON", "every night", "nightly.cron: 'every night' is not a cron schedule"),
         ("REELABEL_SAMPLING_NUM_FRAMES", "0", "sampling.num_frames: Input should be greater than or equal to 1"),
         ("REELABEL_DATABASE_POOL_SIZE", "2", "database.pool_size: Input should be greater than or equal to 3"),
+        ("REELABEL_STORE_MAC_KEY", "hunter2", "store.mac_key: use at least 32 random characters"),
+        ("REELABEL_STORE_MAC_KEY", "", "store.mac_key: use at least 32 random characters"),
         *(
             (f"REELABEL_{name}", "*.example.com", f'is not a list; write it as ["a", "b"] (JSON in REELABEL_{name}).')
             for name in ("WEB_ALLOW_HOSTS", "WEB_ALLOW_NETWORKS", "EXTRACT_ALLOW_ROOTS", "SAMPLING_STILL_TASKS")
@@ -45,6 +47,7 @@ def test_a_wrong_variable_is_named(monkeypatch, name, value, message):
         load_settings()
 
     assert message in raised.value.message
+    assert "hunter2" not in raised.value.message
 
 
 def test_an_unknown_field_of_the_file_is_named(tmp_path):
@@ -71,6 +74,7 @@ def test_what_is_wrong_with_the_file_is_said(tmp_path, content, message):
         load_settings()
 
     assert message in raised.value.message
+    assert "hunter2" not in raised.value.message
 
 
 def test_a_model_folder_holds_from_any_working_folder(monkeypatch, tmp_path):

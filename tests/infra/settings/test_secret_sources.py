@@ -5,6 +5,7 @@ from prefect.blocks.system import Secret
 
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
+from reelabel.seal import Seal
 
 
 @pytest.fixture(autouse=True)
@@ -27,10 +28,12 @@ def test_a_secret_is_read_from_the_file_that_its_variable_names(monkeypatch, tmp
 
 
 def test_every_secret_has_such_a_variable_and_nothing_else_has(monkeypatch, tmp_path):
-    (tmp_path / "secret").write_text("s")
-    for name in ("DATABASE_READER_URL", "STORE_ACCESS_KEY_ID", "STORE_SECRET_ACCESS_KEY", "SERVER_API_KEY"):
+    (tmp_path / "secret").write_text("s" * 32)
+    names = ("DATABASE_READER_URL", "STORE_ACCESS_KEY_ID", "STORE_SECRET_ACCESS_KEY", "STORE_MAC_KEY", "SERVER_API_KEY")
+    for name in names:
         monkeypatch.setenv(f"REELABEL_{name}_FILE", str(tmp_path / "secret"))
-    assert load_settings().server.api_key.get_secret_value() == "s"
+    assert load_settings().server.api_key.get_secret_value() == "s" * 32
+    assert load_settings().store.seal == Seal(b"s" * 32)
 
     monkeypatch.setenv("REELABEL_STORE_URI_FILE", str(tmp_path / "secret"))
     with pytest.raises(ConfigurationError, match="REELABEL_STORE_URI_FILE is not a setting"):

@@ -4,16 +4,17 @@ import json
 
 import pyarrow as pa
 
-from reelabel.frames.frame_file import BLANK_CHECKSUM, CHECKSUM_KEY, embed_checksum
+from reelabel.frames.file_seal import BLANK, METADATA_KEY, embed_checksum, embed_seal
 
 
-def rewrite(data, *, without="", **facts):
-    """Change metadata of a frame file, or leave one out, and seal it again."""
+def rewrite(data, *, without="", seal=None, name="", **facts):
+    """Change metadata of a frame file, or leave one out; with a seal, seal it under a name."""
     table = pa.ipc.open_file(data).read_all()
     metadata = json.loads(table.schema.metadata[b"reelabel"]) | facts
     metadata.pop(without, None)
-    schema = table.schema.with_metadata({b"reelabel": json.dumps(metadata).encode(), CHECKSUM_KEY: BLANK_CHECKSUM})
+    schema = table.schema.with_metadata({b"reelabel": json.dumps(metadata).encode(), METADATA_KEY: BLANK})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
         writer.write_table(table.cast(schema))
-    return embed_checksum(sink.getvalue().to_pybytes())
+    rewritten = embed_checksum(sink.getvalue().to_pybytes())
+    return embed_seal(rewritten, seal, name) if seal else rewritten

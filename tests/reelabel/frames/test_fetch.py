@@ -12,7 +12,6 @@ from reelabel.extract import extract_keyframes
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import index_key
 from reelabel.frames.fetch import FrameFetcher
-from reelabel.frames.index_file import decode_index
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
@@ -80,13 +79,14 @@ def test_the_second_sampler_reads_no_header(fetcher, put, clip):
 def test_a_damaged_index_file_is_replaced(fetcher, put, clip, objects):
     info = put(clip)
     first = fetcher.fetch(info)
-    uri = fetcher.cache.uri_of(index_key(source_uri=info.uri, fingerprint=info.fingerprint))
+    key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
+    uri = fetcher.cache.uri_of(key)
     objects.replace(uri, objects.read(uri)[:-9])
 
     again = fetcher.fetch(info)
 
     assert again.bytes_fetched == first.bytes_fetched
-    assert decode_index(objects.read(uri))
+    assert fetcher.cache.find_index(key)
 
 
 def test_a_video_without_an_index_is_downloaded(fetcher, put, make_clip):

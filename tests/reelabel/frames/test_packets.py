@@ -44,7 +44,7 @@ def clip(make_clip):
 
 
 def stored(preparer, uri):
-    return preparer.cache.find(preparer.prepare(str(uri)).key)
+    return preparer.cache.find(preparer.prepare(str(uri)).identity)
 
 
 @pytest.mark.parametrize("options", [{}, {"num_frames": 64}, {"drop_similar": 0.99}, {"max_pixels": 784}])

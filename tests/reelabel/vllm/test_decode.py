@@ -156,7 +156,7 @@ def store_packets(path, folder, pool):
         limits=Limits(),
         pixel_encoding="packets",
     )
-    return cache.read(preparer.prepare(str(path)).key).data
+    return cache.read(preparer.prepare(str(path)).identity).data
 
 
 def test_no_scheduler_store_or_database_is_imported():

@@ -1,0 +1,205 @@
+"""Files of the frame cache that someone else has put there."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from infra.settings import StoreSettings
+from reelabel.errors import FrameFileError
+from reelabel.frames.cache import FrameCache
+from reelabel.frames.cache_key import SCHEMA_VERSION, index_key
+from reelabel.frames.extractor import FrameExtractor
+from reelabel.frames.file_seal import embed_seal
+from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
+from reelabel.seal import NO_KEY, Seal
+from reelabel.sources.object_store import ObjectStore
+from tests.reelabel.frames.rewrite import rewrite
+
+SEAL = Seal(b"a key of the tests, with 32 bytes.")
+KEYS = pytest.mark.parametrize("seal", [SEAL, NO_KEY], ids=["key", "no key"])
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
+        yield pool
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request, tmp_path):
+    """An object store, and a root on it."""
+    if request.param == "folder":
+        return ObjectStore(StoreSettings()), f"file://{tmp_path}/store"
+    settings = request.getfixturevalue("store_settings")
+    return ObjectStore(settings), settings.uri
+
+
+@pytest.fixture
+def open_extractor(store, pool):
+    """Return a function that opens an extractor with a seal; all of them share one cache."""
+    objects, root = store
+
+    def open_one(seal, **options):
+        cache = FrameCache(objects, f"{root}/cache", seal=seal)
+        given = {"sampling": Sampling(num_frames=4), "limits": Limits()} | options
+        return FrameExtractor(objects=objects, cache=cache, pool=pool, **given)
+
+    return open_one
+
+
+def upload(store, path):
+    objects, root = store
+    objects.replace(f"{root}/{path.name}", path.read_bytes())
+    return f"{root}/{path.name}"
+
+
+def stored(extractor, identity):
+    """Return the stored bytes of a frame file."""
+    return extractor.objects.read(extractor.cache.uri_of(identity.key))
+
+
+def put(extractor, identity, data):
+    extractor.objects.replace(extractor.cache.uri_of(identity.key), data)
+
+
+@KEYS
+def test_the_frame_file_of_another_clip_is_not_used_for_the_one_asked_for(open_extractor, store, make_clip, seal):
+    extractor = open_extractor(seal)
+    red, blue = (upload(store, make_clip(name, frames=frames)) for name, frames in (("red.mp4", 48), ("blue.mp4", 60)))
+    first, other = extractor.prepare(red), extractor.prepare(blue)
+    whole = stored(extractor, first.identity)
+    put(extractor, first.identity, stored(extractor, other.identity))
+
+    with pytest.raises(FrameFileError, match="under another name"):
+        extractor.cache.read(first.identity)
+    again = extractor.prepare(red)
+
+    assert not again.was_cached
+    assert again.remade.startswith("frame file made again: It does not match its seal")
+    assert again.provenance.decode_note == again.remade
+    assert (
+        decode_frame_file(stored(extractor, first.identity)).images.tobytes()
+        == decode_frame_file(whole).images.tobytes()
+    )
+    assert extractor.prepare(red).was_cached
+    assert extractor.prepare(red).remade == ""
+    assert extractor.prepare(blue).was_cached
+
+
+OTHERS = {
+    "source_uri": "s3://bucket/another.mp4",
+    "fingerprint": "another",
+    "segment_s": [0.0, 1.0],
+    "sampling": Sampling(num_frames=5).model_dump(mode="json"),
+    "decoder": {"av": "0"},
+    "key": f"v{SCHEMA_VERSION}/aa/{'a' * 32}.arrow",
+    "schema": SCHEMA_VERSION - 1,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_sealed_file_that_says_it_is_of_something_else_is_made_again(open_extractor, store, make_clip, name):
+    extractor, uri = open_extractor(SEAL), upload(store, make_clip())
+    asked = extractor.prepare(uri).identity
+    put(
+        extractor,
+        asked,
+        rewrite(stored(extractor, asked), seal=SEAL, name=asked.key, **{name: OTHERS[name]}),
+    )
+
+    again = extractor.prepare(uri)
+
+    assert not again.was_cached
+    assert name in again.remade
+    assert extractor.prepare(uri).was_cached
+
+
+def forge(data, identity):
+    """Change pixels as one does who knows everything but the key."""
+    file = decode_frame_file(data)
+    return embed_seal(file.replace_pixels(file.read_pixels()[::-1], encoding=file.encoding), NO_KEY, identity.key)
+
+
+def with_copied_seal(data, identity):
+    """Change pixels, and keep the seal."""
+    forged = forge(data, identity)
+    found, theirs = (each[each.find(b"\0sealed\0") + 16 :][:72] for each in (data, forged))
+    return forged.replace(theirs, found)
+
+
+@pytest.mark.parametrize("alter", [forge, with_copied_seal])
+def test_a_forged_file_is_made_again_if_there_is_a_key(open_extractor, store, make_clip, alter):
+    extractor, uri = open_extractor(SEAL), upload(store, make_clip())
+    asked = extractor.prepare(uri).identity
+    whole = stored(extractor, asked)
+    put(extractor, asked, alter(whole, asked))
+
+    again = extractor.prepare(uri)
+
+    assert "frame file made again" in again.remade
+    assert decode_frame_file(stored(extractor, asked)).images.tobytes() == decode_frame_file(whole).images.tobytes()
+
+
+def test_without_a_key_whoever_can_write_to_the_store_can_forge_a_file(open_extractor, store, make_clip):
+    extractor, uri = open_extractor(NO_KEY), upload(store, make_clip())
+    asked = extractor.prepare(uri).identity
+    put(extractor, asked, forge(stored(extractor, asked), asked))
+
+    assert extractor.prepare(uri).was_cached
+
+
+@KEYS
+@pytest.mark.parametrize("length", [0, 10, 1000, -1])
+def test_a_truncated_file_is_made_again(open_extractor, store, make_clip, seal, length):
+    extractor, uri = open_extractor(seal), upload(store, make_clip())
+    asked = extractor.prepare(uri).identity
+    put(extractor, asked, stored(extractor, asked)[:length])
+
+    assert "damaged" in extractor.prepare(uri).remade
+    assert extractor.prepare(uri).was_cached
+
+
+@pytest.mark.parametrize(("before", "after"), [(NO_KEY, SEAL), (SEAL, NO_KEY), (SEAL, Seal(b"another" * 5))])
+def test_with_another_key_every_file_is_made_again_once(open_extractor, store, make_clip, before, after):
+    uri = upload(store, make_clip())
+    open_extractor(before).prepare(uri)
+
+    made = open_extractor(after).prepare(uri)
+
+    assert "sealed with another store.mac_key" in made.remade
+    assert open_extractor(after).prepare(uri).was_cached
+
+
+@KEYS
+@pytest.mark.parametrize("store", ["s3"], indirect=True)  # videos in folders have no index files
+def test_an_index_file_of_another_video_is_made_again(open_extractor, store, make_clip, seal):
+    extractor = open_extractor(seal, ranges_min_bytes=1)
+    large = {"size": (160, 120), "gop": 24, "qp": "1"}
+    first, other = (
+        upload(store, make_clip(name, frames=frames, **large)) for name, frames in (("a.mp4", 240), ("b.mp4", 264))
+    )
+    keys = []
+    for uri in (first, other):
+        made = extractor.prepare(uri)
+        keys.append(index_key(source_uri=uri, fingerprint=made.identity.fingerprint))
+    index = extractor.cache.find_index(keys[0])
+    extractor.objects.replace(extractor.cache.uri_of(keys[0]), extractor.objects.read(extractor.cache.uri_of(keys[1])))
+
+    assert extractor.cache.find_index(keys[0]) == ()
+    again = replace(extractor, sampling=Sampling(num_frames=2)).prepare(first)
+
+    assert again.remade.startswith("index file made again: It does not match its seal")
+    assert (extractor.cache.find_index(keys[0]).pos == index.pos).all()
+
+
+def test_a_frame_file_names_neither_a_signature_nor_an_embedded_video(keyframes):
+    uri = "https://user:password@example.com/v.mp4?signature=secret"
+
+    file = encode_frame_file(keyframes, source_uri=uri, fingerprint="e", sampling=Sampling())
+
+    assert file.source_uri == "https://example.com/v.mp4?..."
+    assert not {"secret", "password"} & set(json.dumps(file.facts).replace("=", " ").split())
