@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("prefect")
 
 @pytest.fixture(scope="module")
 def deployed(prefect_services, prefect_api):  # noqa: ARG001 - where it deploys
-    return deploy_flows(prefect_services)
+    return {plan.name for plan in deploy_flows(prefect_services)}
 
 
 @pytest.fixture

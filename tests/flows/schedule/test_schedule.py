@@ -2,6 +2,7 @@ import os
 import re
 import secrets
 import time
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from uuid import uuid4
 from zoneinfo import ZoneInfo
@@ -9,6 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
+from prefect.exceptions import ObjectNotFound
 from prefect.states import Completed
 
 from flows.cli.schedule import with_nightly
@@ -40,17 +42,19 @@ def client(prefect_api):  # noqa: ARG001 - which it talks to
 
 @pytest.fixture
 def deploy(prefect_services, prefect_api):  # noqa: ARG001 - where it deploys
-    """Deploy with fields of the section nightly; without any at the end, which takes the schedule away."""
-
-    deployed = []
+    """Deploy with fields of the section nightly, as for the first time; at the end, remove the deployment."""
+    remove_nightly()
 
     def run(**nightly):
-        deploy_flows(with_nightly(prefect_services, nightly))
-        deployed.append(nightly)
+        deploy_flows(with_nightly(prefect_services, nightly), insisted=nightly)
 
     yield run
-    if deployed:
-        run()
+    remove_nightly()
+
+
+def remove_nightly():
+    with get_client(sync_client=True) as client, suppress(ObjectNotFound):
+        client.delete_deployment(client.read_deployment_by_name("classify/nightly").id)
 
 
 @pytest.fixture
