@@ -12,6 +12,7 @@ from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.run.empty import empty_night
 from flows.run.execute import execute_run
 from flows.run.local_executor import MAX_TASKS
 from flows.run.parameters import NO_OVERRIDES, Dataset, Manifest, SpecOverrides
@@ -76,7 +77,7 @@ def classify(
         overrides: Model, sampling and prompts of this run; empty fields take the settings.
         timezone: Time zone of {scheduled_date}, such as Europe/Berlin.
         force: Also answer jobs that have a valid label.
-        may_be_empty: Complete instead of failing if no manifest is found.
+        may_be_empty: Complete instead of failing if no manifest is found, but not the third time in a row.
     """
     request = RunRequest(
         kind="classify",
@@ -91,4 +92,4 @@ def classify(
     except ManifestMissingError as error:
         if not may_be_empty:
             raise
-        return completed_state(f"Nothing to do: {error.message}")
+        return empty_night(error)

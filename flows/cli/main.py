@@ -329,6 +329,14 @@ def deploy(
             help="If the previous night is still running: queue or skip. Default: nightly.when_running, or as deployed."
         ),
     ] = None,
+    may_be_empty: Annotated[
+        bool | None,
+        typer.Option(
+            "--may-be-empty/--no-may-be-empty",
+            help="Whether two nights in a row may have no manifest; also deploy one that is not there yet. "
+            "Default: nightly.may_be_empty, or as deployed.",
+        ),
+    ] = None,
     unpause: Annotated[
         bool, typer.Option("--unpause", help="Replace also pauses and schedules that were set in Prefect.")
     ] = False,
@@ -340,7 +348,14 @@ def deploy(
     """
     from flows.cli.schedule import deploy_all  # noqa: PLC0415
 
-    asked = {"manifest": manifest, "dataset": dataset, "cron": cron, "timezone": timezone, "when_running": when_running}
+    asked = {
+        "manifest": manifest,
+        "dataset": dataset,
+        "cron": cron,
+        "timezone": timezone,
+        "when_running": when_running,
+        "may_be_empty": may_be_empty,
+    }
     named = {name: value for name, value in asked.items() if value is not None}
     deploy_all(named, unpause=unpause, dry_run=dry_run)
 

@@ -13,10 +13,12 @@ from rich.table import Table
 from flows.cli.console import OUT, cell, print_line
 from flows.cli.context import connected, prefect_ready, running_services
 from infra.embedded import ServiceName
+from infra.settings import load_settings
 from infra.settings.schedule import NightlySettings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import prepare_database
+from tasks.manifest.location import is_one_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +35,9 @@ def deploy_all(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None
         unpause: Replace also pauses and schedules that an operator has set in Prefect.
         dry_run: Only print.
     """
-    with running_services(ServiceName.PREFECT) as started, prefect_ready(started):
+    manifest = with_nightly(load_settings(), nightly).nightly.manifest
+    looked_up = (ServiceName.S3,) if manifest and is_one_file(manifest) and manifest.startswith("s3:") else ()
+    with running_services(ServiceName.PREFECT, *looked_up) as started, prefect_ready(started):
         from flows.schedule.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
 
         settings = with_nightly(started, nightly)

@@ -12,6 +12,10 @@ from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from flows.schedule.automations import apply_automations
 from flows.schedule.plan import plan_deployment
 from flows.schedule.wanted import wanted_deployments
+from reelabel.errors import ConfigurationError
+from reelabel.sources.object_info import absolute_uri
+from reelabel.sources.object_store import ObjectStore
+from tasks.manifest.location import is_one_file, stat_manifest_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -38,12 +42,14 @@ def deploy_flows(
         dry_run: Only plan.
 
     Raises:
-        ConfigurationError: A schedule or a placeholder is malformed; nothing has been changed.
+        ConfigurationError: A schedule or a placeholder is malformed, or the nightly manifest is one file that does
+            not exist; nothing has been changed.
     """
     with get_client(sync_client=True) as client:
         types = {pool.name: pool.type for pool in client.read_work_pools()}
         wanted = wanted_deployments(settings, insisted, types)
         plans = [plan_deployment(each, _deployed(client, each.full_name), unpause=unpause) for each in wanted]
+        _require_manifest(settings)
         if not dry_run:
             for pool in {plan.pool for plan in plans} - types.keys():
                 with contextlib.suppress(ObjectAlreadyExists):
@@ -52,6 +58,18 @@ def deploy_flows(
                 plan.apply(client)
             apply_automations(client, settings)
         return plans
+
+
+def _require_manifest(settings: Settings) -> None:
+    nightly = settings.nightly
+    may_be_empty = nightly.may_be_empty and "may_be_empty" in nightly.model_fields_set
+    if not nightly.manifest or may_be_empty or not is_one_file(nightly.manifest):
+        return
+    uri = absolute_uri(nightly.manifest)
+    if not stat_manifest_files(uri, ObjectStore(settings.store, settings.web)):
+        raise ConfigurationError(
+            f"There is no manifest at {uri}; correct its name, or deploy it with --may-be-empty if it appears later."
+        )
 
 
 def _deployed(client: SyncPrefectClient, name: str) -> DeploymentResponse | None:

@@ -121,7 +121,7 @@ class _Draft:
         self._kept: list[str] = []
         self._payload: dict[str, Any] = {}
         self._schedule: DeploymentScheduleCreate | None = None
-        self._ours = deployed and our_schedule(deployed)
+        self._ours = our_schedule(deployed) if deployed else None
 
     def plan(self) -> DeploymentPlan:
         """Compare everything."""

@@ -17,7 +17,7 @@ from flows.maintain import maintain
 from flows.watch import watch
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
-from tasks.manifest.location import check_date_placeholders
+from tasks.manifest.location import check_date_placeholders, has_date_placeholders
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -156,6 +156,8 @@ def _nightly(nightly: NightlySettings, insisted: Collection[str]) -> dict[str, A
 
 
 def _watch(settings: WatchSettings) -> dict[str, Any]:
+    if settings.manifests and has_date_placeholders(settings.manifests):
+        raise ConfigurationError(f"watch.manifests takes no placeholder: {settings.manifests}; write * in its place.")
     parameters = {"manifests": absolute_uri(settings.manifests)} if settings.manifests else {}
     return {
         "parameters": parameters | ({"dataset": settings.dataset} if settings.dataset else {}),

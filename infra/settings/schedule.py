@@ -53,7 +53,11 @@ class NightlySettings(SettingsSection):
         Field(description="What to do if the previous run is still running: wait for it, or skip this one."),
     ] = "queue"
     may_be_empty: Annotated[
-        bool, Field(description="Whether a run without a manifest completes, with a note; if false, it fails.")
+        bool,
+        Field(
+            description="Whether a run without a manifest completes, with a note, unless it is the third in a row; "
+            "if false, it fails."
+        ),
     ] = True
 
 

@@ -24,7 +24,19 @@ def test_dates_are_filled_in_and_other_braces_left_alone(text, rendered):
     assert has_date_placeholders(text) == (text != rendered)
 
 
-@pytest.mark.parametrize("text", ["{schedule_date}", "{date}", "{scheduled_date.year}", "{Scheduled_Date}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{schedule_date}",
+        "{date}",
+        "{scheduled_date.year}",
+        "{Scheduled_Date}",
+        "{scheduled_dat}",
+        "{scheduled_dat:%Y/%m}",
+        "{part}",
+        "{scheduled_date",
+    ],
+)
 def test_a_misspelt_date_is_refused(text):
     with pytest.raises(ConfigurationError, match=r"is not a date placeholder; write \{scheduled_date\}"):
         check_date_placeholders(f"s3://b/{text}/*.parquet")
