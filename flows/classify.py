@@ -22,6 +22,7 @@ from infra.errors import ManifestMissingError
 from infra.settings import load_settings
 from infra.settings.schedule import Timezone
 from reelabel.wording import printable
+from tasks.manifest.dataset import nightly_dataset
 from tasks.manifest.location import fill_date_placeholders, has_date_placeholders
 
 
@@ -73,12 +74,14 @@ def classify(
     Args:
         manifest: Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet. Here and in the dataset,
             {scheduled_date} or {scheduled_date:%Y/%m} is replaced by the day for which the run was scheduled.
-        dataset: Name within which job ids are unique; if empty, the manifest's file name.
+        dataset: Name within which job ids are unique; if empty, the manifest's file name, or the name of its folder
+            for *.parquet; with {scheduled_date} in the manifest, one for each date.
         overrides: Model, sampling and prompts of this run; empty fields take the settings.
         timezone: Time zone of {scheduled_date}, such as Europe/Berlin.
         force: Also answer jobs that have a valid label.
         may_be_empty: Complete instead of failing if no manifest is found, but not the third time in a row.
     """
+    dataset = dataset or nightly_dataset(manifest)
     request = RunRequest(
         kind="classify",
         manifest=render_scheduled(manifest, timezone),

@@ -19,7 +19,8 @@ from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.evaluation.compare import compare_candidates
-from tasks.manifest.table import dataset_name, open_jobs
+from tasks.manifest.dataset import dataset_name
+from tasks.manifest.table import open_jobs
 from tasks.results.evaluations import read_candidate_results, save_evaluation
 
 if TYPE_CHECKING:

@@ -315,7 +315,11 @@ def deploy(
         str | None, typer.Option(help="Manifest of classify/nightly. Default: nightly.manifest, or as deployed.")
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="Dataset of classify/nightly. Default: nightly.dataset, or as deployed.")
+        str | None,
+        typer.Option(
+            help="Dataset of classify/nightly. Default: nightly.dataset, or as deployed, or for a manifest with dates "
+            "one for each: jobs-{scheduled_date} for s3://bucket/jobs/dt={scheduled_date}/*.parquet."
+        ),
     ] = None,
     cron: Annotated[
         str | None, typer.Option(help="Schedule of classify/nightly. Default: nightly.cron, or as deployed.")

@@ -17,8 +17,9 @@ from reelabel.errors import ConfigurationError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import prepare_database
+from tasks.manifest.dataset import dataset_name
 from tasks.manifest.location import manifest_fingerprint
-from tasks.manifest.table import dataset_name, open_jobs
+from tasks.manifest.table import open_jobs
 from tasks.model.backend import backend_of
 from tasks.results.annotate import refresh_annotations
 from tasks.results.pending import count_reused_ids

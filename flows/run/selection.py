@@ -11,7 +11,7 @@ from infra.database.connect import Login, connect
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.wording import pluralize
-from tasks.manifest.table import dataset_name
+from tasks.manifest.dataset import dataset_name
 from tasks.results.choose import ChosenJobs, Scope, choose_jobs
 from tasks.results.runs import find_run, newest_run, read_spec
 

@@ -163,10 +163,14 @@ class _Draft:
         wanted = self._wanted
         before = dict(self._deployed.parameters) if self._deployed else wanted.defaults
         after = before | wanted.parameters
+        if wanted.derive:
+            earlier = wanted.derive(before)
+            derived = {name: value for name, value in wanted.derive(after).items() if name not in wanted.parameters}
+            after |= {name: value for name, value in derived.items() if before.get(name) in {None, earlier[name]}}
         if self._deployed is None or after != before:
             self._payload["parameters"] = after
-        for name, value in after.items():
-            if self._deployed is None or value != before.get(name):
+        for name, value in sorted(after.items()):
+            if value != before.get(name) or (self._deployed is None and value is not None):
                 self._change(name, before.get(name), value)
         return after
 

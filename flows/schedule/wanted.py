@@ -17,10 +17,11 @@ from flows.maintain import maintain
 from flows.watch import watch
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
+from tasks.manifest.dataset import nightly_dataset
 from tasks.manifest.location import check_date_placeholders, has_date_placeholders
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from infra.settings import Settings
     from infra.settings.base import SettingsSection
@@ -63,6 +64,7 @@ class Wanted:
         is_pool_named: Whether the settings name the pool; if not, the deployment stays in its own.
         parameters: Parameters that the settings name.
         defaults: Parameters of a new deployment.
+        derive: Derives parameters from the others, unless they were named.
         needs: Parameter without which it has nothing to do, and is created paused.
         timetable: When it runs; None is on demand.
         limit: Concurrent runs; None is no limit.
@@ -75,6 +77,7 @@ class Wanted:
     is_pool_named: bool
     parameters: dict[str, Any] = field(default_factory=dict)
     defaults: dict[str, Any] = field(default_factory=dict)
+    derive: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     needs: str | None = None
     timetable: Timetable | None = None
     limit: Limit | None = None
@@ -144,6 +147,7 @@ def _nightly(nightly: NightlySettings, insisted: Collection[str]) -> dict[str, A
     return {
         "parameters": parameters,
         "defaults": {"timezone": nightly.timezone, "may_be_empty": nightly.may_be_empty},
+        "derive": lambda parameters: {"dataset": nightly_dataset(parameters.get("manifest", ""))},
         "needs": "manifest",
         "timetable": Timetable(
             wanted=_cron("nightly", nightly.cron, nightly.timezone),

@@ -44,7 +44,11 @@ class NightlySettings(SettingsSection):
     ] = None
     dataset: Annotated[
         str | None,
-        Field(max_length=200, description="Dataset, which may contain {scheduled_date}; defaults to the file name."),
+        Field(
+            max_length=200,
+            description="Dataset, which may contain {scheduled_date}; defaults to one for each date, such as "
+            "jobs-{scheduled_date}, or without dates to the manifest's file name.",
+        ),
     ] = None
     cron: Annotated[Cron, Field(description="Schedule of classify/nightly.")] = "0 2 * * *"
     timezone: Annotated[Timezone, Field(description="Time zone of the schedule, and of {scheduled_date}.")] = "UTC"

@@ -40,6 +40,11 @@ def has_date_placeholders(text: str) -> bool:
     return _PLACEHOLDER.search(text) is not None
 
 
+def split_date_placeholders(text: str) -> tuple[str, list[str]]:
+    """Return a text without its date placeholders, and these."""
+    return _PLACEHOLDER.sub("", text), [found[0] for found in _PLACEHOLDER.finditer(text)]
+
+
 def check_date_placeholders(text: str) -> str:
     """Reject unknown placeholders: a URI that never matches anything would go unnoticed.
 

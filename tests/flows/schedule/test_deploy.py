@@ -73,6 +73,21 @@ def next_at(hour, zone):
     return (today if today > now else today + timedelta(days=1)).astimezone()
 
 
+def test_a_dated_manifest_has_a_dataset_for_each_date(deploy, client):
+    dated = "dt={scheduled_date}/*.parquet"
+
+    created = deploy(NIGHTLY, "--manifest", f"s3://b/jobs/{dated}")
+    moved = deploy(NIGHTLY, "--manifest", f"s3://b/clips/{dated}")
+    named = deploy(NIGHTLY, "--dataset", "all")
+    moved_again = deploy(NIGHTLY, "--manifest", f"s3://b/jobs/{dated}")
+
+    assert "dataset: jobs-{scheduled_date}" in created
+    assert "dataset: jobs-{scheduled_date} → clips-{scheduled_date}" in moved
+    assert named[1:] == ["dataset: clips-{scheduled_date} → all"]
+    assert len(moved_again) == 2
+    assert client.read_deployment_by_name(NIGHTLY).parameters["dataset"] == "all"
+
+
 def test_a_dry_run_changes_nothing_and_ends_with_the_command(environment, client):
     manifest = "s3://b/{scheduled_date}.parquet"
     done = reelabel(environment, "deploy", "--manifest", manifest, "--dry-run")
@@ -97,6 +112,7 @@ def test_what_an_operator_has_set_survives_until_it_is_unpaused(deploy, client):
 
     assert kept == [
         f"{NIGHTLY}: changed, kept paused",
+        "dataset: b-{scheduled_date} → x-{scheduled_date}",
         "manifest: s3://b/{scheduled_date}.parquet → s3://b/x/{scheduled_date}.parquet",
         "kept the schedule 0 5 * * * UTC, edited in Prefect",
     ]
