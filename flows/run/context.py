@@ -128,5 +128,5 @@ def _reject_reused_ids(database: Engine, *, dataset: str, manifest_uri: str, job
     if count:
         raise ConfigurationError(
             f"Dataset {dataset} holds labels of another manifest for {count:,} of these job ids; "
-            f"use --dataset with another name, or --dataset {dataset} to replace them.",
+            f"name another dataset, or name {dataset} to replace them.",
         )

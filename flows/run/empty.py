@@ -21,6 +21,7 @@ from prefect.states import Failed
 
 from flows.run.result import completed_state
 from infra.errors import ManifestMissingError
+from reelabel.wording import printable
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -48,7 +49,7 @@ def empty_night(error: ManifestMissingError) -> State[str]:
     told = ManifestMissingError(
         f"There was no manifest for {len(nights) + 1} nights in a row, since {min(nights):%Y-%m-%d}: {error.message}"
     )
-    return Failed(message=told.message, data=told)
+    return Failed(message=printable(told.message), data=told)
 
 
 def _empty_before(client: SyncPrefectClient, run: FlowRun) -> list[datetime]:

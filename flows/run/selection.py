@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tasks.results.selection import Selection
 
 _SHOWN_IDS = 5
-_WHERE_TIMEOUT_S = 60  # statement timeout for the SQL of --where
+_WHERE_TIMEOUT_S = 60  # statement timeout for the user's SQL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +137,8 @@ class JobSelector:
         chosen = self.resolve(jobs, spec)
         if chosen.unknown and not self.selection.skip_unknown:
             raise ConfigurationError(
-                f"{describe_unknown_ids(chosen.unknown, self.settings.home)}; correct them, or ignore them with "
-                "--skip-unknown."
+                f"{describe_unknown_ids(chosen.unknown, self.settings.home)}; correct them, or turn "
+                "on skip unknown to ignore them."
             )
         return chosen.jobs
 

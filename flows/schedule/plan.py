@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.server.schemas.schedules import SCHEDULE_TYPES as CALENDARS
-from prefect.utilities.callables import parameter_schema
 from pydantic import TypeAdapter
 
 from flows.run.names import PREFECT_VARIABLES, TAG
+from flows.schedule.form import form_of
 from flows.schedule.wanted import Limit
 from reelabel.digest import json_digest
 
@@ -195,7 +195,7 @@ class _Draft:
             "entrypoint": f"{flow.__module__}.{flow.fn.__name__}",
             "tags": sorted({TAG, *(deployed.tags if deployed else ())}),
             "job_variables": variables,
-            "parameter_openapi_schema": parameter_schema(flow).model_dump(mode="json", exclude_unset=True),
+            "parameter_openapi_schema": form_of(flow),
         }
         if deployed is None:
             self._payload |= asked | {"enforce_parameter_schema": True}

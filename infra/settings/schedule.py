@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from pydantic import AfterValidator, Field
 
 from infra.settings.base import SettingsSection
+
+if TYPE_CHECKING:
+    from pydantic import GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
 
 _CRON_FIELDS = {5, 6}
 
@@ -28,7 +32,15 @@ def _with_fields(cron: str) -> str:
     return cron
 
 
-Timezone = Annotated[str, Field(min_length=1), AfterValidator(_known_timezone)]
+class _Names:
+    """Offers the names of time zones in forms, whose server refuses others."""
+
+    @staticmethod
+    def __get_pydantic_json_schema__(_schema: CoreSchema, _handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"type": "string", "enum": sorted(available_timezones())}
+
+
+Timezone = Annotated[str, Field(min_length=1), AfterValidator(_known_timezone), _Names]
 Cron = Annotated[str, AfterValidator(_with_fields)]
 
 

@@ -143,7 +143,7 @@ def require_newest_run(engine: Engine, manifest_uri: str) -> RowMapping:
         row = connection.execute(query).mappings().one_or_none()
     if row is None:
         raise ConfigurationError(
-            f"No run of {manifest_uri} has been started; start one with `reelabel classify`, or name one with --run."
+            f"No run of {manifest_uri} has been started; start one with `reelabel classify`, or name one."
         )
     return row
 

@@ -88,7 +88,7 @@ def test_a_schedule_fires_and_a_night_without_a_manifest_ends_well(client, deplo
     run = completed(client)
     day = run.expected_start_time.astimezone(ZoneInfo(zone)).date()
     assert run.state.message == f"Nothing to do: No file matches {folder}/dt={day}/*.parquet."
-    assert run.name == f"classify-{folder}/dt={day}/*.parquet"
+    assert run.name.startswith(f"classify {folder.rpartition('/')[2]}-{day} {day} ")
 
 
 @pytest.mark.parametrize(
@@ -145,12 +145,15 @@ def test_the_third_night_without_a_manifest_fails_and_says_since_when(night):
     other = night(7, there=True)
     empty += [night(6), night(5)]
     third, fourth = night(4), night(3)
-    since = datetime.now(UTC).date() - timedelta(days=6)
+    today = datetime.now(UTC).date()
+    since = today - timedelta(days=6)
 
     for run in empty:
         assert run.state.is_completed()
         assert run.state.message.startswith("Nothing to do: There is no manifest file at")
     assert "is not a Parquet file" in other.state.message
+    assert third.name == f"classify {third.name.split()[1]} {today - timedelta(days=4)} 02:00"
+    assert third.name.split()[1].endswith(f"-{today - timedelta(days=4)}")  # the dataset of that date
     assert third.state.name == "Failed"  # the name in the event that notifies
     assert third.state.message.startswith(f"There was no manifest for 3 nights in a row, since {since}: There is no")
     assert fourth.state.message.startswith(f"There was no manifest for 4 nights in a row, since {since}: There is no")
