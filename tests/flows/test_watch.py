@@ -24,6 +24,7 @@ from infra.database.connect import connect
 from infra.embedded import export
 from infra.errors import ManifestError
 from infra.settings import RunSettings
+from infra.settings.schedule import WatchSettings
 from reelabel.sources.object_store import ObjectStore
 
 pytestmark = pytest.mark.xdist_group("prefect")
@@ -233,3 +234,23 @@ def test_as_many_runs_work_here_at_once_as_are_set_and_any_number_elsewhere_or_i
     assert limit(executor="remote") is None
     assert limit(max_concurrent_runs=3) == 3
     assert limit(pool=pods) is None
+
+
+@pytest.mark.system
+def test_the_schedule_leaves_no_flow_run_where_nothing_arrives(client, folder, prefect_services):
+    often = WatchSettings(manifests=f"{folder}/*.parquet", cron="* * * * * */5")
+    deploy_flows(prefect_services.model_copy(update={"watch": often}))
+    deployment = client.read_deployment_by_name("watch/manifests")
+    this = DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id]))
+
+    begun, left, deadline = set(), [], time.monotonic() + 90
+    while len(begun) < 3 or left:
+        assert time.monotonic() < deadline, (begun, left)
+        if len(begun) >= 3:
+            client.pause_deployment(deployment.id)
+        runs = client.read_flow_runs(deployment_filter=this)
+        left = [run.state.name for run in runs if not run.state.is_scheduled()]
+        begun |= {run.id for run in runs if run.state.is_running()}
+        time.sleep(0.2)
+
+    client.delete_deployment(deployment.id)
