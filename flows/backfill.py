@@ -62,6 +62,7 @@ def backfill(
         base=selector.earlier.spec,
         selector=selector,
         force=force,
+        keep_going=selector.earlier.keep_going,
         limit=jobs.limit,
     )
     return completed_state(execute_run(request, selector.earlier.restored(settings)))

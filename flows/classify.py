@@ -63,6 +63,7 @@ def classify(
     timezone: Timezone = "UTC",
     *,
     force: bool = False,
+    keep_going: bool = False,
     may_be_empty: bool = False,
 ) -> State[str]:
     """Answer every job of a manifest that has no valid label yet; return the audit's sentence.
@@ -74,6 +75,7 @@ def classify(
         overrides: Model, sampling and prompts of this run; empty fields take the settings.
         timezone: Time zone of {scheduled_date}, such as Europe/Berlin.
         force: Also answer jobs that have a valid label.
+        keep_going: Answer the valid rows of a manifest, and list the others with their reasons, instead of failing.
         may_be_empty: Complete instead of failing if no manifest is found.
     """
     request = RunRequest(
@@ -83,6 +85,7 @@ def classify(
         overrides=overrides,
         shared=not force,
         force=force,
+        keep_going=keep_going,
     )
     try:
         return completed_state(execute_run(request, load_settings()))

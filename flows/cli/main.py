@@ -129,11 +129,16 @@ def classify(
     *,
     overrides: SpecOverrides,
     force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
+    keep_going: Annotated[
+        bool,
+        typer.Option("--keep-going", help="Answer the valid rows, list the others in ./rejected.csv, and exit 1."),
+    ] = False,
 ) -> None:
     """Answer every job of a manifest that has no valid label yet."""
     from flows.cli.run import run_classify  # noqa: PLC0415 - Prefect takes a second to import
 
-    raise typer.Exit(run_classify(manifest, dataset=dataset, overrides=overrides, force=force))
+    parameters = {"dataset": dataset, "force": force, "keep_going": keep_going}
+    raise typer.Exit(run_classify(manifest, overrides=overrides, **parameters))
 
 
 @app.command(rich_help_panel=_RUN)

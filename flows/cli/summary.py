@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -15,9 +16,9 @@ from reelabel.errors import ObjectError
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
-from tasks.manifest.parquet import open_manifest
-from tasks.manifest.table import read_unchecked_batches
-from tasks.report.run_key import page_uri
+from tasks.manifest.rejects import REJECTED_FILE
+from tasks.manifest.table import open_audited
+from tasks.report.run_key import page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.runs import read_run
 from tasks.results.summary import summarize_results
@@ -65,9 +66,10 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
         row = read_run(engine, run_id)
         assert row is not None
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
-        with open_manifest(row["manifest_uri"], ObjectStore(settings.store, settings.web)) as files:
-            report = audit_jobs(engine, **key, jobs=read_unchecked_batches(files))
-            summary = summarize_results(engine, **key, jobs=read_unchecked_batches(files))
+        objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
+        with open_audited(row["manifest_uri"], objects, keep_going=keep_going) as read:
+            report = audit_jobs(engine, **key, jobs=read())
+            summary = summarize_results(engine, **key, jobs=read())
     finally:
         engine.dispose()
     OUT.print(_table(row, report, summary))
@@ -77,9 +79,26 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
         print_line(f"Report: {page}")
     if settings.prefect.api_url:
         print_line("Prefect: " + redact_uri(settings.prefect.api_url).removesuffix("/api") + f"/runs/flow-run/{run_id}")
+    rejected = _save_rejects(settings, row)
+    if rejected:
+        print_line(f"Rejected {pluralize(row['jobs_rejected'], 'row')} of the manifest: {rejected} has the reasons.")
     if row["kind"] == "backfill":
         return 1 if row["jobs_failed"] else 0
-    return 0 if report.is_reconciled and not report.failures else 1
+    return 0 if report.is_reconciled and not report.failures and not rejected else 1
+
+
+def _save_rejects(settings: Settings, row: RowMapping) -> str | None:
+    """Copy the list of rejected rows to the current folder; return its place, or None if there is none."""
+    if not row["jobs_rejected"] or row["kind"] == "backfill":
+        return None
+    assert settings.store.uri is not None
+    uri = rejected_uri(settings.store.uri, row["run_id"])
+    target = Path.cwd() / REJECTED_FILE
+    try:
+        target.write_bytes(ObjectStore(settings.store, settings.web).read(uri))
+    except (ObjectError, OSError):
+        return uri
+    return str(target)
 
 
 def _accuracies(summary: Summary) -> Iterator[tuple[str, str]]:

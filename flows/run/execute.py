@@ -22,8 +22,10 @@ from infra.errors import NotReconciledError
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ReelabelError, TransientError
 from reelabel.sources.object_store import ObjectStore
+from reelabel.wording import pluralize
 from tasks.domain import RunPhase
-from tasks.report.run_key import page_link, page_uri
+from tasks.manifest.rejects import rejected_csv
+from tasks.report.run_key import page_link, page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.runs import cancel_run, close_run, read_run
 
@@ -147,7 +149,7 @@ def _execute_plan(plan: Plan, progress: Progress, context: RunContext, *, done_b
 def _record(context: RunContext, progress: Progress, report: AuditReport) -> dict[str, Any]:
     """Record the outcome of the run; return the columns of its row."""
     # Jobs answered by other runs meanwhile count as skipped; a few may have been answered twice.
-    columns = progress.columns() | {"jobs_skipped": max(0, context.jobs.rows - progress.jobs_ended)}
+    columns = progress.columns() | {"jobs_skipped": max(0, context.jobs.jobs_in_manifest - progress.jobs_ended)}
     state = "done" if report.is_reconciled else "failed"
     retry_outage(partial(close_run, context.database, context.run.run_id, state=state, message=str(report), **columns))
     return columns
@@ -165,11 +167,25 @@ def _publish(context: RunContext, report: AuditReport, columns: dict[str, Any]) 
         dataset=context.run.dataset,
         report=report,
         cost=cost_lines(columns),
-        warnings=warn_of_coverage(columns["coverage"]),
+        warnings=[*_report_rejects(context), *warn_of_coverage(columns["coverage"])],
         page=write_report_page(context.database, context.run.run_id, context.settings),
     )
     if not report.is_reconciled:
         raise NotReconciledError(str(report))
+
+
+def _report_rejects(context: RunContext) -> list[str]:
+    """List the rows of the manifest that were rejected in a file on the store; return a sentence, if there are any."""
+    rejects, store_uri = context.jobs.rejects, context.settings.store.uri
+    if rejects.is_empty() or store_uri is None:
+        return []
+    uri = rejected_uri(store_uri, context.run.run_id)
+    retry_outage(lambda: context.objects.replace(uri, rejected_csv(rejects)))
+    rows = pluralize(len(rejects), "row")
+    first = f"row {rejects['row'][0]} ({rejects['job_id'][0]!r}): {rejects['reason'][0]}"
+    warning = f"{rows} of the manifest rejected, such as {first} All are listed in {uri}"
+    get_run_logger().warning("%s", warning)
+    return [warning]
 
 
 @contextmanager

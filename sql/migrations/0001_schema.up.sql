@@ -25,6 +25,7 @@ CREATE TABLE reelabel.run (
     seen_at            timestamptz NOT NULL DEFAULT now(),
     ended_at           timestamptz,
     jobs_total         bigint NOT NULL CHECK (jobs_total >= 0),
+    jobs_rejected      bigint NOT NULL DEFAULT 0 CHECK (jobs_rejected >= 0),
     jobs_skipped       bigint NOT NULL CHECK (jobs_skipped >= 0),
     jobs_labelled      bigint NOT NULL DEFAULT 0,
     jobs_failed        bigint NOT NULL DEFAULT 0,

@@ -54,7 +54,10 @@ RUN = Table(
     METADATA,
     Column("run_id", Uuid, primary_key=True),
     *(Column(name, Text) for name in ("dataset", "spec_id", "manifest_uri", "kind", "state", "message")),
-    *(Column(name, BigInteger) for name in ("jobs_total", "jobs_skipped", "jobs_labelled", "jobs_failed")),
+    *(
+        Column(name, BigInteger)
+        for name in ("jobs_total", "jobs_rejected", "jobs_skipped", "jobs_labelled", "jobs_failed")
+    ),
     *(Column(name, BigInteger) for name in ("videos_extracted", "videos_cached", "shards_total", "shards_done")),
     Column("stage_ms", JSONB),
     Column("versions", JSONB),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -169,6 +169,25 @@ def read_unchecked_batches(files: ManifestFiles) -> Iterator[pl.DataFrame]:
     for batch in read_numbered_batches(files):
         resolved, _ = fill_from_messages(batch)
         yield resolved.with_columns(job_digests(resolved))
+
+
+@contextmanager
+def open_audited(uri: str, objects: ObjectStore, *, keep_going: bool) -> Iterator[Callable[[], Iterator[pl.DataFrame]]]:
+    """Open a manifest for audits, and yield a function that reads its rows with `row` and `job_digest`.
+
+    Args:
+        uri: Parquet file, or a glob of Parquet files, local or `s3://`.
+        objects: Store for `s3://`.
+        keep_going: Leave out the rows that `open_jobs` rejects; else read all without validating them.
+
+    Raises:
+        ManifestError: The manifest cannot be read.
+    """
+    with ExitStack() as stack:
+        if keep_going:
+            yield stack.enter_context(open_jobs(uri, objects, keep_going=True)).parts
+        else:
+            yield partial(read_unchecked_batches, stack.enter_context(open_manifest(uri, objects)))
 
 
 def _raise_faults(uri: str, faults: Collection[Fault]) -> None:
