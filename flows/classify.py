@@ -14,7 +14,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.execute import execute_run
 from flows.run.local_executor import MAX_TASKS
-from flows.run.parameters import NO_OVERRIDES, Dataset, Manifest, SpecOverrides
+from flows.run.parameters import NO_OVERRIDES, Dataset, Manifest, Overrides
 from flows.run.request import RunRequest
 from flows.run.result import completed_state
 from infra.errors import ManifestMissingError
@@ -59,7 +59,7 @@ def _first_scheduled(flow_run_id: str | None) -> datetime:
 def classify(
     manifest: Manifest,
     dataset: Dataset = None,
-    overrides: SpecOverrides = NO_OVERRIDES,
+    overrides: Overrides = NO_OVERRIDES,
     timezone: Timezone = "UTC",
     *,
     force: bool = False,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tasks.manifest.schema import Fault
 
 REJECTED_FILE = "rejected.csv"
-REJECTS: dict[str, Any] = {ROW: pl.UInt32, "job_id": pl.String, "reason": pl.String}
+REJECTS = pl.Schema({ROW: pl.UInt32, "job_id": pl.String, "reason": pl.String})
 _REJECTED = ("place", "job_id", "reason", "given")
 _MAX_FAULTS = 20
 # Spreadsheets would evaluate a cell that starts with one of these.
@@ -37,7 +37,7 @@ def reject_rows(frame: pl.DataFrame, faults: Iterable[Fault]) -> pl.DataFrame:
     if not broken:
         return pl.DataFrame(schema=REJECTS)
     reasons = pl.concat(broken).group_by(ROW, maintain_order=True).agg(pl.col("reason").str.join(" "))
-    return frame.select(ROW, "job_id").join(reasons, on=ROW).cast(REJECTS)
+    return frame.select(ROW, "job_id").join(reasons, on=ROW, maintain_order="left")
 
 
 def rejected_csv(rejects: pl.DataFrame) -> bytes:

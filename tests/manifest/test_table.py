@@ -245,7 +245,10 @@ def test_valid_rows_are_kept_and_others_rejected_with_all_their_reasons(tmp_path
     )
     frame.write_parquet(tmp_path / "m.parquet")
 
-    with pytest.raises(ManifestError, match="prompt is null. 2 rows"), open_jobs(str(tmp_path / "m.parquet"), objects):
+    with (
+        pytest.raises(ManifestError, match=r"prompt is null\. 2 rows"),
+        open_jobs(str(tmp_path / "m.parquet"), objects),
+    ):
         pass
     with open_jobs(str(tmp_path / "m.parquet"), objects, keep_going=True) as jobs:
         ids = ids_of(jobs)
@@ -271,7 +274,7 @@ def test_a_manifest_without_a_valid_row_is_refused_in_any_case(tmp_path, objects
     manifest(3).with_columns(prompt=pl.lit(" ")).write_parquet(tmp_path / "m.parquet")
 
     with (
-        pytest.raises(ManifestError, match="prompt is empty. 3 rows"),
+        pytest.raises(ManifestError, match=r"prompt is empty\. 3 rows"),
         open_jobs(str(tmp_path / "m.parquet"), objects, keep_going=True),
     ):
         pass
