@@ -27,7 +27,7 @@ from tasks.evaluation.calibration import BINS, calibrate
 from tasks.manifest.table import dataset_name, read_jobs
 from tasks.results.calibrations import known_answers, save_calibration
 from tasks.results.evaluations import last_evaluation
-from tasks.results.runs import find_run, require_newest_run
+from tasks.results.runs import find_run, require_only_spec
 
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping
@@ -40,25 +40,26 @@ def calibrate_spec(manifest: str, *, run: str | None, as_json: bool) -> None:
     """Fit the temperature of a run's spec on a manifest's known answers, save it and print it.
 
     Raises:
-        ConfigurationError: No such run.
-        ManifestError: The manifest cannot be read, or too few labelled jobs have a known answer.
+        ConfigurationError: No such run, or no run was named and there are several ways to choose from.
+        ManifestError: The manifest cannot be read, or its known answers cannot tell a temperature.
     """
     uri = absolute_uri(manifest)
     with open_database(ServiceName.POSTGRES, ServiceName.S3, login=Login.WRITER) as (settings, engine):
-        row = find_run(engine, run) if run else require_newest_run(engine, uri)
+        row = find_run(engine, run) if run else require_only_spec(engine, uri)
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
         jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
         calibration = calibrate(known_answers(engine, **key, jobs=jobs))
-        save_calibration(engine, calibration, **key, manifest_uri=uri)
+        save_calibration(engine, calibration, **key, run_id=row["run_id"], manifest_uri=uri)
     if as_json:
-        print(json.dumps(key | asdict(calibration) | {"bins": BINS}, indent=2))  # noqa: T201 - for programs
+        facts = {"run_id": str(row["run_id"])} | key | asdict(calibration) | {"bins": BINS}
+        print(json.dumps(facts, indent=2))  # noqa: T201 - for programs
         return
     _print(row, calibration)
 
 
 def _print(run: RowMapping, calibration: Calibration) -> None:
-    title = f"{run['dataset']}, spec {run['spec_id']}: {pluralize(calibration.jobs, 'known answer')}"
-    table = Table("", "raw", "calibrated (held out)", title=Text(title))
+    known = f"{pluralize(calibration.jobs, 'known answer')}, {calibration.wrong:,} labels wrong"
+    table = Table("", "raw", "calibrated (held out)", title=Text(f"{run['dataset']}: {known}"))
     for name, before, after in (
         ("accuracy", calibration.accuracy, calibration.accuracy),
         ("mean confidence", calibration.confidence_before, calibration.confidence_after),
@@ -67,14 +68,20 @@ def _print(run: RowMapping, calibration: Calibration) -> None:
     ):
         table.add_row(name, f"{before:.4f}", f"{after:.4f}")
     OUT.print(table)
-    first, second = calibration.half_temperatures
+    short_id, (first, second) = str(run["run_id"])[:8], calibration.half_temperatures
     print_line(
-        f"Temperature {calibration.temperature:.3f}; fitted on each half of the jobs: {first:.3f} and {second:.3f}."
+        f"Temperature {calibration.temperature:.3f} ({calibration.temperature_low:.3f} to "
+        f"{calibration.temperature_high:.3f}), fitted on the labels of run {short_id} (spec {run['spec_id']}); on each "
+        f"half of its videos: {first:.3f} and {second:.3f}."
     )
-    if calibration.ece_after >= calibration.ece_before:
-        print_line("Calibration does not improve held-out answers: use the raw probabilities.")
+    print_line(
+        f"Held-out negative log-likelihood changes by {calibration.nll_change:+.4f} "
+        f"({calibration.nll_change_low:+.4f} to {calibration.nll_change_high:+.4f})."
+    )
+    if calibration.nll_change_high >= 0:
+        print_line("Calibration is not shown to improve held-out answers: use the raw probabilities.")
     else:
-        print_line(f"See calibrated labels: reelabel results {str(run['run_id'])[:8]} --calibrated")
+        print_line(f"See calibrated labels: reelabel results {short_id} --calibrated")
 
 
 _PRINTED = "-"

@@ -336,7 +336,7 @@ def calibrate(
     manifest: LabelledManifest,
     run: Annotated[
         str | None,
-        typer.Option(help="Run whose labels to use: an id, or 'last'. Default: the manifest's latest run."),
+        typer.Option(help="Run whose labels to use: an id, or 'last'. Default: the manifest's, if all had one spec."),
     ] = None,
     *,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,

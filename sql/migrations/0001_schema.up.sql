@@ -208,9 +208,13 @@ CREATE INDEX shard_held ON reelabel.shard (plan_id) WHERE lease_until IS NOT NUL
 CREATE TABLE reelabel.calibration (
     spec_id           text PRIMARY KEY REFERENCES reelabel.spec,
     temperature       double precision NOT NULL CHECK (temperature > 0),
+    temperature_low   double precision NOT NULL,
+    temperature_high  double precision NOT NULL,
+    run_id            uuid NOT NULL,
     dataset           text NOT NULL,
     manifest_uri      text NOT NULL,
     jobs              bigint NOT NULL CHECK (jobs > 0),
+    wrong             bigint NOT NULL CHECK (wrong > 0),
     accuracy          double precision NOT NULL,
     confidence_before double precision NOT NULL,
     confidence_after  double precision NOT NULL,
@@ -218,6 +222,8 @@ CREATE TABLE reelabel.calibration (
     ece_after         double precision NOT NULL,
     nll_before        double precision NOT NULL,
     nll_after         double precision NOT NULL,
+    nll_change_low    double precision NOT NULL,
+    nll_change_high   double precision NOT NULL,
     bins              smallint NOT NULL,
     created_at        timestamptz NOT NULL DEFAULT now()
 );
