@@ -143,13 +143,15 @@ def route_fit(
 ) -> None:
     """Fit the margin below which jobs are escalated to the dense sampler, for `--escalate-below fitted`.
 
+    It is stored if known answers prove that it loses no more than asked; exit 1 if none does.
+
     Also find the tasks for which keyframes are always enough. Jobs without an answer yet are answered first.
     """
     from flows.cli.route import fit_margin  # noqa: PLC0415
     from tasks.evaluation.route_fit import Target  # noqa: PLC0415
 
     target = Target(within=max_loss / 100, accuracy=target_accuracy)
-    fit_margin(manifest, target, overrides=overrides, dataset=dataset, as_json=json)
+    raise typer.Exit(fit_margin(manifest, target, overrides=overrides, dataset=dataset, as_json=json))
 
 
 worker_app = typer.Typer(

@@ -228,8 +228,8 @@ CREATE TABLE reelabel.calibration (
     created_at        timestamptz NOT NULL DEFAULT now()
 );
 
--- The margin below which a job is escalated to a dense sampler: one per spec, fitted on known answers, with its effect
--- on held-out jobs.
+-- The margin below which a job is escalated to a dense sampler: one per spec, proven on known answers, with its effect
+-- on them.
 CREATE TABLE reelabel.route (
     spec_id           text PRIMARY KEY REFERENCES reelabel.spec,
     escalate_below   double precision NOT NULL CHECK (escalate_below >= 0),
@@ -239,6 +239,7 @@ CREATE TABLE reelabel.route (
     dense_spec_id     text NOT NULL REFERENCES reelabel.spec,
     jobs              bigint NOT NULL CHECK (jobs > 0),
     target            double precision NOT NULL,
+    loss_at_most      double precision NOT NULL,
     accuracy          double precision NOT NULL,
     first_accuracy    double precision NOT NULL,
     dense_accuracy    double precision NOT NULL,

@@ -109,7 +109,10 @@ ROUTE = Table(
     Column("escalate_below", Double),
     *(Column(name, Text) for name in ("dataset", "manifest_uri", "first_spec_id", "dense_spec_id")),
     Column("jobs", BigInteger),
-    *(Column(name, Double) for name in ("target", "accuracy", "first_accuracy", "dense_accuracy", "asked_again")),
+    *(
+        Column(name, Double)
+        for name in ("target", "loss_at_most", "accuracy", "first_accuracy", "dense_accuracy", "asked_again")
+    ),
     *(Column(name, BigInteger) for name in ("frames_decoded", "first_frames", "dense_frames")),
     Column("created_at", DateTime(timezone=True)),
 )

@@ -88,11 +88,11 @@ def test_a_restarted_run_is_running(db, run):
 
 def test_the_only_way_in_which_a_manifest_was_answered_is_found_and_several_are_named(db, run):
     assert require_only_spec(db, "m.parquet")["run_id"] == run.run_id
-    with pytest.raises(ConfigurationError, match="No run of other.parquet has been started"):
+    with pytest.raises(ConfigurationError, match=r"No run of other\.parquet has been started"):
         require_only_spec(db, "other.parquet")
 
     other = RunSpec(model=SPEC.model, sampling=Sampling(sampler="uniform", num_frames=32))
     open_run(db, run_id=UUID(int=9), spec=other, facts=FACTS)
 
-    with pytest.raises(ConfigurationError, match="was answered in 2 ways; name one with --run: .*uniform, 32 frames"):
+    with pytest.raises(ConfigurationError, match=r"was answered in 2 ways; name one with --run: .*uniform, 32 frames"):
         require_only_spec(db, "m.parquet")
