@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,15 +131,22 @@ def _run_flow(parameters: dict[str, Any]) -> None:
     run_flow(evaluate, flow_run=flow_run, parameters=parameters)
 
 
+# Two tables, and two lines a cell, so that both fit into 80 columns.
+_SCORES = ("accuracy (95%)", "difference (95%)", "p (Holm)", "calibration error")
+_COSTS = ("labels", "failures", "jobs/s", "frames decoded", "decode s", "MB read")
+
+
 def print_evaluation(evaluation: Evaluation) -> None:
-    """Print an evaluation: all candidates, then by task and subtask."""
-    title = f"{evaluation.dataset}: {pluralize(evaluation.known, 'known answer')}, compared with {evaluation.baseline}"
-    rows = [spec_cells(spec) for spec in evaluation.specs]
-    known = [place for place in range(len(SPEC_COLUMNS)) if any(row[place] for row in rows)]
-    table = Table(*(SPEC_COLUMNS[place] for place in known), title=Text(title))
-    for row in rows:
-        table.add_row(*(Text(row[place]) for place in known))
-    OUT.print(table)
+    """Print an evaluation: all candidates with their scores, then their costs, then scores by task and subtask."""
+    known = pluralize(evaluation.known, "known answer")
+    print_line(f"{evaluation.dataset}: {known}, compared with {evaluation.baseline}")
+    rows = [dict(zip(SPEC_COLUMNS, spec_cells(spec), strict=True)) for spec in evaluation.specs]
+    for names in (_SCORES, _COSTS):
+        shown = [name for name in names if any(row[name] for row in rows)]
+        table = _table("candidate", *shown)
+        for row in rows:
+            table.add_row(*(_cell(row[name]) for name in ("candidate", *shown)))
+        OUT.print(table)
     for groups in (evaluation.tasks, evaluation.subtasks):
         if groups:
             _print_groups(groups)
@@ -149,17 +157,27 @@ def print_evaluation(evaluation: Evaluation) -> None:
             print_line(f'{spec.name}: the frames of {of} came from the cache; "decode s" excludes them.')
 
 
+def _table(name: str, *numbers: str) -> Table:
+    table = Table()
+    table.add_column(name, overflow="fold")
+    for number in numbers:
+        table.add_column(number, justify="right")
+    return table
+
+
+def _cell(text: str) -> Text:
+    """Put an interval below its value."""
+    return Text(text.replace(" (", "\n").removesuffix(")") if " to " in text else text)
+
+
 def _print_groups(groups: tuple[GroupScore, ...]) -> None:
-    table = Table(*GROUP_COLUMNS)
-    last = None
-    for group in groups:
-        cells = group_cells(group)
-        if group.title == last:
-            cells[0] = ""
-        elif last is not None:
-            table.add_section()
-        last = group.title
-        table.add_row(*map(Text, cells))
+    table = _table("task / subtask", *GROUP_COLUMNS[2:])
+    for title, candidates in groupby(groups, lambda group: group.title):
+        table.add_row(Text(title or "no task"))
+        for group in candidates:
+            _, candidate, *numbers = group_cells(group)
+            table.add_row(Text(f"  {candidate}"), *map(_cell, numbers))
+        table.add_section()
     OUT.print(table)
 
 

@@ -20,6 +20,7 @@ from tasks.manifest.rejects import REJECTED_FILE
 from tasks.manifest.table import open_audited
 from tasks.report.run_key import page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
+from tasks.results.routing import read_routing
 from tasks.results.runs import read_run
 from tasks.results.summary import summarize_results
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from tasks.results.audit import AuditReport
+    from tasks.results.routing import Routing
     from tasks.results.summary import Summary
 
 
@@ -70,9 +72,10 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
         with open_audited(row["manifest_uri"], objects, keep_going=keep_going) as read:
             report = audit_jobs(engine, **key, jobs=read())
             summary = summarize_results(engine, **key, jobs=read())
+        routing = read_routing(engine, **key, run_id=run_id)
     finally:
         engine.dispose()
-    OUT.print(_table(row, report, summary))
+    OUT.print(_table(row, report, summary, routing))
     print_line(f"Results: reelabel results {str(run_id)[:8]}")
     page = download_report(settings, run_id)
     if page:
@@ -112,7 +115,7 @@ def _accuracies(summary: Summary) -> Iterator[tuple[str, str]]:
             yield name, f"{score.accuracy:.3f} ({score.correct:,} of {score.known:,})"
 
 
-def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
+def _table(row: RowMapping, report: AuditReport, summary: Summary, routing: Routing | None) -> Table:
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
     asked = row["jobs_labelled"] + row["jobs_failed"]
     reason = "already ended" if row["kind"] == "classify" else "not selected, or already ended"
@@ -124,6 +127,7 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
         ("videos", f"{row['videos_extracted']:,} extracted, {row['videos_cached']:,} from the cache"),
     ]
     lines += [(f"accuracy: {name}", said) for name, said in _accuracies(summary)]
+    lines += routing.lines() if routing else []
     lines += [(f"seconds: {stage}", f"{row['stage_ms'].get(stage, 0.0) / 1e3:.2f}") for stage in _STAGES if asked]
     lines.append(("seconds: total", f"{seconds:.1f}"))
     lines += cost_lines(row)

@@ -27,6 +27,7 @@ from tasks.domain import RunPhase
 from tasks.manifest.rejects import rejected_csv
 from tasks.report.run_key import page_link, page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
+from tasks.results.routing import read_routing
 from tasks.results.runs import cancel_run, close_run, read_run
 
 if TYPE_CHECKING:
@@ -166,12 +167,20 @@ def _publish(context: RunContext, report: AuditReport, columns: dict[str, Any]) 
         context.run.run_id,
         dataset=context.run.dataset,
         report=report,
-        cost=cost_lines(columns),
+        cost=[*_routing_lines(context), *cost_lines(columns)],
         warnings=[*_report_rejects(context), *warn_of_coverage(columns["coverage"])],
         page=write_report_page(context.database, context.run.run_id, context.settings),
     )
     if not report.is_reconciled:
         raise NotReconciledError(str(report))
+
+
+def _routing_lines(context: RunContext) -> list[tuple[str, str]]:
+    run = context.run
+    routing = retry_outage(
+        partial(read_routing, context.database, run_id=run.run_id, dataset=run.dataset, spec_id=run.spec_id)
+    )
+    return routing.lines() if routing else []
 
 
 def _report_rejects(context: RunContext) -> list[str]:

@@ -25,6 +25,7 @@ from tasks.report.run_key import ReportKey
 from tasks.report.timeline import read_timeline
 from tasks.report.trade import select_trade_off
 from tasks.results.evaluations import last_evaluation
+from tasks.results.routing import read_routing
 from tasks.results.runs import read_spec
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tasks.report.jobs import ShownJobs
     from tasks.report.timeline import Timeline
     from tasks.report.trade import TradeOff
+    from tasks.results.routing import Routing
 
 _MAX_VIDEOS = 60
 
@@ -56,6 +58,7 @@ class Report:
         native_sampler: Name of the sampler that the model was trained with.
         runs: Latest runs of the manifest, this one first.
         changes: Comparison with an earlier run with another spec; None if there is none.
+        routing: The routes of this run's labels; None if its spec has only one.
         trade: The latest evaluation of the dataset; None if there is none.
     """
 
@@ -68,6 +71,7 @@ class Report:
     margins: tuple[MarginBin, ...]
     reliability: tuple[Reliability, ...]
     tasks: tuple[TaskAccuracy, ...]
+    routing: Routing | None
     failure_groups: tuple[FailureGroup, ...]
     caveats: tuple[str, ...]
     slowest: tuple[SlowJob, ...]
@@ -116,6 +120,7 @@ def gather(
     key = ReportKey(dataset=run["dataset"], spec_id=run["spec_id"])
     spec = _spec(engine, key.spec_id)
     evaluation = last_evaluation(engine, dataset=key.dataset)
+    routing = read_routing(engine, run_id=run["run_id"], dataset=key.dataset, spec_id=key.spec_id)
     with database_errors(), engine.connect() as connection:
         runs = earlier_runs(connection, run)
         changes = find_changes(connection, key, runs)
@@ -139,6 +144,7 @@ def gather(
             margins=count_margins(connection, key),
             reliability=measure_reliability(connection, key),
             tasks=score_tasks(connection, key),
+            routing=routing,
             failure_groups=group_failures(connection, key),
             caveats=find_caveats(connection, key, run),
             slowest=find_slowest(connection, key, run["run_id"]),

@@ -109,7 +109,7 @@ def test_a_margin_is_fitted_on_answers_that_are_asked_for_where_they_are_missing
 
 
 @pytest.mark.usefixtures("plain_run")
-def test_jobs_go_their_ways_by_tag_by_video_and_by_margin(reelabel, manifests, read):
+def test_jobs_go_their_ways_by_tag_by_video_and_by_margin(reelabel, manifests, read, own_services):
     tags = ["--motion-tasks", "direction", "--still-tasks", "colour"]
     options = ["--sampler", "auto", *tags, "--escalate-below", "1", "--dense-sampler", "num_frames"]
 
@@ -117,6 +117,10 @@ def test_jobs_go_their_ways_by_tag_by_video_and_by_margin(reelabel, manifests, r
 
     assert "Reconciled: 12 jobs = 12 labels + 0 failures." in run.stdout, run.stderr
     last = max(read(RUN, dataset="routes"), key=lambda row: row["started_at"])
+    for told in (run.stdout, artifact_of(own_services.prefect, last["run_id"], "reelabel-how-to-read")):
+        assert "route: dense sampler by task" in told
+        assert "route: escalated, since the margin was low" in told
+        assert "by the dense sampler alone" in told
     rows = {row["job_id"]: row for row in read(RESULT, run_id=last["run_id"])}
     assert len(rows) == 12
     for job_id, row in rows.items():

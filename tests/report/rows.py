@@ -117,6 +117,7 @@ def report(jobs=None, strips=None, **changed):
             Reliability(confidence=0.9, accuracy=1.0, jobs=1),
         ),
         tasks=(TaskAccuracy(task="colour", known=2, right=1),),
+        routing=None,
         failure_groups=(
             FailureGroup(code="video_missing", stage="fetch", jobs=1, examples=(("gone", "There is no video."),)),
         ),
