@@ -135,6 +135,8 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary, routing: Rout
         lines.append((f"failed: {group.code}", f"{group.count:,}, for example {group.job_id}: {group.message}"))
     if summary.order:
         lines.append(("order of choices", str(summary.order)))
+        if summary.order.warning:
+            lines.append(("warning", f"{summary.order.warning}."))
     if summary.cut_short:
         labels = pluralize(summary.cut_short, "label")
         lines.append(("truncated videos", f"{labels} from incomplete videos, for example {summary.cut_short_job_id}"))

@@ -29,6 +29,7 @@ from tasks.report.run_key import page_link, page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.routing import read_routing
 from tasks.results.runs import cancel_run, close_run, read_run
+from tasks.results.summary import read_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,10 +45,10 @@ if TYPE_CHECKING:
 
 
 def warn_of_coverage(coverage: Mapping[str, int]) -> list[str]:
-    """Log a warning for each reason; return the sentences of `coverage_warnings`."""
-    warnings = coverage_warnings(coverage)
+    """Log a warning for each reason; return the warnings."""
+    warnings = [f"{warning}; see {DOCS_PAGE}" for warning in coverage_warnings(coverage)]
     for warning in warnings:
-        get_run_logger().warning("%s; see %s.", warning, DOCS_PAGE)
+        get_run_logger().warning("%s.", warning)
     return warnings
 
 
@@ -168,11 +169,20 @@ def _publish(context: RunContext, report: AuditReport, columns: dict[str, Any]) 
         dataset=context.run.dataset,
         report=report,
         cost=[*_routing_lines(context), *cost_lines(columns)],
-        warnings=[*_report_rejects(context), *warn_of_coverage(columns["coverage"])],
+        warnings=[*_report_rejects(context), *_warn_of_positions(context), *warn_of_coverage(columns["coverage"])],
         page=write_report_page(context.database, context.run.run_id, context.settings),
     )
     if not report.is_reconciled:
         raise NotReconciledError(str(report))
+
+
+def _warn_of_positions(context: RunContext) -> list[str]:
+    """Log a warning if position decided most answers; return it."""
+    order = retry_outage(partial(read_order, context.database, run_id=context.run.run_id))
+    if not order or not order.warning:
+        return []
+    get_run_logger().warning("%s.", order.warning)
+    return [order.warning]
 
 
 def _routing_lines(context: RunContext) -> list[tuple[str, str]]:

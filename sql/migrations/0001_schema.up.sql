@@ -18,6 +18,7 @@ CREATE TABLE reelabel.run (
     dataset            text NOT NULL,
     spec_id            text NOT NULL REFERENCES reelabel.spec,
     manifest_uri       text NOT NULL,
+    native_sampler     text NOT NULL DEFAULT '',
     kind               text NOT NULL CHECK (kind IN ('classify', 'backfill')),
     state              text NOT NULL CHECK (state IN ('running', 'done', 'failed', 'cancelled', 'lost')),
     message            text NOT NULL DEFAULT '',

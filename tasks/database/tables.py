@@ -53,11 +53,10 @@ RUN = Table(
     "run",
     METADATA,
     Column("run_id", Uuid, primary_key=True),
-    *(Column(name, Text) for name in ("dataset", "spec_id", "manifest_uri", "kind", "state", "message")),
-    *(
-        Column(name, BigInteger)
-        for name in ("jobs_total", "jobs_rejected", "jobs_skipped", "jobs_labelled", "jobs_failed")
-    ),
+    *(Column(name, Text) for name in ("dataset", "spec_id", "manifest_uri", "native_sampler")),
+    *(Column(name, Text) for name in ("kind", "state", "message")),
+    *(Column(name, BigInteger) for name in ("jobs_total", "jobs_rejected", "jobs_skipped")),
+    *(Column(name, BigInteger) for name in ("jobs_labelled", "jobs_failed")),
     *(Column(name, BigInteger) for name in ("videos_extracted", "videos_cached", "shards_total", "shards_done")),
     Column("stage_ms", JSONB),
     Column("versions", JSONB),

@@ -61,6 +61,7 @@ def find_caveats(connection: Connection, key: ReportKey, run: RowMapping) -> tup
     query = select(
         func.count().filter(RESULT.c.decode_note.contains("cut short")).label("cut_short"),
         func.count().filter(RESULT.c.same_position).label("by_position"),
+        func.count().filter(RESULT.c.permutations > 1).label("in_orders"),
     ).where(key.matches(RESULT))
     counts = connection.execute(query).mappings().one()
     caveats = [f"{line}." for line in coverage_warnings(run["coverage"])]
@@ -68,8 +69,8 @@ def find_caveats(connection: Connection, key: ReportKey, run: RowMapping) -> tup
         caveats.append(f"Based on truncated videos: {pluralize(counts['cut_short'], 'label')}.")
     if counts["by_position"]:
         caveats.append(
-            f"In {pluralize(counts['by_position'], 'job')} the model chose the same position "
-            "in every order of the choices."
+            f"In {counts['by_position']:,} of {pluralize(counts['in_orders'], 'job')} the model chose the same "
+            "position in every order of the choices: there, position decided, not the choices."
         )
     if run["state"] != "running" and run["message"] and not run["message"].startswith("Reconciled"):
         caveats.append(run["message"])

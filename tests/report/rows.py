@@ -128,6 +128,7 @@ def report(jobs=None, strips=None, **changed):
         timeline=Timeline(drawn=(span,), shards=1, extract_s=2, infer_s=4, both_s=1),
         runs=(figures,),
         changes=None,
+        other_ways=0,
         trade=None,
         shown=ShownJobs(jobs=tuple(jobs or (shown_job(),)), strips=tuple(strips or (strip(),)), note=""),
         made_at=STARTED,
