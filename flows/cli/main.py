@@ -1,6 +1,6 @@
 """The command line.
 
-Exit codes: 0 done; 1 finished with failures, not reconciled, or interrupted; 2 usage or configuration;
+Exit codes: 0 done; 1 finished with failures or rejected rows, not reconciled, or interrupted; 2 usage or configuration;
 130 stopped by Ctrl-C.
 """
 
