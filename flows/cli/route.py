@@ -160,13 +160,14 @@ def _print(fit: RouteFit, *, title: str) -> None:
 def _print_tasks(proof: RouteProof, target: Target) -> None:
     if not proof.tasks:
         return
-    table = Table(
-        "task", "jobs", "loses, points", "loses at most", "proven", title=Text("Loss at this margin, by task")
-    )
+    table = Table("task", "jobs", "loses, points", "at most", title=Text("Loss at this margin, by task"))
+    is_loss = target.accuracy is None
+    if is_loss:
+        table.add_column("proven")
     for task in proof.tasks:
-        is_proven = target.accuracy is None and task.at_most <= target.within
-        cells = (f"{task.jobs:,}", f"{100 * task.loss:+.2f}", f"{100 * task.at_most:.2f}", "yes" if is_proven else "no")
-        table.add_row(Text(task.name or "no task"), *cells)
+        verdict = ["yes" if task.at_most <= target.within else "no"] if is_loss else []
+        loss = (f"{100 * task.loss:+.2f}", f"{100 * task.at_most:.2f}")
+        table.add_row(Text(task.name or "no task"), f"{task.jobs:,}", *loss, *verdict)
     OUT.print(table)
 
 
