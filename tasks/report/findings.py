@@ -65,6 +65,8 @@ def find_caveats(connection: Connection, key: ReportKey, run: RowMapping) -> tup
     ).where(key.matches(RESULT))
     counts = connection.execute(query).mappings().one()
     caveats = [f"{line}." for line in coverage_warnings(run["coverage"])]
+    if run["jobs_rejected"]:
+        caveats.append(f"Rejected, and not answered: {pluralize(run['jobs_rejected'], 'row')} of the manifest.")
     if counts["cut_short"]:
         caveats.append(f"Based on truncated videos: {pluralize(counts['cut_short'], 'label')}.")
     if counts["by_position"]:

@@ -200,3 +200,10 @@ def test_the_native_sampler_is_that_of_the_model_s_processor_as_the_run_found_it
     update_run(engine, run.run_id, native_sampler="uniform")
 
     assert page_of(engine, tmp_path).native_sampler == "uniform"
+
+
+def test_rows_that_were_rejected_are_told(engine, started, manifest, tmp_path):
+    run = started(SPEC, [of(manifest, "a")])
+    update_run(engine, run.run_id, jobs_rejected=2)
+
+    assert "Rejected, and not answered: 2 rows of the manifest." in page_of(engine, tmp_path).caveats
