@@ -96,7 +96,7 @@ def prove_margin(sample: PairedAnswers, target: Target) -> RouteProof:
 
 def prove_loss(sample: PairedAnswers, below: float, *, name: str = "") -> ProvenLoss:
     """Return what jobs lose at a margin, with its interval."""
-    kept = sample.margins >= below
+    kept = (sample.margins >= below) & np.isfinite(sample.margins)  # the others are the dense sampler's anyway
     gained = int((kept & sample.first_right & ~sample.second_right).sum())
     lost = int((kept & ~sample.first_right & sample.second_right).sum())
     jobs, effect = len(sample.margins), _design_effect(sample)
