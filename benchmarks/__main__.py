@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.main import ReelabelGroup
+from flows.cli.command_group import ReelabelGroup
 
 _FOLDER = Path(".reelabel/bench")
 
@@ -191,13 +191,21 @@ def scale(
         str, typer.Option(help="Numbers of jobs, comma-separated; ten million take 10 GB of disk.")
     ] = "100000,1000000",
     *,
+    videos: Annotated[
+        str | None,
+        typer.Option(help="Instead, plan and answer the first number of jobs, on these numbers of videos."),
+    ] = None,
     json: AsJson = False,
     plot: Plot = None,
 ) -> None:
     """Measure planning, leasing, audit, backfills and result writing by the number of jobs, without videos."""
-    from benchmarks.scale.report import scale as run  # noqa: PLC0415
+    from benchmarks.scale import report  # noqa: PLC0415
 
-    run(_numbers(rows, "--rows"), as_json=json, plot=plot)
+    counts = _numbers(rows, "--rows")
+    if videos:
+        report.scale_of_videos(counts[0], _numbers(videos, "--videos"), as_json=json)
+    else:
+        report.scale(counts, as_json=json, plot=plot)
 
 
 @app.command(epilog="Example: python -m benchmarks trade --json")

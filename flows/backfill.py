@@ -9,6 +9,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.execute import execute_run
 from flows.run.local_executor import MAX_TASKS
+from flows.run.names import manifest_run_name
 from flows.run.parameters import EMPTY_SELECTION, NO_OVERRIDES, Dataset, Jobs, Manifest, Overrides
 from flows.run.request import RunRequest
 from flows.run.result import completed_state
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 @flow(
     name="backfill",
     description="Answer selected jobs of a manifest again, by id or by outcome.",
-    flow_run_name="backfill-{manifest}",
+    flow_run_name=manifest_run_name,
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
 )
 def backfill(

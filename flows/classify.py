@@ -20,6 +20,7 @@ from flows.run.result import completed_state
 from infra.errors import ManifestMissingError
 from infra.settings import load_settings
 from infra.settings.schedule import Timezone
+from reelabel.wording import printable
 from tasks.manifest.location import fill_date_placeholders, has_date_placeholders
 
 
@@ -33,7 +34,8 @@ def render_scheduled(text: str, timezone: str) -> str:
 def scheduled_run_name() -> str:
     """Return the name of the current flow run, from its flow and manifest."""
     parameters = flow_run.parameters
-    return f"{flow_run.flow_name}-{render_scheduled(parameters['manifest'], parameters.get('timezone') or 'UTC')}"
+    manifest = render_scheduled(parameters["manifest"], parameters.get("timezone") or "UTC")
+    return printable(f"{flow_run.flow_name}-{manifest}")
 
 
 @lru_cache

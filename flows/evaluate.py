@@ -10,6 +10,7 @@ from prefect import State, flow, get_run_logger
 from flows.classify import classify
 from flows.compare.candidates import resolve_candidates
 from flows.compare.tables import publish_evaluation
+from flows.run.names import manifest_run_name
 from flows.run.parameters import Baseline, Dataset, Manifest, Models, Samplers
 from flows.run.result import completed_state
 from infra.database.connect import connect
@@ -34,7 +35,7 @@ _COLUMNS = ("job_id", "job_digest", "video_uri", "start_s", "end_s", "answer", "
 @flow(
     name="evaluate",
     description="Compare samplers, frame counts and models on a manifest with known answers.",
-    flow_run_name="evaluate-{manifest}",
+    flow_run_name=manifest_run_name,
 )
 def evaluate(
     manifest: Manifest,

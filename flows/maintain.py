@@ -15,11 +15,12 @@ from flows.run.result import completed_state
 from infra.database.connect import connect
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
-from reelabel.temporary import remove_stale_folders, remove_stale_shared_memory
+from reelabel.temporary import remove_stale_folders
 from reelabel.wording import pluralize
 from tasks.database.schema import prepare_database
 from tasks.frame_cache.eviction import evict
 from tasks.frame_cache.orphans import remove_orphans
+from tasks.frame_cache.pool import video_store
 from tasks.results.retention import (
     PAGE,
     SELECTION,
@@ -141,10 +142,9 @@ def _old_files(settings: Settings, *, dry_run: bool) -> str:
         places = (f"{root_uri}/reports", (settings.home.absolute() / "reports").as_uri())
         pages = sum(remove(place, PAGE, age=timedelta(days=retention.reports_days)) for place in places)
     folders = remove_stale_folders(older_than_s=_TEMPORARY_S, dry_run=dry_run)
-    shared = remove_stale_shared_memory(older_than_s=_TEMPORARY_S, dry_run=dry_run)
     return (
-        f"{pluralize(selections, 'list')} of selected ids, {pluralize(pages, 'report')}, "
-        f"{pluralize(folders, 'temporary folder')} and {pluralize(shared, 'shared-memory segment')} of killed processes"
+        f"{pluralize(selections, 'list')} of selected ids, {pluralize(pages, 'report')} and "
+        f"{pluralize(folders, 'temporary folder')} of killed processes"
     )
 
 
@@ -153,7 +153,10 @@ def _frames(settings: Settings, *, dry_run: bool) -> Iterator[tuple[str, Evictio
     assert root_uri is not None
     objects = ObjectStore(settings.store, settings.web)
     if not retention.orphaned_frames:
-        yield "whose video was removed or changed", remove_orphans(objects, root_uri, dry_run=dry_run)
+        yield (
+            "whose video was removed or changed",
+            remove_orphans(objects, root_uri, videos=video_store(settings), dry_run=dry_run),
+        )
     if retention.frames_days or retention.frames_bytes is not None:
         before = datetime.now(UTC) - timedelta(days=retention.frames_days) if retention.frames_days else None
         room = evict(objects, root_uri, written_before=before, max_bytes=retention.frames_bytes, dry_run=dry_run)

@@ -8,7 +8,7 @@ from prefect import State, flow, get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
 
-from flows.run.names import ON_DEMAND
+from flows.run.names import ON_DEMAND, manifest_run_name
 from flows.run.parameters import Dataset, Manifest
 from flows.run.result import completed_state
 from infra.database.connect import connect
@@ -32,7 +32,7 @@ _MAX_AT_ONCE = 100
 @flow(
     name="watch",
     description="Start a run for each manifest that is new or has changed.",
-    flow_run_name="watch-{manifests}",
+    flow_run_name=manifest_run_name,
 )
 def watch(manifests: Manifest, dataset: Dataset = None) -> State[str]:
     """Start a run for each manifest that is new or has changed.

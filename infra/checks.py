@@ -18,6 +18,7 @@ from infra.basic_auth import basic_auth_headers
 from infra.database.connect import Login
 from infra.database.rights import check_login
 from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.sandbox.lockdown import probe
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
 
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from infra.settings import PrefectSettings, Settings, StoreSettings
+    from reelabel.sandbox.lockdown import SandboxMode
 
-_MODULES = ("av", "numpy", "pyarrow", "polars", "boto3", "sqlalchemy", "psycopg", "alembic", "prefect", "pebble")
+_MODULES = ("av", "numpy", "pyarrow", "polars", "boto3", "sqlalchemy", "psycopg", "alembic", "prefect")
 _NEEDED_FREE_BYTES = 2 * 1024**3
 _OLDEST_PYTHON = (3, 11)
 _TIMEOUT_S = 10
@@ -66,6 +68,7 @@ def run_checks(settings: Settings) -> Iterator[Check]:
     yield check_python()
     yield from (check_import(module) for module in _MODULES)
     yield check_ffmpeg()
+    yield from check_sandbox(settings.extract.sandbox)
     yield check_disk(settings.home)
     yield from check_database(settings)
     yield check_store(settings)
@@ -114,6 +117,18 @@ def check_ffmpeg() -> Check:
         return Check(name="ffmpeg", ok=False, detail=str(error), advice="Run pip install --force-reinstall av.")
     libraries = ", ".join(f"{name} {'.'.join(map(str, version))}" for name, version in av.library_versions.items())
     return Check(name="ffmpeg", ok=True, detail=f"{av.ffmpeg_version_info} in PyAV {av.__version__} ({libraries})")
+
+
+def check_sandbox(mode: SandboxMode) -> Iterator[Check]:
+    """Check what decoding processes can be locked with; without `require`, what is missing is a warning."""
+    if mode == "off":
+        detail = "extract.sandbox is off: a video that takes over its decoder has the rights of this user"
+        yield Check(name="sandbox", ok=True, detail=detail, advice="Set extract.sandbox to auto or require.")
+        return
+    for found in probe():
+        advice = f"{found.advice[:1].upper()}{found.advice[1:]}." if found.advice else ""
+        ok = found.is_available or mode != "require"
+        yield Check(name=f"sandbox {found.name}", ok=ok, detail=found.detail, advice=advice)
 
 
 def check_disk(home: Path) -> Check:

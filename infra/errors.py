@@ -18,6 +18,7 @@ ReelabelError
 │   ├── FrameFileError                  frame_file_damaged
 │   ├── PromptError
 │   │   ├── PromptTooLongError          prompt_too_long
+│   │   ├── SpecialTokensError          special_tokens
 │   │   └── ChoicesAmbiguousError       choices_ambiguous
 │   └── InferenceError                  inference_failed
 ├── ObjectError                     one object of a store; callers convert it to an error of the job
@@ -32,6 +33,7 @@ ReelabelError
 │   ├── ServerUnavailableError          server_unavailable
 │   ├── DecodersLostError               decoders_lost
 │   └── DiskUnavailableError            disk_unavailable
+│       └── DiskFullError                   disk_full
 ├── LeaseLostError                  another worker has claimed the shard: nothing was written
 ├── PlanLostError                   a run's plan is missing from the store: the run must be planned again
 ├── NotReconciledError              the run ended with missing or duplicate rows
@@ -41,12 +43,18 @@ ReelabelError
 └── ConfigurationError              a setting, a service or a password is wrong
     └── ObjectRefusedError              access to one object is denied, though the login is valid
 
-Each takes a single message, so that it can be pickled, and has a `code` that never changes after release.
+Each can be pickled, and has a message without control characters and a `code` that never changes after release.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from reelabel.errors import JobError, ReelabelError, TransientError
+from reelabel.wording import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class PromptError(JobError):
@@ -57,9 +65,15 @@ class PromptError(JobError):
 
 
 class PromptTooLongError(PromptError):
-    """The rendered prompt is longer than the model's limit."""
+    """The rendered prompt has more tokens, or spans more positions, than the model takes."""
 
     code = "prompt_too_long"
+
+
+class SpecialTokensError(PromptError):
+    """The text spells special tokens of the model, and would be obeyed."""
+
+    code = "special_tokens"
 
 
 class ChoicesAmbiguousError(PromptError):
@@ -127,6 +141,16 @@ class ManifestError(ReelabelError):
     """The manifest cannot be used; nothing has been written."""
 
     code = "manifest_invalid"
+
+    def __init__(self, message: str, faults: Iterable[object] = ()) -> None:
+        """Store the message, followed by one line per fault."""
+        super().__init__(message)
+        self.args = (self.message, tuple(map(str, faults)))
+        self.message = "\n".join([self.message, *(f"  - {printable(fault)}" for fault in self.args[1])])
+
+    def __str__(self) -> str:
+        """Return the message with its faults."""
+        return self.message
 
 
 class ManifestMissingError(ManifestError):

@@ -6,6 +6,8 @@ import json
 import logging
 from datetime import UTC, datetime
 
+from reelabel.wording import printable
+
 # Fields of the output, and the attributes of a log record they are taken from; Prefect sets the later ones.
 _FIELDS = {
     "run": ("run", "flow_run_id"),
@@ -36,7 +38,7 @@ class JsonLines(logging.Formatter):
             values = (getattr(record, name, None) for name in names)
             value = next((value for value in values if value not in {None, "<unknown>"}), None)
             if value is not None:
-                line[field] = value
+                line[field] = printable(value) if isinstance(value, str) else value
         if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
+            line["error"] = record.exc_text or self.formatException(record.exc_info)
         return json.dumps(line, default=str, ensure_ascii=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
@@ -9,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
 
@@ -17,16 +19,22 @@ _PART = "part"
 
 
 class Spill:
-    """Rows in partitions, one file each, in insertion order. Use it as a context manager while adding rows."""
+    """Rows in partitions, one file each, in insertion order. Use it as a context manager while adding rows.
+
+    Attributes:
+        parts: Number of partitions.
+        rows: Number of rows by partition.
+    """
 
     def __init__(self, folder: Path, *, parts: int) -> None:
         """Create an empty spill.
 
         Args:
             folder: An empty folder, which the caller removes.
-            parts: Number of partitions; the rows of one must fit into memory.
+            parts: Number of partitions; the rows of one must fit into memory to be read at once.
         """
         self.parts = parts
+        self.rows = Counter[int]()
         self._folder = folder
         self._files: dict[int, pa.RecordBatchStreamWriter] = {}
         self._open = ExitStack()
@@ -39,8 +47,8 @@ class Spill:
         """Close the files, after which they can be read."""
         self._open.close()
 
-    def add(self, frame: pl.DataFrame, part: pl.Expr) -> None:
-        """Add rows; the expression `part` computes the number of each row's partition, from 0."""
+    def add(self, frame: pl.DataFrame, part: pl.Expr | pl.Series) -> None:
+        """Add rows; `part` is, or computes, the number of each row's partition, from 0."""
         if self.parts == 1:
             self._write(0, frame)
             return
@@ -53,7 +61,20 @@ class Spill:
         path = self._path(part)
         return pl.read_ipc_stream(path).rechunk() if path.exists() else None
 
+    def batches(self, part: int) -> Iterator[pl.DataFrame]:
+        """Yield the rows of a partition as they were added, a batch at a time."""
+        if self.rows[part]:
+            with pa.ipc.open_stream(pa.OSFile(str(self._path(part)))) as reader:
+                for batch in reader:
+                    yield pl.DataFrame(pl.from_arrow(batch))
+
+    def remove(self, part: int) -> None:
+        """Remove a partition, to free its disk space."""
+        self._path(part).unlink(missing_ok=True)
+        del self.rows[part]
+
     def _write(self, part: int, frame: pl.DataFrame) -> None:
+        self.rows[part] += len(frame)
         table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
         if part not in self._files:
             writer = pa.ipc.new_stream(self._path(part), table.schema, options=_LZ4)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from reelabel.wording import printable
+
 
 class ReelabelError(Exception):
     """Base class of all errors that Reelabel explains to its user.
 
     Attributes:
         code: Stable identifier, stored in failure rows and printed on the command line.
+        message: What is wrong, where, and what to do about it: one line, safe to print, whatever it quotes.
     """
 
     code: ClassVar[str] = "reelabel_error"
 
     def __init__(self, message: str) -> None:
-        """Store the message: what is wrong, where, and what to do about it."""
-        super().__init__(message)
-        self.message = message
+        """Store the message, with invisible characters as pictures."""
+        self.message = printable(message)
+        super().__init__(self.message)
 
 
 class JobError(ReelabelError):
@@ -95,7 +98,7 @@ class SamplingRefusedError(VideoError):
 
 
 class VideoTooLargeError(VideoError):
-    """The source, or one of its frames, exceeds the configured limits."""
+    """The source, one of its frames, or the time that they span exceeds the configured limits."""
 
     code = "video_too_large"
 
@@ -174,9 +177,15 @@ class StoreUnavailableError(TransientError):
 
 
 class DiskUnavailableError(TransientError):
-    """A local disk is full or not writable."""
+    """A local disk is not writable."""
 
     code = "disk_unavailable"
+
+
+class DiskFullError(DiskUnavailableError):
+    """A disk is full, here or at a service: nothing is lost, and the same run continues once there is space."""
+
+    code = "disk_full"
 
 
 class DecodersLostError(TransientError):
@@ -193,3 +202,9 @@ class ConfigurationError(ReelabelError):
 
 class ObjectRefusedError(ConfigurationError):
     """The store accepts the login but denies access to this object."""
+
+
+class SandboxUnavailableError(ConfigurationError):
+    """This machine does not offer the protections that decoding processes are required to have."""
+
+    code = "sandbox_unavailable"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.containers.duration_guard import check_frame_times
 from reelabel.containers.registry import missing_bytes
 from reelabel.coverage import CoverageThresholds, measure_coverage
 from reelabel.decode.assemble import ExtractionRequest
@@ -25,6 +25,7 @@ from reelabel.sampling.passes import resolve_auto, with_sampler
 from reelabel.sampling.similar import drop_similar
 from reelabel.segment import WHOLE
 from reelabel.sources.sparse_file import SparseFile
+from reelabel.sources.video_file import open_video_file
 from reelabel.strategies.gop import extract_by_gops
 from reelabel.strategies.index import extract_by_index, extract_with_index
 from reelabel.strategies.keyframe_table import KeyframeTable, extract_by_table
@@ -35,10 +36,12 @@ from reelabel.strategies.timeline import extract_dense_linear
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from reelabel.sampled_frames import SampledFrames
     from reelabel.segment import Segment
     from reelabel.sources.sparse_file import ByteSource
+    from reelabel.sources.video_file import VideoFile
     from reelabel.strategies.keyframe_table import SavedIndex
 
     _Strategy = Callable[[ExtractionRequest], SampledFrames]
@@ -77,15 +80,31 @@ def extract_keyframes(
         NoVideoStreamError: The file has no video stream.
         NoFramesError: No frame could be decoded.
         SamplingRefusedError: The sampler cannot choose frames of this video.
-        VideoTooLargeError: The file or a frame exceeds the limits.
+        VideoTooLargeError: The file, a frame or the time between frames exceeds the limits.
     """
-    path = Path(path)
+    with open_video_file(path) as file:
+        return extract_keyframes_of_file(
+            file, sampling=sampling, limits=limits, native=native, every=every, threads=threads, segment=segment
+        )
+
+
+def extract_keyframes_of_file(
+    file: VideoFile,
+    *,
+    sampling: Sampling,
+    limits: Limits,
+    native: bool = False,
+    every: bool = False,
+    threads: int = 1,
+    segment: Segment = WHOLE,
+) -> SampledFrames:
+    """Decode sampled frames of an open video, as `extract_keyframes` does."""
     started = time.perf_counter()
-    listing = _list_keyframes(path, limits) if sampling.sampler == "auto" else None
+    listing = _list_keyframes(file, limits) if sampling.sampler == "auto" else None
     if listing:
         sampling = _resolve_auto(sampling, listing, segment)
     request = ExtractionRequest(
-        source=path,
+        source=file,
         sampling=sampling,
         limits=limits,
         native=native,
@@ -95,11 +114,10 @@ def extract_keyframes(
     )
     keyframes = _without_similar(_check_segment(_extract_with_fallback(request), request), sampling)
     if keyframes.method != "index":  # report the same keyframe times for every sampler, as `auto` uses them
-        keyframes = _with_listing(keyframes, listing or _list_keyframes(path, limits))
-    with path.open("rb") as file:
-        keyframes = _check_truncation(keyframes, missing_bytes(file, path.stat().st_size))
+        keyframes = _with_listing(keyframes, listing or _list_keyframes(file, limits))
+    keyframes = _check_truncation(keyframes, missing_bytes(file.reopen(), file.size_bytes))
     return replace(
-        keyframes,
+        check_frame_times(keyframes, limits),
         frames_decoded=request.stats.frames,
         sampler=sampling.sampler,
         decode_ms=(time.perf_counter() - started) * 1e3,
@@ -157,7 +175,7 @@ def extract_keyframes_by_ranges(
         raise cause from None
     decode_ms = (time.perf_counter() - started - file.wait_s) * 1e3
     keyframes = replace(
-        _without_similar(_check_segment(keyframes, request), sampling),
+        check_frame_times(_without_similar(_check_segment(keyframes, request), sampling), limits),
         decode_ms=decode_ms,
         frames_decoded=request.stats.frames,
         fetch_ms=file.wait_s * 1e3,
@@ -190,8 +208,8 @@ def _require_coverage(keyframes: SampledFrames, thresholds: CoverageThresholds) 
         raise FastPathUnavailableError("keyframes do not cover the video")
 
 
-def _list_keyframes(path: Path, limits: Limits) -> KeyframeTimes:
-    return keyframe_times_by_index(path, limits) or keyframe_times_by_packets(path, limits) or KeyframeTimes(None, 0.0)
+def _list_keyframes(file: VideoFile, limits: Limits) -> KeyframeTimes:
+    return keyframe_times_by_index(file, limits) or keyframe_times_by_packets(file, limits) or KeyframeTimes(None, 0.0)
 
 
 def _with_listing(keyframes: SampledFrames, listing: KeyframeTimes) -> SampledFrames:

@@ -47,4 +47,9 @@ def as_video_errors() -> Iterator[None]:
     except (ReelabelError, FastPathUnavailableError):
         raise
     except Exception as error:  # noqa: BLE001 - a decoder or scaler may raise anything for bad input
-        raise VideoUnreadableError(f"The video cannot be decoded ({type(error).__name__}: {error}).") from None
+        raise unreadable(error) from None
+
+
+def unreadable(error: Exception) -> VideoUnreadableError:
+    """Return the error for an exception that nobody expected."""
+    return VideoUnreadableError(f"The video cannot be decoded ({type(error).__name__}: {error}).")

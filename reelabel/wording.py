@@ -1,6 +1,35 @@
 """Wording of messages."""
 
+from __future__ import annotations
+
+from unicodedata import category
+
+# Control, format (bidirectional, zero-width), surrogate, and line and paragraph separators.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_CONTROL_PICTURES = 0x2400
+_DELETE, _DELETE_PICTURE = 0x7F, "␡"
+
 
 def pluralize(count: int, noun: str) -> str:
     """Return a number with its noun: 1 job, 2 jobs."""
     return f"{count:,} {noun if count == 1 else noun + 's'}"
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """Return a text with its invisible characters as pictures: `␛` for ESC, `␊` for a newline, `<U+202E>` for others.
+
+    Otherwise a job id or a file name could move the cursor, forge a line, or reverse what follows it.
+
+    Args:
+        text: A text of any origin, including undecodable file names.
+        keep: Characters to leave, such as the newlines of a text that was laid out by us.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_picture(ord(each)) if each not in keep and category(each) in _HIDDEN else each for each in text)
+
+
+def _picture(code: int) -> str:
+    if code < ord(" "):
+        return chr(_CONTROL_PICTURES + code)
+    return _DELETE_PICTURE if code == _DELETE else f"<U+{code:04X}>"

@@ -3,7 +3,8 @@
 Tests start it instead of vLLM: `EngineProcess(config, command=COMMAND, ...)`. An answer depends only on the question
 and its frame file: see `answer_to`. Trigger words in the question make it fail as real engines do: see `Trigger`. The
 file at `EngineConfig.model` controls loading: without one, it loads immediately; with a FIFO, it waits until the test
-has opened and closed it; with a regular file, it fails with the file's text as the message.
+has opened and closed it; with a regular file, it fails with the file's text as the message; with a link to /dev/full,
+it fails to write there.
 """
 
 import os
@@ -33,6 +34,7 @@ class Trigger(StrEnum):
     HUNGRY = "hungry"  # the engine tries to allocate a gibibyte
     TOO_LONG = "too long"  # the renderer rejects the question
     REFUSED = "refused"  # the engine rejects the question
+    DISK_FULL = "disk full"  # the engine fails to write a file
     RENDERER_POISON = "renderer dies"  # kills the renderer process
 
 
@@ -78,6 +80,8 @@ class StubEngine:
         model = Path(config.model)
         if model.is_fifo():
             model.read_bytes()
+        elif model.is_char_device():
+            model.write_text("weights")
         elif model.is_file():
             raise ModelError(model.read_text())
         self._start_ms = (time.perf_counter() - started) * 1e3
@@ -101,6 +105,8 @@ class StubEngine:
         ticket, ready = self._pending.pop()  # last in, first out: replies arrive out of order
         if Trigger.HANG in ready.text:
             signal.pause()
+        if Trigger.DISK_FULL in ready.text:
+            Path("/dev/full").write_text("cache")
         if Trigger.HUNGRY in ready.text:
             bytearray(_HUNGRY_BYTES)
         return [(ticket, ready.answer)]

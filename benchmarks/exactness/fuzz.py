@@ -12,14 +12,11 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-import av.error
-
 from benchmarks.exactness.agreement import disagreements
-from benchmarks.exactness.linear import LinearDecode, decode_linearly
 from benchmarks.exactness.mutate import mutate
+from benchmarks.exactness.reference import ReferenceProcesses
 from benchmarks.media.matrix import Cell
 from reelabel.errors import VideoError
-from reelabel.extract import extract_keyframes
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
@@ -27,6 +24,7 @@ from reelabel.sampling.options import Sampling
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from benchmarks.exactness.linear import LinearDecode
     from reelabel.sampled_frames import SampledFrames
 
 TIMEOUT_S = 10.0
@@ -127,18 +125,6 @@ class FuzzReport:
         return not self.faults and self.share >= REQUIRED_SHARE
 
 
-class _Processes(DecodePool):
-    """Disposable processes for both kinds of decode."""
-
-    def extract_natively(self, path: Path, num_frames: int | None) -> SampledFrames:
-        sampling = Sampling(num_frames=num_frames or 1)
-        every = num_frames is None
-        return self._run(extract_keyframes, path, sampling=sampling, limits=Limits(), native=True, every=every)
-
-    def decode_linearly(self, path: Path, *, in_fresh_memory: bool = False) -> LinearDecode:
-        return self._run(_decode_or_nothing, path, in_fresh_memory=in_fresh_memory)
-
-
 def fuzz_extraction(count: int, seed: int, *, bases: Sequence[Cell] = BASES, processes: int = 2) -> FuzzReport:
     """Extract mutants and compare them with their linear decode.
 
@@ -151,8 +137,8 @@ def fuzz_extraction(count: int, seed: int, *, bases: Sequence[Cell] = BASES, pro
     started = time.perf_counter()
     with (
         TemporaryDirectory(prefix="reelabel-") as folder,
-        _Processes(processes=processes, timeout_s=TIMEOUT_S, memory_mib=_MEMORY_MIB) as ours,
-        _Processes(processes=processes, timeout_s=TIMEOUT_S, memory_mib=_MEMORY_MIB) as reference,
+        DecodePool(processes=processes, timeout_s=TIMEOUT_S, memory_mib=_MEMORY_MIB) as ours,
+        ReferenceProcesses(processes, timeout_s=round(TIMEOUT_S), memory_mib=_MEMORY_MIB) as reference,
         ThreadPoolExecutor(processes) as threads,
     ):
         mutants = make_mutants(range(count), seed, bases)
@@ -174,7 +160,7 @@ def _make_mutant(number: int, seed: int, base: Cell, whole: bytes) -> Mutant:
     return Mutant(seed=seed, number=number, base=base, data=data, steps=steps, num_frames=num_frames)
 
 
-def _check(mutant: Mutant, folder: Path, ours: _Processes, reference: _Processes) -> MutantResult:
+def _check(mutant: Mutant, folder: Path, ours: DecodePool, reference: ReferenceProcesses) -> MutantResult:
     path = folder / str(mutant.number)
     path.write_bytes(mutant.data)
     started = time.perf_counter()
@@ -188,9 +174,10 @@ def _check(mutant: Mutant, folder: Path, ours: _Processes, reference: _Processes
     return MutantResult(mutant=mutant, outcome=outcome, code=code, detail=detail, extract_s=extract_s)
 
 
-def _attempt(ours: _Processes, path: Path, num_frames: int | None) -> SampledFrames | Exception:
+def _attempt(ours: DecodePool, path: Path, num_frames: int | None) -> SampledFrames | Exception:
     try:
-        return ours.extract_natively(path, num_frames)
+        sampling = Sampling(num_frames=num_frames or 1)
+        return ours.extract(path, sampling=sampling, limits=Limits(), native=True, every=num_frames is None)
     except Exception as error:  # noqa: BLE001 - an unexpected error is a finding
         return error
 
@@ -199,7 +186,7 @@ def _outcome(
     got: SampledFrames | Exception,
     mutant: Mutant,
     path: Path,
-    reference: _Processes,
+    reference: ReferenceProcesses,
 ) -> tuple[Outcome, str]:
     if isinstance(got, Exception) and not isinstance(got, VideoError):
         return Outcome.UNEXPLAINED, repr(got)
@@ -229,12 +216,3 @@ def _compare(
         return Outcome.UNDECIDED, error.message
     outcomes = {"pixels": Outcome.WRONG, "facts": Outcome.MISCOUNTED, "counts": Outcome.HIDDEN}
     return outcomes[faults[0].about], "; ".join(fault.text for fault in faults)
-
-
-def _decode_or_nothing(path: Path, *, in_fresh_memory: bool) -> LinearDecode:
-    try:
-        return decode_linearly(path, in_fresh_memory=in_fresh_memory)
-    except MemoryError:
-        raise
-    except (av.error.FFmpegError, OSError, ValueError):
-        return LinearDecode((), 0.0)

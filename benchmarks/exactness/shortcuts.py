@@ -45,8 +45,9 @@ def shortcut_faults(path: Path) -> tuple[bool, list[str]]:
     table = decode_index(encode_index(index))
     assert isinstance(table, KeyframeTable)
     for threads in (1, 2):
-        request = ExtractionRequest(source=path, sampling=_LATER, limits=Limits(), threads=threads)
-        later = extract_by_table(request, SparseFile(FileParts(path), whole), table)
+        file = SparseFile(FileParts(path), whole)
+        request = ExtractionRequest(source=file, sampling=_LATER, limits=Limits(), threads=threads)
+        later = extract_by_table(request, file, table)
         faults += [f"by table: {fault}" for fault in _differences(later, _locally(path, _LATER))]
     return True, faults + [f"threads: {fault}" for fault in _differences(_locally(path, _LATER, threads=2), later)]
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import av
 from av.video.stream import VideoStream
 
+from benchmarks.media.boxes import replace_boxes
 from benchmarks.media.matrix import Cell
+from benchmarks.media.timestamps import clusters_days_apart, frames_before_zero, one_frame_in_years
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-_PARENTS = frozenset({b"moov", b"trak", b"mdia", b"minf", b"stbl"})
 _MILLION = 1_000_000
 # A baseline JPEG's start of frame: marker, length, 8 bits; then height and width.
 _JPEG_SIZE = bytes.fromhex("ffc0001108")
@@ -49,13 +50,13 @@ def index_of_many_entries() -> bytes:
     """Make an index that claims 2,147,483,647 samples of one size, which needs no table."""
     sizes = struct.pack(">III", 0, 20, 2**31 - 1)
     times = struct.pack(">IIII", 0, 1, 2**31 - 1, 1)
-    return _with_boxes(Cell("mp4", "h264").make(), {b"stsz": sizes, b"stts": times})
+    return replace_boxes(Cell("mp4", "h264").make(), {b"stsz": sizes, b"stts": times})
 
 
 def years_of_one_picture() -> bytes:
     """Make forty frames that last a day each."""
     times = struct.pack(">IIII", 0, 1, 40, 2**30)
-    return _with_boxes(Cell("mp4", "h264").make(), {b"stts": times, b"edts": None})
+    return replace_boxes(Cell("mp4", "h264").make(), {b"stts": times, b"edts": None})
 
 
 BOMBS: dict[str, Callable[[], bytes]] = {
@@ -65,6 +66,9 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "a million tiny pictures": many_tiny_pictures,
     "an index of 2,147,483,647 entries": index_of_many_entries,
     "frames that last for days": years_of_one_picture,
+    "clusters that are days apart": clusters_days_apart,
+    "frames before zero and a year later": frames_before_zero,
+    "a frame every four months": one_frame_in_years,
 }
 
 
@@ -99,17 +103,4 @@ def _repeated(data: bytes, *, count: int) -> bytes:
         b"ctts": None,
         b"edts": None,
     }
-    return _with_boxes(data, changed)
-
-
-def _with_boxes(boxes: bytes, changed: Mapping[bytes, bytes | None]) -> bytes:
-    """Replace or remove boxes; media data must precede the index."""
-    parts = []
-    while boxes:
-        size_bytes, name = struct.unpack_from(">I4s", boxes)
-        body = boxes[8:size_bytes]
-        new = _with_boxes(body, changed) if name in _PARENTS else changed.get(name, body)
-        if new is not None:
-            parts.append(struct.pack(">I4s", 8 + len(new), name) + new)
-        boxes = boxes[size_bytes:]
-    return b"".join(parts)
+    return replace_boxes(data, changed)

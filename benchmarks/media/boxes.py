@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PARENTS = frozenset({b"moov", b"trak", b"mdia", b"minf", b"stbl"})
 _EDIT = struct.Struct(">IiI")
 _HEADER_BYTES = 8
 _NORMAL_RATE = 0x10000
@@ -48,3 +53,16 @@ def _edit_list(data: bytes) -> tuple[int, int]:
     at = data.index(b"elst") - 4
     (count,) = struct.unpack_from(">I", data, at + _HEADER_BYTES + 4)
     return at, count
+
+
+def replace_boxes(boxes: bytes, changed: Mapping[bytes, bytes | None]) -> bytes:
+    """Replace or remove boxes; media data must precede the index."""
+    parts = []
+    while boxes:
+        size_bytes, name = struct.unpack_from(">I4s", boxes)
+        body = boxes[8:size_bytes]
+        new = replace_boxes(body, changed) if name in _PARENTS else changed.get(name, body)
+        if new is not None:
+            parts.append(struct.pack(">I4s", 8 + len(new), name) + new)
+        boxes = boxes[size_bytes:]
+    return b"".join(parts)

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
 from benchmarks.scale import steps
+from benchmarks.scale.answering import answer
 from benchmarks.scale.parallel import SHARD_JOBS, lease_shards, run_in_parallel, write_results
 from benchmarks.scale.process import run_in_process
 from benchmarks.scale.synthetic import begin_run, fill_results, write_ids, write_manifest
@@ -69,6 +70,59 @@ class ScaleRow:
     backfill_s: float
     backfill_peak_bytes: int
     written_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideosRow:
+    """Cost of planning and answering a manifest, by the number of its videos.
+
+    Attributes:
+        rows: Jobs of the manifest.
+        videos: Videos that they are about.
+        shards: Shards planned.
+        plan_s: Seconds from the manifest to the plan's files.
+        plan_peak_bytes: Peak memory of the planning process, which has no children.
+        answer_s: Seconds to answer every job with an instant answer, and to write the rows.
+        answer_peak_bytes: Peak memory of the answering process, which has no children.
+    """
+
+    rows: int
+    videos: int
+    shards: int
+    plan_s: float
+    plan_peak_bytes: int
+    answer_s: float
+    answer_peak_bytes: int
+
+
+def measure_videos(
+    rows: int, *, videos: int, settings: DatabaseSettings, on_progress: Callable[[str], None]
+) -> VideosRow:
+    """Plan and answer a manifest with so many jobs, on so many videos.
+
+    Raises:
+        AssertionError: A job was not answered.
+    """
+    with TemporaryDirectory(prefix="reelabel-scale-") as folder, _database(settings) as own:
+        manifest = Path(folder) / "scale.parquet"
+        on_progress("writing a manifest")
+        write_manifest(manifest, rows, per_video=-(-rows // videos))
+        begin_run(own)
+        on_progress("planning")
+        plan = run_in_process(steps.plan, str(manifest), f"{folder}/plan", own)
+        on_progress("answering")
+        answered = run_in_process(answer, plan.value, own)
+        assert answered.value == rows
+        assert run_in_process(steps.audit, str(manifest), own).value.is_reconciled
+        return VideosRow(
+            rows=rows,
+            videos=videos,
+            shards=plan.value.shards,
+            plan_s=plan.seconds,
+            plan_peak_bytes=plan.peak_bytes,
+            answer_s=answered.seconds,
+            answer_peak_bytes=answered.peak_bytes,
+        )
 
 
 def measure_scale(rows: int, settings: DatabaseSettings, *, on_progress: Callable[[str], None]) -> ScaleRow:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from benchmarks.console import OUT, PROGRESS, print_json
 from benchmarks.plot import Panel, draw
-from benchmarks.scale.measure import measure_scale
+from benchmarks.scale.measure import measure_scale, measure_videos
 from flows.cli.context import running_services
 from infra.embedded import ServiceName
 
@@ -38,6 +38,33 @@ def scale(counts: Sequence[int], *, as_json: bool, plot: str | None) -> None:
         print_json([asdict(row) for row in rows])
     else:
         OUT.print(_table(rows))
+
+
+def scale_of_videos(count: int, videos: Sequence[int], *, as_json: bool) -> None:
+    """Plan and answer so many jobs on each number of videos; print a table or JSON."""
+    with running_services(ServiceName.POSTGRES, own=True) as settings, PROGRESS.status("") as status:
+        rows = []
+        for number in videos:
+
+            def show(step: str, number: int = number) -> None:
+                status.update(f"{count:,} jobs on {number:,} videos: {step}")
+
+            rows.append(measure_videos(count, videos=number, settings=settings.database, on_progress=show))
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    table = Table("", title=f"{count:,} jobs, by the number of videos", title_justify="left")
+    for row in rows:
+        table.add_column(f"{row.videos:,}", justify="right")
+    for name, values in (
+        ("shards", [f"{row.shards:,}" for row in rows]),
+        ("plan, s", [f"{row.plan_s:,.1f}" for row in rows]),
+        ("plan, peak MiB", [f"{row.plan_peak_bytes / _MIB:,.0f}" for row in rows]),
+        ("answer, s", [f"{row.answer_s:,.1f}" for row in rows]),
+        ("answer, peak MiB", [f"{row.answer_peak_bytes / _MIB:,.0f}" for row in rows]),
+    ):
+        table.add_row(name, *values)
+    OUT.print(table)
 
 
 def _table(rows: Sequence[ScaleRow]) -> Table:

@@ -62,11 +62,11 @@ _ORPHANED = text(
 )
 
 
-def write_manifest(path: Path, rows: int) -> None:
-    """Write a manifest of two questions per video, in scattered order."""
-    with parquet.ParquetWriter(path, _jobs(0, 1, rows).schema) as file:
+def write_manifest(path: Path, rows: int, *, per_video: int = 2) -> None:
+    """Write a manifest with so many questions on each video, in scattered order."""
+    with parquet.ParquetWriter(path, _jobs(0, 1, rows, per_video).schema) as file:
         for start in range(0, rows, _CHUNK_ROWS):
-            file.write_table(_jobs(start, min(start + _CHUNK_ROWS, rows), rows))
+            file.write_table(_jobs(start, min(start + _CHUNK_ROWS, rows), rows, per_video))
 
 
 def write_ids(path: Path, manifest: Path, *, every: int) -> None:
@@ -116,13 +116,13 @@ def fingerprints_of(uris: Sequence[str]) -> list[str]:
     return [f"etag-{hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()}-1234567" for name in names]
 
 
-def _jobs(start: int, stop: int, rows: int) -> pa.Table:
+def _jobs(start: int, stop: int, rows: int, per_video: int) -> pa.Table:
     number = pl.int_range(start, stop, eager=True, dtype=pl.Int64).alias("number") * _STEP % rows
-    video = (pl.col("number") // 2).cast(pl.String).str.zfill(9)
+    pair, video = (pl.col("number") // 2).cast(pl.String).str.zfill(9), pl.col("number") // per_video
     is_first = pl.col("number") % 2 == 0
     frame = number.to_frame().select(
-        job_id=pl.format("clip-{}-q{}", video, pl.col("number") % 2),
-        video_uri=pl.format("s3://footage/day-{}/clip-{}.mp4", pl.col("number") // 2 % 365, video),
+        job_id=pl.format("clip-{}-q{}", pair, pl.col("number") % 2),
+        video_uri=pl.format("s3://footage/day-{}/clip-{}.mp4", video % 365, video.cast(pl.String).str.zfill(9)),
         prompt=pl.when(is_first)
         .then(pl.lit("What does the person in the video do with the object?"))
         .otherwise(pl.lit("Where does the scene take place, as far as can be seen?")),

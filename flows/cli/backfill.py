@@ -22,6 +22,7 @@ from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.frame_cache.fingerprints import current_fingerprints
+from tasks.frame_cache.pool import video_store
 from tasks.manifest.table import open_jobs
 from tasks.results.forecast import Pace, past_pace
 from tasks.results.pending import pending_jobs
@@ -59,7 +60,7 @@ def print_forecast(
     objects = ObjectStore(settings.store, settings.web)
     with open_jobs(manifest, objects, only=choosing.only, keep_going=choosing.earlier.keep_going) as jobs:
         found = choosing.resolve(jobs, spec)
-        wanted = found.jobs if force else _pending(found.jobs, choosing, spec, objects)
+        wanted = found.jobs if force else _pending(found.jobs, choosing, spec)
         asked = wanted.first(choosing.selection.limit)
         amount = _Amount(jobs=len(asked), videos=asked.count_videos())
     print_line(f"Would answer {amount} of {choosing.earlier.dataset}.")
@@ -81,7 +82,7 @@ class _Amount:
         return f"{pluralize(self.jobs, 'job')} on {pluralize(self.videos, 'video')}"
 
 
-def _pending(chosen: JobTable, choosing: JobSelector, spec: RunSpec, objects: ObjectStore) -> JobTable:
+def _pending(chosen: JobTable, choosing: JobSelector, spec: RunSpec) -> JobTable:
     reader = connect(choosing.settings.database, Login.READER)
     try:
         return pending_jobs(
@@ -89,7 +90,7 @@ def _pending(chosen: JobTable, choosing: JobSelector, spec: RunSpec, objects: Ob
             dataset=choosing.earlier.dataset,
             spec_id=spec.spec_id,
             jobs=chosen,
-            fingerprints_of=partial(current_fingerprints, objects),
+            fingerprints_of=partial(current_fingerprints, video_store(choosing.settings)),
             retry_failures=True,
         )
     finally:

@@ -13,6 +13,7 @@ from flows.cli.context import running_services
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
+from reelabel.wording import pluralize, printable
 from tasks.frame_cache.eviction import cached_files, evict
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def list_cache(*, as_json: bool) -> None:
             count, total_bytes = count + 1, total_bytes + info.size_bytes
             print(_line(info, as_json=as_json))  # noqa: T201 - may be piped
     if not as_json:
-        print(f"{count:,} {'file' if count == 1 else 'files'}, {total_bytes:,} bytes", file=sys.stderr)  # noqa: T201
+        print(f"{pluralize(count, 'file')}, {total_bytes:,} bytes", file=sys.stderr)  # noqa: T201
 
 
 def collect_cache(*, older_than: str | None, max_bytes: str | None, dry_run: bool) -> None:
@@ -59,7 +60,7 @@ def _line(info: ObjectInfo, *, as_json: bool) -> str:
     written = info.modified.isoformat(timespec="seconds") if info.modified else ""
     if as_json:
         return json.dumps(asdict(info) | {"modified": written})
-    return f"{written}  {info.size_bytes:>12,}  {info.uri}"
+    return f"{written}  {info.size_bytes:>12,}  {printable(info.uri)}"
 
 
 def _age(text: str) -> timedelta:

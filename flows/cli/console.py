@@ -2,26 +2,77 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from rich.text import Text
 
 from reelabel.errors import ConfigurationError
+from reelabel.wording import printable
 
-# Paths, ids and messages may contain square brackets, which are not markup.
-OUT = Console(markup=False, highlight=False)
-ERRORS = Console(stderr=True, markup=False, highlight=False)
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+
+class SafeConsole(Console):
+    """A console on which no text can act on the terminal: only the console's own styles and movements do.
+
+    Texts are neither markup nor emoji codes: paths, ids and messages may contain square brackets and colons.
+    """
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        """Open standard output or standard error."""
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render anything, with the invisible characters of its texts as pictures."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text, keep="\n"))
+
+
+OUT = SafeConsole()
+ERRORS = SafeConsole(stderr=True)
+
+
+def cell(value: str) -> Text:
+    """Return a value for a table or a status line: on one line, and never markup."""
+    return Text(printable(value))
 
 
 def print_line(*parts: str | tuple[str, str]) -> None:
     """Print one line without wrapping; a part may be a pair of text and style."""
-    OUT.print(Text.assemble(*parts), soft_wrap=True)
+    pairs = [(part, "") if isinstance(part, str) else part for part in parts]
+    OUT.print(Text.assemble(*((printable(text), style) for text, style in pairs)), soft_wrap=True)
 
 
 def print_error(code: str, message: str) -> None:
-    """Print an error's code and message."""
+    """Print an error's code and message, which may have lines of its own."""
     ERRORS.print(Text.assemble((code, "red"), f": {message}"), soft_wrap=True)
+
+
+class Sink(Protocol):
+    """Takes bytes: a file, or the terminal."""
+
+    def write(self, data: bytes, /) -> Any:  # noqa: ANN401 - files return different things
+        """Write the bytes."""
+
+
+class TerminalSink:
+    """Shows the lines of a text file on the terminal, with invisible characters as pictures."""
+
+    def write(self, data: bytes, /) -> None:
+        """Print whole lines in UTF-8."""
+        sys.stdout.write(printable(data.decode(), keep="\n"))
+
+
+def text_sink() -> Sink:
+    """Return standard output for a text file: exact if it is a file or a pipe, harmless if it is a terminal."""
+    return TerminalSink() if sys.stdout.isatty() else sys.stdout.buffer
 
 
 def require_parent_folder(target: str) -> None:

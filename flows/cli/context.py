@@ -6,13 +6,13 @@ import os
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from flows.cli.console import ERRORS
 from flows.run.names import PREFECT_VARIABLES
 from infra.checks import check_prefect
 from infra.database.connect import Login, connect
 from infra.embedded import ServiceName, export, missing_services, running
 from infra.settings import load_settings
+from reelabel.disk import full_disk
 from reelabel.errors import ConfigurationError, TransientError
 from reelabel.sources.object_info import redact_uri
 from tasks.database.schema import check_schema
@@ -43,6 +43,7 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
 
     Raises:
         ConfigurationError: The API does not respond, or rejects a request.
+        DiskFullError: It fails because its disk, that of the embedded services, is full.
     """
     found = check_prefect(settings)
     if not found.ok:
@@ -59,6 +60,8 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
     try:
         yield
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
+        if full := full_disk([settings.home]):
+            raise full from error
         shown = redact_uri(settings.prefect.api_url or "")
         raise ConfigurationError(f"Prefect request to {shown} failed: {_first_line(error)}.") from error
     except PrefectException as error:
@@ -75,8 +78,6 @@ def _first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).partition("\n")[0].rstrip(".")
 
 
-# Standard output may be redirected to a file of results.
-_CONSOLE = Console(stderr=True)
 _TITLES = {
     ServiceName.POSTGRES: "Postgres",
     ServiceName.S3: "S3",
@@ -102,12 +103,13 @@ def running_services(*wanted: ServiceName, keep: bool = False, own: bool = False
     settings = own_settings() if own else load_settings()
     ours = missing_services(settings, frozenset(wanted))
     with ExitStack() as stack:
-        with _CONSOLE.status(f"Starting {', '.join(_TITLES[name] for name in ServiceName if name in ours)}"):
+        # Standard output may be redirected to a file of results.
+        with ERRORS.status(f"Starting {', '.join(_TITLES[name] for name in ServiceName if name in ours)}"):
             started = stack.enter_context(running(settings, wanted=ours, keep=keep))
         try:
             yield started
         finally:
-            with _CONSOLE.status("Stopping the services"):
+            with ERRORS.status("Stopping the services"):
                 stack.close()
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.console import OUT, print_line, require_parent_folder
+from flows.cli.console import OUT, cell, print_line, require_parent_folder
 from flows.cli.context import connected, open_database, prefect_ready, running_services, startup_errors
 from flows.cli.follow import show_progress_of_manifest
 from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
@@ -60,7 +60,7 @@ def calibrate_spec(manifest: str, *, run: str | None, as_json: bool) -> None:
 
 def _print(run: RowMapping, calibration: Calibration) -> None:
     known = f"{pluralize(calibration.jobs, 'known answer')}, {calibration.wrong:,} labels wrong"
-    table = Table("", "raw", "calibrated (held out)", title=Text(f"{run['dataset']}: {known}"))
+    table = Table("", "raw", "calibrated (held out)", title=cell(f"{run['dataset']}: {known}"))
     for name, before, after in (
         ("accuracy", calibration.accuracy, calibration.accuracy),
         ("mean confidence", calibration.confidence_before, calibration.confidence_after),
@@ -173,10 +173,10 @@ def _cell(text: str) -> Text:
 def _print_groups(groups: tuple[GroupScore, ...]) -> None:
     table = _table("task / subtask", *GROUP_COLUMNS[2:])
     for title, candidates in groupby(groups, lambda group: group.title):
-        table.add_row(Text(title or "no task"))
+        table.add_row(cell(title or "no task"))
         for group in candidates:
             _, candidate, *numbers = group_cells(group)
-            table.add_row(Text(f"  {candidate}"), *map(_cell, numbers))
+            table.add_row(cell(f"  {candidate}"), *map(_cell, numbers))
         table.add_section()
     OUT.print(table)
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from flows.cli.console import OUT, print_line
 from flows.shard.retry import IS_OUTAGE
 from reelabel.errors import ReelabelError
-from reelabel.wording import pluralize
+from reelabel.wording import pluralize, printable
 from tasks.results.runs import newest_run, read_run
 
 if TYPE_CHECKING:
@@ -56,6 +56,10 @@ def _shown(find: Callable[[], RowMapping | None]) -> Iterator[None]:
     try:
         with _waits_printed(progress.console):
             yield
+    except KeyboardInterrupt as stop:
+        view.look()
+        stop.args = view.counts  # for the command line to print
+        raise
     finally:
         view.ended.set()
         watcher.join()
@@ -92,14 +96,19 @@ class _WaitHandler(logging.Handler):
         message = record.getMessage()
         if record.created - self._printed_s.get(message, 0.0) > _REPEAT_AFTER_S:
             self._printed_s[message] = record.created
-            self._console.print(Text(message, style="yellow"), soft_wrap=True)
+            self._console.print(Text(printable(message), style="yellow"), soft_wrap=True)
 
 
 class _View:
-    """One bar per run, shown once the run has a row."""
+    """One bar per run, shown once the run has a row.
+
+    Attributes:
+        counts: How many of its jobs are done, as text; empty until it has a row.
+    """
 
     def __init__(self, find: Callable[[], RowMapping | None], progress: Progress, waiting: Status) -> None:
         self.ended = threading.Event()
+        self.counts: tuple[str, ...] = ()
         self._waiting = waiting
         self._find = find
         self._progress = progress
@@ -129,6 +138,7 @@ class _View:
             self._bars[row["run_id"]] = self._progress.add_task("", total=asked)
             self._progress.start()
         done = row["jobs_labelled"] + row["jobs_failed"]
+        self.counts = (f"{done:,} of {pluralize(asked, 'job')}",)
         bar = self._bars[row["run_id"]]
         self._progress.update(bar, description=_stage(row), total=asked, completed=done)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from PIL.Image import registered_extensions
+from rich.text import Text
 
 from flows.cli.console import ERRORS, OUT, print_error, print_line, require_parent_folder
 from flows.cli.context import open_database, running_services
@@ -25,9 +26,9 @@ from reelabel.sampling.passes import sampling_of_pass
 from reelabel.segment import WHOLE
 from reelabel.sources.object_info import absolute_uri, redact_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import pluralize
+from reelabel.wording import pluralize, printable
 from tasks.domain import View
-from tasks.frame_cache.pool import decode_pool, video_limits
+from tasks.frame_cache.pool import decode_pool, video_limits, video_store
 from tasks.frame_cache.preview import frames_as_json, save_contact_sheet, save_npz
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs
@@ -69,7 +70,7 @@ def fetch_frames(
     Raises:
         VideoError: The video cannot be used.
     """
-    objects = ObjectStore(settings.store, settings.web)
+    objects = video_store(settings)
     info = stat_video(objects, video, allow_roots=settings.extract.allow_roots)
     with decode_pool(settings, processes=1) as pool:
         fetcher = FrameFetcher(
@@ -81,6 +82,7 @@ def fetch_frames(
             native=native,
             every=every,
             segment=segment,
+            allow_roots=settings.extract.allow_roots,
         )
         return fetcher.fetch(info), info.size_bytes
 
@@ -266,7 +268,7 @@ def _facts(shown: PromptPreview) -> dict[str, Any]:
 def _print_prompt(shown: PromptPreview) -> None:
     rendered = shown.rendered
     for run in rendered.runs:
-        OUT.print(run.text, end="", soft_wrap=True)
+        OUT.print(Text(printable(run.text, keep="\n\t")), end="", soft_wrap=True)
         if run.repeats > 1:
             OUT.print(f"(x{run.repeats})", end="", style="dim")
     print_line()

@@ -1,68 +1,26 @@
 """The command line.
 
 Exit codes: 0 done; 1 finished with failures or rejected rows, not reconciled, or interrupted; 2 usage or configuration;
-130 stopped by Ctrl-C.
+130 stopped by Ctrl-C, within ten seconds; at once by a second one.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import sys
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from flows.cli.console import ERRORS, print_error
+from flows.cli.command_group import PANELS, ReelabelGroup, watch_interrupts
 from flows.cli.groups import cache_app, database_app, manifest_app, route_app, worker_app
 from flows.cli.options import example, with_overrides, with_sampling, with_selection
 from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
-from infra.errors import NotReconciledError, RunFailedError
 from infra.settings import load_settings
 from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
-from reelabel.errors import JobError, ReelabelError, TransientError
 from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
 
-# Titles of the help's panels, in their order.
-_RUN, _INSPECT, _EVALUATE, _OPERATE, _SET_UP = _PANELS = ("Run", "Inspect", "Evaluate", "Operate", "Set up")
-
-
-class ReelabelGroup(TyperGroup):
-    """Lists commands by panel, and reports errors as one sentence and an exit code, never a traceback."""
-
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's own types
-        """List commands in the order of their panels, groups last in each."""
-        names = super().list_commands(ctx)
-        return sorted(names, key=lambda name: self._place(self.commands[name]))
-
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own types
-        """Run the command."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            ERRORS.print("Stopped. Run the same command again to continue.")
-            sys.exit(130)
-        except ReelabelError as error:
-            print_error(error.code, error.message)
-            sys.exit(1 if isinstance(error, JobError | TransientError | NotReconciledError | RunFailedError) else 2)
-        except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise  # the reader of our output has closed it: Click exits quietly
-            where = f"{error.filename}: " if error.filename else ""
-            print_error(
-                "configuration", f"{where}{error.strerror or error}; check the path, its permissions and disk space."
-            )
-            sys.exit(2)
-
-    @staticmethod
-    def _place(command: Any) -> tuple[int, bool]:  # noqa: ANN401 - Typer's own types
-        panel = command.rich_help_panel
-        # The benchmarks use this class, too, and have no panels.
-        return _PANELS.index(panel) if panel in _PANELS else len(_PANELS), isinstance(command, TyperGroup)
-
-
+_RUN, _INSPECT, _EVALUATE, _OPERATE, _SET_UP = PANELS
 app = typer.Typer(
     name="reelabel",
     cls=ReelabelGroup,
@@ -79,6 +37,7 @@ app.add_typer(manifest_app, name="manifest", rich_help_panel=_SET_UP)
 
 def main() -> None:
     """Run a command."""
+    watch_interrupts()
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     os.environ.setdefault("DO_NOT_TRACK", "1")  # else Prefect reports on its use from a terminal
     app()
@@ -118,6 +77,10 @@ Dataset = Annotated[
     str | None, typer.Option(help="Name within which job ids are unique. Default: the manifest's file name.")
 ]
 Run = Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")]
+Raw = Annotated[
+    bool,
+    typer.Option("--raw", help="Write texts to CSV as they are, also those that spreadsheets run as formulas."),
+]
 
 
 @app.command(rich_help_panel=_RUN)
@@ -221,11 +184,12 @@ def results(
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Add calibrated probabilities; see `reelabel calibrate`.")
     ] = False,
+    raw: Raw = False,
 ) -> None:
     """Print the current labels and failures of a run's dataset and spec."""
     from flows.cli.results import print_results  # noqa: PLC0415
 
-    print_results(run, form=form, with_calibrated=calibrated)
+    print_results(run, form=form, with_calibrated=calibrated, raw=raw)
 
 
 @app.command(rich_help_panel=_INSPECT)
@@ -253,11 +217,12 @@ def audit(
         str | None,
         typer.Option("--list", help="Write the ids of jobs without a label to this .parquet, .csv or .txt file."),
     ] = None,
+    raw: Raw = False,
 ) -> None:
     """Check a run's manifest against the database: every job must have ended exactly once; exit 1 if not."""
     from flows.cli.results import print_audit  # noqa: PLC0415
 
-    raise typer.Exit(print_audit(run, as_json=json, listing=listing))
+    raise typer.Exit(print_audit(run, as_json=json, listing=listing, raw=raw))
 
 
 @app.command(rich_help_panel=_INSPECT)

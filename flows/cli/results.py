@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow.parquet as pq
 from rich.table import Table
-from rich.text import Text
 
-from flows.cli.console import OUT, print_line, require_parent_folder
+from flows.cli.console import OUT, Sink, cell, print_line, require_parent_folder, text_sink
 from flows.cli.context import open_database
 from flows.run.result import cost_lines
 from infra.embedded import ServiceName
@@ -26,28 +25,30 @@ from tasks.report.page import render
 from tasks.report.report import gather
 from tasks.results.audit import audit_jobs, check_listing
 from tasks.results.calibrations import read_calibration
+from tasks.results.formulas import without_formulas
 from tasks.results.read import count_outcomes, read_failures, read_outcomes, read_results
 from tasks.results.runs import find_run, is_partial_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import BinaryIO
 
     from sqlalchemy import Engine, RowMapping
 
 
-def write_rows(parts: Iterable[pl.DataFrame], *, form: str, sink: BinaryIO) -> None:
+def write_rows(parts: Iterable[pl.DataFrame], *, form: str, sink: Sink, raw: bool = False) -> None:
     """Write rows to a file, holding one part of them in memory.
 
     Args:
         parts: Frames with the same columns; the first may have no rows.
         form: `json`, an array of objects; `csv`, with lists as space-separated numbers; or `parquet`.
         sink: Open file; not closed here.
+        raw: Write texts to CSV as they are; otherwise none is a formula, see `without_formulas`.
     """
-    {"json": _write_json, "csv": _write_csv, "parquet": _write_parquet}[form](parts, sink)
+    shown = parts if raw or form != "csv" else map(without_formulas, parts)
+    {"json": _write_json, "csv": _write_csv, "parquet": _write_parquet}[form](shown, sink)
 
 
-def _write_json(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
+def _write_json(parts: Iterable[pl.DataFrame], sink: Sink) -> None:
     sink.write(b"[")
     separator = b""
     for part in parts:
@@ -57,13 +58,13 @@ def _write_json(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
     sink.write(b"]\n")
 
 
-def _write_csv(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
+def _write_csv(parts: Iterable[pl.DataFrame], sink: Sink) -> None:
     for number, part in enumerate(parts):
         lists = part.with_columns(pl.col(pl.List(pl.Float64)).cast(pl.List(pl.String)).list.join(" "))
         sink.write(lists.write_csv(include_header=number == 0).encode())  # Polars raises pipe errors without an errno
 
 
-def _write_parquet(parts: Iterable[pl.DataFrame], sink: BinaryIO) -> None:
+def _write_parquet(parts: Iterable[pl.DataFrame], sink: Sink) -> None:
     writer = None
     for part in parts:
         # Plain strings, not Polars' string views, for older readers of Parquet.
@@ -79,7 +80,7 @@ _SHOWN_ROWS = 20
 _SHOWN_COLUMNS = ("job_id", "label", "margin", "confidence", "answer")
 
 
-def print_results(run: str, *, form: str, with_calibrated: bool) -> None:
+def print_results(run: str, *, form: str, with_calibrated: bool, raw: bool = False) -> None:
     """Print the current labels and failures of a run's dataset and spec.
 
     Raises:
@@ -87,12 +88,16 @@ def print_results(run: str, *, form: str, with_calibrated: bool) -> None:
     """
     if form not in {"table", "json", "csv", "parquet"}:
         raise ConfigurationError(f"Unknown --format {form}; use table, json, csv or parquet.")
+    if raw and form != "csv":
+        raise ConfigurationError("--raw is for --format csv; the other formats write texts as they are.")
     with open_database(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
         calibrate = _calibrator(_temperature(engine, row["spec_id"])) if with_calibrated else _unchanged
         if form != "table":
-            write_rows(map(calibrate, read_outcomes(engine, **key)), form=form, sink=sys.stdout.buffer)
+            sink = sys.stdout.buffer if form == "parquet" else text_sink()
+            write_rows(map(calibrate, read_outcomes(engine, **key)), form=form, sink=sink, raw=raw)
+            sys.stdout.flush()  # at exit, nobody would hear of a full disk
             return
         labels = calibrate(read_results(engine, **key, limit=_SHOWN_ROWS))
         failures = read_failures(engine, **key, limit=_SHOWN_ROWS)
@@ -104,12 +109,14 @@ def print_results(run: str, *, form: str, with_calibrated: bool) -> None:
         print_line(f"This run is {row['state']}: {row['message']}")
 
 
-def print_audit(run: str, *, as_json: bool, listing: str | None) -> int:
+def print_audit(run: str, *, as_json: bool, listing: str | None, raw: bool = False) -> int:
     """Check that every job of a run's manifest ended exactly once; return the exit code.
 
     Raises:
         ConfigurationError: No such run, or the list cannot be written.
     """
+    if raw and not (listing and listing.endswith(".csv")):
+        raise ConfigurationError("--raw is for --list with a .csv file; the other formats write texts as they are.")
     if listing:
         check_listing(Path(listing))
         require_parent_folder(listing)
@@ -118,7 +125,8 @@ def print_audit(run: str, *, as_json: bool, listing: str | None) -> int:
         objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
         with open_audited(row["manifest_uri"], objects, keep_going=keep_going) as read:
             key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
-            report = audit_jobs(engine, **key, jobs=read(), listing=Path(listing) if listing else None)
+            target = Path(listing) if listing else None
+            report = audit_jobs(engine, **key, jobs=read(), listing=target, raw=raw)
         is_whole = not is_partial_run(engine, row)
     asked = row["jobs_labelled"] + row["jobs_failed"]
     if not is_whole and report.labels + report.failures >= asked:
@@ -162,12 +170,12 @@ def _calibrator(temperature: float) -> Callable[[pl.DataFrame], pl.DataFrame]:
 
 def _print_table(run: RowMapping, labels: pl.DataFrame, failures: pl.DataFrame, *, counts: tuple[int, int]) -> None:
     title = f"{run['dataset']}: {pluralize(counts[0], 'label')}, {pluralize(counts[1], 'failure')}"
-    table = Table(title=Text(title))
+    table = Table(title=cell(title))
     shown = [name for name in _SHOWN_COLUMNS if name in labels.columns]
     for name in shown:
         table.add_column(name, overflow="fold")
     for row in labels.iter_rows(named=True):
-        table.add_row(*[Text(_cell(row[name])) for name in shown])
+        table.add_row(*[cell(_shown(row[name])) for name in shown])
     OUT.print(table)
     if counts[0] > len(labels):
         print_line(f"... and {counts[0] - len(labels):,} more; use --format csv for all rows and columns.")
@@ -175,7 +183,7 @@ def _print_table(run: RowMapping, labels: pl.DataFrame, failures: pl.DataFrame, 
         print_line((row["code"], "red"), f" {row['job_id']}: {row['message']}")
 
 
-def _cell(value: object) -> str:
+def _shown(value: object) -> str:
     if value is None:
         return ""
     return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -7,9 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rich.table import Table
-from rich.text import Text
 
-from flows.cli.console import OUT, print_line
+from flows.cli.console import OUT, cell, print_line
 from flows.cli.context import prefect_ready, running_services, startup_errors
 from flows.cli.run import run_flow_locally
 from flows.run.spec import make_spec
@@ -116,11 +115,11 @@ def _spec(settings: Settings, overrides: SpecOverrides) -> RunSpec:
 
 def _print_still(still: StillFit) -> None:
     columns = ("task or subtask", "jobs", "keyframes", "dense", "difference (95% interval)", "keyframes enough")
-    table = Table(*columns, title=Text("Accuracy lost with keyframes"))
+    table = Table(*columns, title="Accuracy lost with keyframes")
     for need in still.needs:
         lost = need.difference
         table.add_row(
-            Text(need.name),
+            cell(need.name),
             f"{lost.jobs:,}",
             f"{need.first:.4f}",
             f"{need.dense:.4f}",
@@ -141,7 +140,7 @@ def _print_still(still: StillFit) -> None:
 
 
 def _print(fit: RouteFit, *, title: str) -> None:
-    table = Table("", "escalated", "accuracy", "loses at most", "frames", "seconds", title=Text(title))
+    table = Table("", "escalated", "accuracy", "loses at most", "frames", "seconds", title=cell(title))
     named = [
         ("dense sampler only", fit.dense),
         ("first answers only", fit.first),
@@ -160,14 +159,14 @@ def _print(fit: RouteFit, *, title: str) -> None:
 def _print_tasks(proof: RouteProof, target: Target) -> None:
     if not proof.tasks:
         return
-    table = Table("task", "jobs", "loses, points", "at most", title=Text("Loss at this margin, by task"))
+    table = Table("task", "jobs", "loses, points", "at most", title="Loss at this margin, by task")
     is_loss = target.accuracy is None
     if is_loss:
         table.add_column("proven")
     for task in proof.tasks:
         verdict = ["yes" if task.at_most <= target.within else "no"] if is_loss else []
         loss = (f"{100 * task.loss:+.2f}", f"{100 * task.at_most:.2f}")
-        table.add_row(Text(task.name or "no task"), f"{task.jobs:,}", *loss, *verdict)
+        table.add_row(cell(task.name or "no task"), f"{task.jobs:,}", *loss, *verdict)
     OUT.print(table)
 
 

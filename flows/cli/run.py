@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _STOPPED = "Stopped by the user."
-_CANCEL_TIMEOUT_S = 20
+_CANCEL_TIMEOUT_S = 4  # a command ends within ten seconds of Ctrl-C
 _POLL_S = 0.2
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 from rich.table import Table
 
-from flows.cli.console import OUT, print_line
+from flows.cli.console import OUT, cell, print_line
 from flows.cli.context import connected, prefect_ready, running_services
 from infra.embedded import ServiceName
 from infra.settings.schedule import NightlySettings
@@ -84,7 +84,7 @@ def _run(client: Any, night: Night) -> bool:  # noqa: ANN401 - Prefect's, import
     from flows.schedule.catch_up import start_night  # noqa: PLC0415
 
     flow_run = start_night(client, night)
-    with OUT.status(f"{night.at:%Y-%m-%d %H:%M}: {night.manifest}"):
+    with OUT.status(cell(f"{night.at:%Y-%m-%d %H:%M}: {night.manifest}")):
         ended: Any = asyncio.run(wait_for_flow_run(flow_run.id, timeout=None))
     print_line(f"{night.at:%Y-%m-%d %H:%M} {ended.state.name}: {ended.state.message}")
     return bool(ended.state.is_completed())
@@ -93,7 +93,7 @@ def _run(client: Any, night: Night) -> bool:  # noqa: ANN401 - Prefect's, import
 def _print_nights(nights: Sequence[Night]) -> None:
     table = Table("scheduled", "state", "manifest")
     for night in nights:
-        table.add_row(f"{night.at:%Y-%m-%d %H:%M %Z}", night.state, night.manifest)
+        table.add_row(f"{night.at:%Y-%m-%d %H:%M %Z}", cell(night.state), cell(night.manifest))
     OUT.print(table)
 
 

@@ -11,9 +11,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
-from flows.cli.console import OUT
+from flows.cli.console import OUT, cell
 from flows.cli.context import connected, prefect_ready
 from flows.run.names import TAG
 from infra.embedded import status, with_running_services
@@ -56,12 +55,12 @@ def _overview(settings: Settings) -> Group:
                 check_schema(engine)
                 parts += _runs_and_plans(engine)
         except ReelabelError as error:
-            parts.append(Text(error.message))
+            parts.append(cell(error.message))
     if found.prefect.api_url is not None:
         try:
             parts.append(_queue(found))
         except ReelabelError as error:
-            parts.append(Text(error.message))
+            parts.append(cell(error.message))
     return Group(*parts)
 
 
@@ -96,7 +95,7 @@ def _runs(runs: Sequence[RunStatus]) -> Table:
     for run in runs:
         table.add_row(
             str(run.run_id)[:8],
-            Text(f"{run.kind} {run.dataset}"),
+            cell(f"{run.kind} {run.dataset}"),
             run.state,
             f"{run.ended:,} of {run.jobs:,}",
             f"{run.failed:,}",
@@ -112,7 +111,7 @@ def _plans(plans: Sequence[PlanStatus]) -> Table:
     table = _table("plan", "dataset", "planned", "extracted", "done", "failed", "extracting", "inferring", "status")
     for plan in plans:
         counts = (plan.planned, plan.extracted, plan.done, plan.failed, plan.extracting, plan.inferring)
-        table.add_row(str(plan.plan_id)[:8], Text(plan.dataset), *(f"{count:,}" for count in counts), plan.status)
+        table.add_row(str(plan.plan_id)[:8], cell(plan.dataset), *(f"{count:,}" for count in counts), plan.status)
     return table
 
 
@@ -125,11 +124,11 @@ def _queue(settings: Settings) -> RenderableType:
         client = stack.enter_context(get_client(sync_client=True))
         waiting = [run for run in _flow_runs(client) if run.expected_start_time <= datetime.now(UTC)]
     if not waiting:
-        return Text("No flow runs are waiting.")
+        return cell("No flow runs are waiting.")
     table = _table("flow run", "state", "since", "waits for")
     for run in waiting:
         since_s = (datetime.now(UTC) - run.expected_start_time).total_seconds()
-        table.add_row(Text(run.name), run.state.name, _duration(since_s), Text(_reason(run)))
+        table.add_row(cell(run.name), cell(run.state.name), _duration(since_s), cell(_reason(run)))
     return table
 
 

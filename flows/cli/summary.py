@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
-from rich.text import Text
 
-from flows.cli.console import OUT, print_line
+from flows.cli.console import OUT, cell, print_line
 from flows.run.result import cost_lines
 from infra.database.connect import Login, connect
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
@@ -145,7 +144,7 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary, routing: Rout
     if said:
         lines.append(("read more", DOCS_PAGE))
     lines.append(("audit", str(report) if row["kind"] == "classify" else f"selected jobs only: {row['message']}"))
-    table = Table(title=Text(f"{row['kind']} of {row['dataset']}"), show_header=False)
+    table = Table(title=cell(f"{row['kind']} of {row['dataset']}"), show_header=False)
     for name, value in lines:
-        table.add_row(Text(name), Text(value))
+        table.add_row(cell(name), cell(value))
     return table

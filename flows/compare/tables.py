@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reelabel.wording import printable
 from tasks.evaluation.scores import format_p_value
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def spec_cells(spec: CandidateScore) -> list[str]:
     """Return a candidate's row under SPEC_COLUMNS; unknown figures are empty."""
     cost = spec.cost
     return [
-        spec.name,
+        printable(spec.name),
         share_cell(spec.accuracy),
         *difference_cells(spec.difference),
         "" if spec.calibration_error is None else f"{spec.calibration_error:.3f}",
@@ -61,7 +62,13 @@ def spec_cells(spec: CandidateScore) -> list[str]:
 def group_cells(group: GroupScore) -> list[str]:
     """Return a group's row under GROUP_COLUMNS."""
     accuracy = share_cell(group.accuracy)
-    return [group.title, group.spec, f"{group.jobs:,}", accuracy, *difference_cells(group.difference)]
+    return [
+        printable(group.title),
+        printable(group.spec),
+        f"{group.jobs:,}",
+        accuracy,
+        *difference_cells(group.difference),
+    ]
 
 
 def share_cell(share: Proportion | None) -> str:

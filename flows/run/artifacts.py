@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from prefect.artifacts import (
 from prefect.exceptions import PrefectException
 
 from flows.shard.metrics import set_jobs_left
+from reelabel.wording import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,16 +71,25 @@ def publish_results(
     figures = "".join(f"\n- {name}: {value}" for name, value in cost)
     figures += "".join(f"\n- **{warning}**" for warning in warnings)
     table += [{"outcome": f"failure: {code}", "jobs": count} for code, count in report.codes.items()]
+    what = f"Dataset **{_plain(dataset)}**. {_plain(str(report))}"
     opened = f", or [open it here]({page})" if page else ""
     with artifact_errors_logged():
-        create_table_artifact(key="reelabel-results", table=table, description=str(report))
+        create_table_artifact(key="reelabel-results", table=table, description=_plain(str(report)))
         create_markdown_artifact(
             key="reelabel-how-to-read",
-            markdown=f"Dataset **{dataset}**. {report}\n{figures}\n\nResults: `reelabel results {run_id}`\n\n"
+            markdown=f"{what}\n{figures}\n\nResults: `reelabel results {run_id}`\n\n"
             f"Report: `reelabel report {run_id}`{opened}",
         )
         if page:
             create_link_artifact(key="reelabel-page", link=page, link_text=page, description="Report of the run")
+
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#!|~&])")
+
+
+def _plain(text: str) -> str:
+    """Return a text that Markdown shows as it is: no link, image or HTML."""
+    return _MARKDOWN.sub(r"\\\1", printable(text))
 
 
 @contextmanager

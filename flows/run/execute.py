@@ -18,6 +18,7 @@ from flows.run.progress import Progress
 from flows.run.remote_executor import execute_remotely
 from flows.run.result import RunResult, cost_lines
 from flows.shard.retry import retry_outage
+from infra.embedded import full_disk_named
 from infra.errors import NotReconciledError
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ReelabelError, TransientError
@@ -97,7 +98,7 @@ def execute_run(request: RunRequest, settings: Settings) -> RunResult:
     with ExitStack() as stack:
         with progress.ledger.doing(RunPhase.SETUP):
             context = stack.enter_context(open_run_context(request, settings))
-        with _interruption_recorded(context):
+        with _interruption_recorded(context), full_disk_named(settings.home):
             report = _answer_jobs(context, progress)
             columns = _record(context, progress, report)
         _publish(context, report, columns)

@@ -11,6 +11,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, cast
 
 from prefect import get_run_logger
+from prefect.context import FlowRunContext
 from prefect.utilities.annotations import quote
 
 from flows.run.artifacts import ProgressArtifact
@@ -23,9 +24,10 @@ from infra.telemetry import start_metrics
 from reelabel.coverage import CoverageThresholds
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
+from reelabel.frames.turns import Turns
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
-from tasks.frame_cache.pool import decode_pool, video_limits
+from tasks.frame_cache.pool import decode_pool, video_limits, video_store
 from tasks.model.backend import backend_of
 from tasks.plans.lease import Work
 from tasks.plans.plan import is_drained
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
 
 # Threads are created on demand, for shards extracted ahead and for those at the engine.
 MAX_TASKS = 96
+# A video in many shards is fetched and decoded once in a run, also if it is at fault.
+_KEPT_FAULTS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +154,7 @@ def infer_shards(
 
     def settle() -> Iterator[ShardReport]:
         each, future = in_progress.popleft()
+        _forget_results()
         extracted = each.wait()
         if extracted is None:
             future.wait()
@@ -173,6 +178,15 @@ def infer_shards(
         yield from settle()
 
 
+def _forget_results() -> None:
+    """Have Prefect forget the states of earlier tasks, which it keeps to the end of the flow to link their results.
+
+    Nothing here passes a result from task to task, and a run of a million jobs has twenty thousand tasks.
+    """
+    if flow_run := FlowRunContext.get():
+        flow_run.run_results.clear()
+
+
 def extract_ahead(
     source: ShardQueue, extractor_of: Callable[[Plan], MakeExtractor], *, ahead: int, start: StartExtraction
 ) -> Iterator[ShardInExtraction | None]:
@@ -182,6 +196,7 @@ def extract_ahead(
     """
     in_progress: deque[ShardInExtraction] = deque()
     for leased in source:
+        _forget_results()
         if leased:
             stream = ViewStream()
             wait = start(leased.shard, extractor_of(leased.plan), stream)
@@ -244,15 +259,15 @@ def make_inference_context(
 
 def open_extractor(settings: Settings, pool: DecodePool, spec: RunSpec, *, keep_bytes: int) -> FrameExtractor:
     """Return the extractor of videos for a spec, which keeps up to `keep_bytes` of frame files in memory."""
-    objects = ObjectStore(settings.store, settings.web)
     assert settings.store.uri is not None
     return FrameExtractor(
-        objects=objects,
-        cache=FrameCache(objects, settings.store.uri, keep_bytes=keep_bytes),
+        objects=video_store(settings),
+        cache=FrameCache(ObjectStore(settings.store), settings.store.uri, keep_bytes=keep_bytes),
         pool=pool,
         sampling=spec.sampling,
         limits=video_limits(settings),
         pixel_encoding=settings.store.encoding,
         allow_roots=settings.extract.allow_roots,
         thresholds=CoverageThresholds.of(spec.sampling if spec.sampling.sampler == "auto" else settings.sampling),
+        turns=Turns(keep_faults=_KEPT_FAULTS),
     )

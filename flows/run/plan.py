@@ -12,6 +12,7 @@ from prefect import get_run_logger
 
 from reelabel.errors import TransientError
 from tasks.frame_cache.fingerprints import current_fingerprints
+from tasks.frame_cache.pool import video_store
 from tasks.manifest.plan_file import PlanWriter
 from tasks.manifest.shard import split_into_shards
 from tasks.model.prompts.ambiguity import find_ambiguous_jobs, load_tokenizer
@@ -115,7 +116,7 @@ class Planner:
                 dataset=context.run.dataset,
                 spec_id=context.run.spec_id,
                 jobs=selected,
-                fingerprints_of=partial(current_fingerprints, context.objects),
+                fingerprints_of=partial(current_fingerprints, video_store(context.settings)),
                 retry_failures=request.selector is not None,
                 run_id=context.run.run_id,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reelabel.wording import pluralize
+from reelabel.wording import pluralize, printable
 from tasks.domain import RunCost, RunPhase
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def completed_state(sentence: object) -> State[str]:
     """Return a Completed state whose message is the sentence, instead of Prefect's default."""
     from prefect.states import Completed  # noqa: PLC0415 - commands import this module before they configure Prefect
 
-    return Completed(message=str(sentence), data=str(sentence))
+    said = printable(str(sentence), keep="\n")
+    return Completed(message=said, data=said)
 
 
 _MIN_SHARE = 0.005

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reelabel.pool.decode_pool import DecodePool
     from tasks.domain import Job, RunSpec
     from tasks.model.backend import InferenceBackend
+    from tasks.model.protocol import Question, Reply
     from tasks.results.write import ShardWriter
 
 _MAX_CONCURRENT_READS = 4
@@ -38,6 +39,11 @@ _MIN_GROUP = 8
 _MAX_GROUP_WAIT_S = 0.1
 # While one group of a shard is being answered, the next is being read and sent.
 MAX_CONCURRENT_GROUPS = 2
+# What a group has in flight at a time, however many orders its questions have, and however long they and their videos
+# are. Tokens are estimated: one for each byte of text, and for each 28 by 28 pixels.
+MAX_PROMPTS = 256
+MAX_TOKENS = 1024**2
+_VIDEO_BYTES_PER_TOKEN = 3 * 28 * 28
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,25 +177,52 @@ def _infer_group(
         video, jobs = group[view]
         fingerprint = video.provenance.fingerprint
         shard_outcome.failures += [_failure(job, fault, shard_outcome.index, fingerprint) for job in jobs]
-    pairs = [(view, job) for view, (_, jobs) in group.items() if view.name in files for job in jobs]
-    questions = tuple(build_question(job, context.spec, video_id=view.name) for view, job in pairs)
-    with context.ledger.doing(RunPhase.ANSWER):
-        batch = Batch(frame_files=files, questions=questions)
-        replies = answer_permuted(context.backend.answer, batch) if pairs else []
-    for (view, job), reply in zip(pairs, replies, strict=True):
-        video, _ = group[view]
-        if isinstance(reply, Answer):
-            shard_outcome.results.append(
-                JobResult(
-                    job=job,
-                    answer=reply,
-                    provenance=replace(video.provenance, cache_read_ms=shard_outcome.read_ms[view]),
-                    shard_index=shard_outcome.index,
-                    routed_by=_routed_by(view, video, context.spec),
-                )
-            )
-        else:
-            shard_outcome.failures.append(_failure(job, reply, shard_outcome.index, video.provenance.fingerprint))
+    usable = {view: (video, jobs) for view, (video, jobs) in group.items() if view.name in files}
+    for asked in _batches(usable, context.spec):
+        batch = Batch(frame_files=files, questions=()).only(tuple(question for _, _, question in asked))
+        with context.ledger.doing(RunPhase.ANSWER):
+            replies = answer_permuted(context.backend.answer, batch)
+        for (view, job, _), reply in zip(asked, replies, strict=True):
+            _record_reply(reply, job, view, group[view][0], context, shard_outcome)
+
+
+def _batches(
+    group: Mapping[View, tuple[ExtractedVideo, Sequence[Job]]], spec: RunSpec
+) -> Iterator[list[tuple[View, Job, Question]]]:
+    """Yield the questions of a group in batches of bounded size; a larger question is a batch by itself."""
+    batch: list[tuple[View, Job, Question]] = []
+    prompts = tokens = 0
+    for view, (video, jobs) in group.items():
+        for job in jobs:
+            question = build_question(job, spec, video_id=view.name)
+            orders = 1 + len(question.others)
+            text_bytes = len(f"{question.text}{question.system_prompt}".encode())
+            more_tokens = orders * (text_bytes + video.frame_bytes // _VIDEO_BYTES_PER_TOKEN)
+            if batch and (prompts + orders > MAX_PROMPTS or tokens + more_tokens > MAX_TOKENS):
+                yield batch
+                batch, prompts, tokens = [], 0, 0
+            batch.append((view, job, question))
+            prompts += orders
+            tokens += more_tokens
+    if batch:
+        yield batch
+
+
+def _record_reply(
+    reply: Reply, job: Job, view: View, video: ExtractedVideo, context: InferenceContext, shard_outcome: ShardOutcome
+) -> None:
+    if not isinstance(reply, Answer):
+        shard_outcome.failures.append(_failure(job, reply, shard_outcome.index, video.provenance.fingerprint))
+        return
+    shard_outcome.results.append(
+        JobResult(
+            job=job,
+            answer=reply,
+            provenance=replace(video.provenance, cache_read_ms=shard_outcome.read_ms[view]),
+            shard_index=shard_outcome.index,
+            routed_by=_routed_by(view, video, context.spec),
+        )
+    )
 
 
 def _read_group(

@@ -14,7 +14,7 @@ from prefect import get_run_logger
 
 from flows.shard.retry import retry_faults, retry_outage
 from infra.errors import LeaseLostError, PlanLostError
-from reelabel.errors import TransientError
+from reelabel.errors import DiskFullError, TransientError
 from tasks.manifest.plan_file import read_shard
 from tasks.plans.lease import LeaseKeeper, Work, finish_alone
 from tasks.plans.plan import close_plan, count_extracted
@@ -149,7 +149,8 @@ class ShardQueue:
     def _release(self, lease: Lease, error: TransientError) -> None:
         """Release a failed shard; raise the error if the next shard would fail as well."""
         self._failures_in_row += 1
-        if error.retries_exhausted or self._failures_in_row == _MAX_FAILURES_IN_ROW:
+        is_hopeless = error.retries_exhausted or isinstance(error, DiskFullError)
+        if is_hopeless or self._failures_in_row == _MAX_FAILURES_IN_ROW:
             raise error
         get_run_logger().warning("Released shard %s: %s", lease.shard_index, error.message)
         retry_outage(partial(self.keeper.release, lease, message=error.message))

@@ -100,6 +100,12 @@ def cancel_waits_at_exit() -> Iterator[None]:
         _ENDING.reset(token)
 
 
+def is_ending() -> bool:
+    """Return whether the flow of this thread or task is ending, so that nothing is worth another attempt."""
+    ending = _ENDING.get(None)
+    return ending is not None and ending.is_set()
+
+
 def _log_and_wait(error: TransientError, delay_s: float) -> bool:
     """Log what is being waited for, and wait; return False if the flow is ending."""
     from prefect import get_run_logger  # noqa: PLC0415 - commands import this module before they configure Prefect

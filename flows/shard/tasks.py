@@ -15,7 +15,7 @@ from flows.shard.extract import extract_views
 from flows.shard.infer import ShardOutcome, escalate, infer_views
 from flows.shard.metrics import record_results, shard_in_progress
 from flows.shard.report import make_shard_report
-from flows.shard.retry import RETRY_DELAYS_S, await_recovery, retry_faults
+from flows.shard.retry import RETRY_DELAYS_S, await_recovery, is_ending, retry_faults
 from flows.shard.stream import ViewStream
 from infra.database.connect import require_writes
 from infra.errors import ServerUnavailableError
@@ -43,9 +43,9 @@ _RETRIES = len(RETRY_DELAYS_S)
 
 
 def is_transient(_task: Task[..., object], _run: TaskRun, state: State) -> bool:
-    """Tell Prefect to retry transient errors only."""
+    """Tell Prefect to retry transient errors only, and none once the flow is ending."""
     error = state.result(raise_on_failure=False)
-    return isinstance(error, TransientError) and not error.retries_exhausted
+    return isinstance(error, TransientError) and not error.retries_exhausted and not is_ending()
 
 
 @task(

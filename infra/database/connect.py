@@ -13,7 +13,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from infra.errors import DatabaseUnavailableError
-from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.errors import ConfigurationError, DiskFullError, ReelabelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,6 +168,10 @@ def _explain(error: BaseException | None) -> ReelabelError | None:
     fault = _REFUSALS.get(getattr(error, "sqlstate", None) or "") or _refusal_in(detail)
     if fault:
         return ConfigurationError(f"Postgres {fault}: {detail}. Fix the URL of that login in [database].")
+    if isinstance(error, psycopg.errors.DiskFull):
+        return DiskFullError(
+            f"The disk of Postgres is full: {detail}. Free space there, then run the same command again."
+        )
     # A read-only server has failed over, or is about to.
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)):
         return DatabaseUnavailableError(

@@ -2,6 +2,7 @@
 
 from infra.embedded.addresses import missing_services, with_running_services
 from infra.embedded.environment import export
+from infra.embedded.full_disk import full_disk_named
 from infra.embedded.home import ServiceName
 from infra.embedded.postgres import postgres_folder
 from infra.embedded.prefect_server import login_path
@@ -14,6 +15,7 @@ __all__ = [
     "ServiceName",
     "ServiceStatus",
     "export",
+    "full_disk_named",
     "in_use",
     "is_kept",
     "login_path",

@@ -33,12 +33,18 @@ def missing_services(settings: Settings, wanted: frozenset[ServiceName]) -> froz
 
 
 def with_running_services(settings: Settings) -> Settings:
-    """Fill in the addresses of running services; start none, and create no folder."""
+    """Fill in the addresses of running services; start none, and create no folder.
+
+    Raises:
+        ConfigurationError: Other users can write to the folder, and could name services of theirs.
+    """
     if not settings.home.exists():
         return settings
     home = Home(settings.home)
     records = {name: home.record(name) for name in missing_services(settings, frozenset(ServiceName))}
     ports = {name: record.port for name, record in records.items() if record and record.process.is_alive()}
+    if ports:
+        home.require_private()
     return with_addresses(settings, home, ports)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import secrets
+import stat
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from infra.embedded.processes import Identity, is_supported
 from reelabel.errors import ConfigurationError
@@ -16,6 +18,9 @@ from reelabel.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class ServiceName(StrEnum):
@@ -64,6 +69,19 @@ class Home:
                 f"The folder {self.path} cannot be created or used ({error.strerror}); set home to a folder of yours."
             ) from error
 
+    def require_private(self) -> None:
+        """Check that other users cannot put their own passwords, keys and records here.
+
+        Raises:
+            ConfigurationError: They can, because the folder existed before, with other permissions.
+        """
+        status = self.path.stat()
+        if status.st_mode & _WRITABLE_BY_OTHERS or os.geteuid() not in {0, status.st_uid}:
+            raise ConfigurationError(
+                f"Other users can write to the folder {self.path}, where the embedded services keep their passwords; "
+                f"run chmod go-w {self.path}, or set home to a folder of yours."
+            )
+
     def folder(self, service: ServiceName) -> Path:
         """Return the data folder of a service, which is created if needed."""
         folder = self.path / service
@@ -78,7 +96,7 @@ class Home:
         """Return a password, which is generated on first use and begins with `prefix`."""
         path = self.secret_path(name)
         if not path.exists():
-            _write_privately(path, prefix + secrets.token_hex(20))
+            write_privately(path, prefix + secrets.token_hex(20))
         return path.read_text()
 
     def secret_path(self, name: str) -> Path:
@@ -95,7 +113,7 @@ class Home:
 
     def write_record(self, service: ServiceName, record: Record) -> None:
         """Record the start of a service."""
-        _write_privately(self._record_path(service), json.dumps(asdict(record)))
+        write_privately(self._record_path(service), json.dumps(asdict(record)))
 
     @property
     def is_kept(self) -> bool:
@@ -113,27 +131,30 @@ class Home:
     @contextmanager
     def starting(self) -> Iterator[None]:
         """Hold the lock for starting and stopping services."""
-        with (self.path / "start.lock").open("w") as file:
+        with self._open_lock("start") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:
                 yield
             finally:
                 fcntl.flock(file, fcntl.LOCK_UN)
 
-    @property
-    def in_use_lock(self) -> Path:
-        """The file on which every command holds a shared lock while it uses the services."""
-        return self.path / "in-use.lock"
+    def open_in_use_lock(self) -> TextIO:
+        """Open the file on which every command holds a shared lock while it uses the services."""
+        return self._open_lock("in-use")
 
     @property
     def _kept(self) -> Path:
         return self.path / "kept"
 
+    def _open_lock(self, name: str) -> TextIO:
+        # Whoever can open a file can lock it.
+        return open(self.path / f"{name}.lock", "w", opener=lambda path, flags: os.open(path, flags, 0o600))
+
     def _record_path(self, service: ServiceName) -> Path:
         return self.path / "run" / f"{service}.json"
 
 
-def _write_privately(path: Path, text: str) -> None:
+def write_privately(path: Path, text: str) -> None:
     """Write a file atomically, readable by its owner only."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     temporary.touch(mode=0o600, exist_ok=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,8 @@ def end_service(name: ServiceName, home: Home, stop_signal: signal.Signals) -> N
         end(record.process, stop_signal=stop_signal, grace_s=_STOP_GRACE_S)
     end_marked(_marker(name, home))
     for path in record.leaves_behind if record else ():
-        Path(path).unlink(missing_ok=True)
+        with suppress(PermissionError):  # of another user, who took its name in /tmp
+            Path(path).unlink(missing_ok=True)
 
 
 def _start(service: Service, home: Home, *, preferred_port: int) -> Record:

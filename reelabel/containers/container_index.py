@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from reelabel.limits import Limits
     from reelabel.sources.sparse_file import SparseFile
+    from reelabel.sources.video_file import VideoFile
 
-    BinaryFile: TypeAlias = BinaryIO | SparseFile
+    BinaryFile: TypeAlias = BinaryIO | VideoFile | SparseFile
 
 
 def read_up_to(file: BinaryFile, size: int) -> bytes:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 
 import av
 import av.error
 from av.stream import Disposition
 
+from reelabel.containers.duration_guard import check_duration
 from reelabel.containers.frame_size_guard import check_declared_size, check_frame_size, decoder_limit_options
+from reelabel.containers.stream_properties import StreamProperties
 from reelabel.errors import (
     NoVideoStreamError,
     VideoEmptyError,
-    VideoMissingError,
     VideoTooLargeError,
     VideoUnreadableError,
 )
 from reelabel.fast_path import FastPathUnavailableError
-from reelabel.sources.sparse_file import SparseFile
+from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from av.container import InputContainer
     from av.packet import Packet
@@ -30,12 +31,25 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from reelabel.limits import Limits
+    from reelabel.sources.sparse_file import SparseFile
 
-# Playlists would read other files in the video's name; `tty` accepts any text file as a video.
-_REFUSED_FORMATS = frozenset({"concat", "dash", "hls", "image2", "imf", "lavfi", "rtsp", "sdp", "tty"})
-_FORMATS = ",".join(sorted(av.formats_available - _REFUSED_FORMATS))
-# FFmpeg reads on instead of seeking if the target is less than this plus 32 KiB ahead. Relevant for remote files only.
-_BUFFER_BYTES = 8 * 1024
+# FFmpeg's names of the formats that are accepted. Each is one file: playlists, and formats such as MLV or VobSub, would
+# read other files in the video's name. Text formats are missing, as they accept any text as a video.
+_FORMATS = ",".join(
+    (
+        *("mov", "matroska", "avi", "flv", "live_flv", "kux", "mpegts", "mpeg", "ogg", "asf", "asf_o", "mxf", "rm"),
+        *("ivf", "nut", "nsv", "nuv", "wtv", "gxf", "lxf", "ty", "pva", "dhav", "viv", "vivo", "swf", "film_cpk"),
+        *("h261", "h263", "h264", "hevc", "vvc", "evc", "av1", "obu", "m4v", "mpegvideo", "mjpeg", "mjpeg_2000"),
+        *("vc1", "vc1test", "cavsvideo", "avs2", "avs3", "dirac", "dnxhd", "dv", "apv", "yuv4mpegpipe"),
+        *("gif", "apng", "amv", "flic", "bink", "smk", "roq"),
+        # Still images, and sound without a picture, whose errors say what they are.
+        *("jpeg_pipe", "png_pipe", "gif_pipe", "webp_pipe", "bmp_pipe", "tiff_pipe", "jpegxl_pipe", "avif"),
+        *("mp3", "aac", "wav", "w64", "flac", "aiff", "caf", "ac3", "eac3", "amr", "au", "wv", "ape", "tta"),
+    )
+)
+# As FFmpeg's own for files. It reads on instead of seeking if the target is less than a buffer plus 32 KiB ahead, and
+# ranges of remote files are to be few and small.
+_FILE_BUFFER_BYTES, _RANGES_BUFFER_BYTES = 32 * 1024, 8 * 1024
 _HEAD_BYTES = 1024
 SILENT_CONCEALERS = frozenset({"ffv1"})
 _QUICK_OPTIONS = {"skip_frame": "all", "probesize": "32", "max_ts_probe": "0", "fpsprobesize": "0"}
@@ -43,7 +57,7 @@ _QUICK_OPTIONS = {"skip_frame": "all", "probesize": "32", "max_ts_probe": "0", "
 
 @contextmanager
 def open_video(
-    source: Path | SparseFile,
+    source: VideoFile | SparseFile,
     limits: Limits,
     *,
     quickly: bool = False,
@@ -61,7 +75,6 @@ def open_video(
         The container and its video stream.
 
     Raises:
-        VideoMissingError: The file does not exist.
         VideoEmptyError: The file is empty.
         VideoUnreadableError: FFmpeg cannot open the file.
         NoVideoStreamError: The file has no video stream.
@@ -71,7 +84,7 @@ def open_video(
     with _open_container(source, limits, _QUICK_OPTIONS if quickly else {}) as container:
         stream = _video_stream(container)
         check_frame_size(stream.codec_context.width, stream.codec_context.height, limits)
-        _check_duration(container, stream, limits)
+        check_duration(StreamProperties.of(container, stream).duration_s, limits)
         # One thread: videos are decoded by concurrent processes, and threads would delay the first frame after a seek.
         stream.codec_context.thread_type = "NONE"
         stream.codec_context.thread_count = 1
@@ -95,15 +108,6 @@ def check_frame_count(frames: int, limits: Limits) -> None:
     """
     if frames > limits.max_frames:
         raise VideoTooLargeError(f"The video has more frames than extract.max_frames ({limits.max_frames:,}).")
-
-
-def _check_duration(container: InputContainer, stream: VideoStream, limits: Limits) -> None:
-    duration_s = float((stream.duration or 0) * (stream.time_base or 0)) or (container.duration or 0) / av.time_base
-    if duration_s > limits.max_duration_s:
-        raise VideoTooLargeError(
-            f"The video's duration of {duration_s:,.0f} s exceeds extract.max_duration_s "
-            f"({limits.max_duration_s:,.0f} s).",
-        )
 
 
 def decode_all(
@@ -156,41 +160,43 @@ def _packets_and_flush(container: InputContainer, stream: VideoStream) -> Iterat
     yield None
 
 
-def _open_container(source: Path | SparseFile, limits: Limits, probing: dict[str, str]) -> InputContainer:
+def _open_container(source: VideoFile | SparseFile, limits: Limits, probing: dict[str, str]) -> InputContainer:
+    if source.size_bytes == 0:
+        raise VideoEmptyError("The video file is empty; upload it again.")
+    if source.size_bytes > limits.max_video_bytes:
+        raise VideoTooLargeError(
+            f"The video's {source.size_bytes:,} bytes exceed extract.max_video_bytes ({limits.max_video_bytes:,})."
+        )
+    file = source.reopen() if isinstance(source, VideoFile) else source
     try:
-        size_bytes = source.size_bytes if isinstance(source, SparseFile) else source.stat().st_size
-        if size_bytes == 0:
-            raise VideoEmptyError("The video file is empty; upload it again.")
-        if size_bytes > limits.max_video_bytes:
-            raise VideoTooLargeError(
-                f"The video's {size_bytes:,} bytes exceed extract.max_video_bytes ({limits.max_video_bytes:,})."
-            )
-        # `file:` prevents a colon in the name from being parsed as a protocol.
-        file: Any = source if isinstance(source, SparseFile) else f"file:{source}"
-        options = {"format_whitelist": _FORMATS, "protocol_whitelist": "file", **probing}
-        container: InputContainer = av.open(
-            file, "r", options=options, metadata_errors="replace", buffer_size=_BUFFER_BYTES
+        return av.open(
+            file,
+            "r",
+            options={"format_whitelist": _FORMATS, "protocol_whitelist": "none", **probing},
+            metadata_errors="replace",
+            buffer_size=_FILE_BUFFER_BYTES if isinstance(source, VideoFile) else _RANGES_BUFFER_BYTES,
+            io_open=_refuse_to_open,
         )
     except MemoryError:
         raise
-    except FileNotFoundError:
-        raise VideoMissingError(f"There is no video at {source}; check the path.") from None
     except (av.error.FFmpegError, OSError, ValueError) as error:
         if _is_playlist(source):
             raise VideoUnreadableError("The file is a playlist; name the video file itself.") from None
         raise VideoUnreadableError(
             f"FFmpeg cannot open the video ({_message(error)}); the file may be truncated, or not a video."
         ) from None
-    return container
 
 
-def _is_playlist(source: Path | SparseFile) -> bool:
-    if isinstance(source, SparseFile):
+def _refuse_to_open(_url: str, _flags: int, _options: dict[str, str]) -> NoReturn:
+    """Answer a demuxer that asks for another file than the video itself."""
+    raise PermissionError(errno.EACCES, "the video refers to another file")
+
+
+def _is_playlist(source: VideoFile | SparseFile) -> bool:
+    if not isinstance(source, VideoFile):
         return False  # remote files read in ranges are larger than playlists
-    with suppress(OSError), source.open("rb") as file:
-        head = file.read(_HEAD_BYTES).lstrip(b"\xef\xbb\xbf \r\n")
-        return head.startswith((b"#EXTM3U", b"ffconcat version")) or b"<MPD" in head
-    return False
+    head = source.reopen().read(_HEAD_BYTES).lstrip(b"\xef\xbb\xbf \r\n")
+    return head.startswith((b"#EXTM3U", b"ffconcat version")) or b"<MPD" in head
 
 
 def _message(error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
@@ -19,10 +19,10 @@ from reelabel.sources.sparse_file import SparseFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from reelabel.containers.container_index import BinaryFile, ContainerIndex, KeyframeIndex
     from reelabel.limits import Limits
+    from reelabel.sources.video_file import VideoFile
 
 ENTRY_POINT_GROUP = "reelabel.containers"
 
@@ -51,7 +51,7 @@ class ProbedFile:
         container: Its format.
     """
 
-    source: Path | SparseFile
+    source: VideoFile | SparseFile
     file: BinaryFile
     size_bytes: int
     container: ContainerIndex
@@ -92,22 +92,17 @@ class ProbedFile:
             yield
 
 
-@contextmanager
-def probe_file(source: Path | SparseFile) -> Iterator[ProbedFile]:
-    """Open a file and determine its container format.
+def probe_file(source: VideoFile | SparseFile) -> ProbedFile:
+    """Determine the container format of a file.
 
     Raises:
         FastPathUnavailableError: The file cannot be read, or its format has no index.
     """
-    if isinstance(source, SparseFile):
-        yield _probe(source, source, source.size_bytes)
-        return
-    try:
-        size_bytes, file = source.stat().st_size, source.open("rb", buffering=0)
-    except OSError:
-        raise FastPathUnavailableError("the file cannot be read") from None
-    with file:
-        yield _probe(source, file, size_bytes)
+    file = source if isinstance(source, SparseFile) else source.reopen()
+    container = _find_container(file, source.size_bytes)
+    if container is None:
+        raise FastPathUnavailableError("the container has no index in its header")
+    return ProbedFile(source=source, file=file, size_bytes=source.size_bytes, container=container)
 
 
 def missing_bytes(file: BinaryFile, size_bytes: int) -> int:
@@ -123,13 +118,6 @@ def missing_bytes(file: BinaryFile, size_bytes: int) -> int:
         if _has_failed(file):
             raise
         return 0
-
-
-def _probe(source: Path | SparseFile, file: BinaryFile, size_bytes: int) -> ProbedFile:
-    container = _find_container(file, size_bytes)
-    if container is None:
-        raise FastPathUnavailableError("the container has no index in its header")
-    return ProbedFile(source=source, file=file, size_bytes=size_bytes, container=container)
 
 
 def _find_container(file: BinaryFile, size_bytes: int) -> ContainerIndex | None:
@@ -149,6 +137,13 @@ def _containers(file: BinaryFile) -> Iterator[ContainerIndex]:
         with _guard(found.name, file):
             _register_installed(found)
     yield from (container for name, container in _CONTAINERS.items() if name not in known)
+
+
+def load_installed() -> None:
+    """Import the container formats of installed packages; one that fails is left to fail for each file."""
+    for found in _installed():
+        with suppress(Exception):
+            _register_installed(found)
 
 
 @cache

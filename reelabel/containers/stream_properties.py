@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 
+_LATEST_MS = 2.0**53  # differences of larger numbers are inexact, and may exceed 64 bits
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamProperties:
     """The properties of one video stream.
@@ -49,10 +52,14 @@ class StreamProperties:
 def pts_to_ms(
     pts: Sequence[int | None] | npt.NDArray[np.int64], time_base: Fraction | None
 ) -> npt.NDArray[np.int64] | None:
-    """Convert PTS to milliseconds, sorted ascending; None if the time base or any PTS is unknown."""
+    """Convert PTS to milliseconds, sorted ascending; None if the time base or any PTS is unknown.
+
+    Times past `_LATEST_MS` are cut off there.
+    """
     if not time_base or any(each is None for each in pts):
         return None
-    return np.sort(np.rint(np.asarray(pts, np.float64) * float(time_base * 1000)).astype(np.int64))
+    times_ms = np.rint(np.asarray(pts, np.float64) * float(time_base * 1000))
+    return np.sort(times_ms.clip(-_LATEST_MS, _LATEST_MS).astype(np.int64))
 
 
 def one_pts_to_ms(pts: int | None, time_base: Fraction | None) -> int | None:

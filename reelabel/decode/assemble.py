@@ -17,7 +17,6 @@ from reelabel.segment import WHOLE, Segment, select_segment
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from fractions import Fraction
-    from pathlib import Path
 
     import numpy.typing as npt
     from av.video.frame import VideoFrame
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from reelabel.orientation import Orientation
     from reelabel.sampling.options import Sampling
     from reelabel.sources.sparse_file import SparseFile
+    from reelabel.sources.video_file import VideoFile
 
 
 _T = TypeVar("_T")
@@ -57,7 +57,7 @@ class DecodeStats:
 class ExtractionRequest:
     """What to extract from one video, and the decode statistics so far; see `extract_keyframes`."""
 
-    source: Path | SparseFile
+    source: VideoFile | SparseFile
     sampling: Sampling
     limits: Limits
     native: bool = False

@@ -35,6 +35,14 @@ class FrameCache:
         """Return the URI of a key."""
         return f"{self._root_uri}/{key}"
 
+    def reach(self) -> None:
+        """Check that the store responds; see `ObjectStore.reach`.
+
+        Raises:
+            StoreUnavailableError: It does not.
+        """
+        self._objects.reach([self.uri_of("any")])
+
     def read(self, key: str) -> FrameFile:
         """Read a frame file.
 

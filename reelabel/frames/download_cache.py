@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reelabel.errors import DiskUnavailableError
+from reelabel.disk import is_full
+from reelabel.errors import DiskFullError, DiskUnavailableError
 from reelabel.frames.cache_key import index_key
 from reelabel.sources.object_info import redact_uri
 
@@ -80,7 +81,7 @@ def _disk_errors(uri: str, folder: Path | None, *, in_memory: bool = False) -> I
     except OSError as error:
         location = folder or ("memory" if in_memory else f"the temporary folder {tempfile.tempdir or ''}".rstrip())
         hint = "" if in_memory else f", or name another folder in {'cache_dir' if folder else 'TMPDIR'}"
-        raise DiskUnavailableError(
+        raise (DiskFullError if is_full(error) else DiskUnavailableError)(
             f"Cannot write a copy of {redact_uri(uri)} to {location} ({error.strerror or error}); "
             f"free space there{hint}."
         ) from error

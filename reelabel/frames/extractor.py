@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,10 +23,10 @@ from reelabel.frames.fetch import RANGES_MIN_BYTES, FrameFetcher, isolate_web_ou
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.packets import with_packets
 from reelabel.frames.provenance import FrameProvenance
+from reelabel.frames.turns import Turns
 from reelabel.sampling.passes import dense_pass, resolve_auto, with_sampler
 from reelabel.sampling.passes import sampling_of_pass as sampling_of
 from reelabel.segment import WHOLE
-from reelabel.sources.folder import require_allowed_path
 from reelabel.sources.object_info import redact_uri
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class FrameExtractor:
         allow_roots: Folders that local videos must lie in; empty allows every folder.
         ranges_min_bytes: Size from which remote videos are read by range requests.
         thresholds: The limits of sufficient keyframe coverage.
+        turns: Decides who decodes if several threads prepare one video.
     """
 
     objects: ObjectStore
@@ -97,6 +98,7 @@ class FrameExtractor:
     allow_roots: tuple[Path, ...] = ()
     ranges_min_bytes: int = RANGES_MIN_BYTES
     thresholds: CoverageThresholds = DEFAULT_THRESHOLDS
+    turns: Turns = field(default_factory=Turns, repr=False, compare=False)
 
     def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
         """Look up sizes and fingerprints of many videos in few requests, where possible; for use with `prepare`.
@@ -118,7 +120,8 @@ class FrameExtractor:
         Raises:
             StoreUnavailableError: S3 is unavailable.
         """
-        self.objects.reach([*uris, self.cache.uri_of("any")])
+        self.objects.reach(uris)
+        self.cache.reach()
 
     def prepare(
         self, uri: str, info: ObjectInfo | None = None, *, shown: FramePass = "first", segment: Segment = WHOLE
@@ -137,14 +140,17 @@ class FrameExtractor:
         """
         started = time.perf_counter()
         info = info or stat_video(self.objects, uri, allow_roots=self.allow_roots)
-        sampling, found = self._find(info, sampling_of(self.sampling, shown), segment)
-        lookup_ms = (time.perf_counter() - started) * 1e3
-        if found is None:
-            try:
-                return self._extract(info, sampling, lookup_ms, segment)
-            except VideoError as error:
-                error.fingerprint = info.fingerprint
-                raise
+        wanted, stat_ms = sampling_of(self.sampling, shown), (time.perf_counter() - started) * 1e3
+        with self.turns.at(_key(info, wanted, segment)):
+            started = time.perf_counter()
+            sampling, found = self._find(info, wanted, segment)
+            lookup_ms = stat_ms + (time.perf_counter() - started) * 1e3
+            if found is None:
+                try:
+                    return self._extract(info, sampling, lookup_ms, segment)
+                except VideoError as error:
+                    error.fingerprint = info.fingerprint
+                    raise
         return ExtractedVideo(
             uri=uri,
             key=_key(info, sampling, segment),
@@ -174,6 +180,7 @@ class FrameExtractor:
             ranges_min_bytes=self.ranges_min_bytes,
             keep_packets=self.pixel_encoding == "packets" and not self.sampling.jpeg_quality,
             segment=segment,
+            allow_roots=self.allow_roots,
         )
         fetched = fetcher.fetch(info)
         keyframes = fetched.keyframes
@@ -248,14 +255,15 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         VideoUnavailableError: The web server does not serve it.
     """
     try:
-        path = objects.local_path(uri)
-        if path is not None:
-            require_allowed_path(allow_roots, path)
-            if os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir, does not raise if the name is too long
-                raise VideoMissingError(f"{uri} is a folder, not a video; name a file in it.")
+        if objects.local_path(uri) is not None:
+            with objects.open_local(uri, allow_roots) as file:
+                return file.info
         with isolate_web_outage(uri):
             return objects.stat(uri)
     except ObjectMissingError:
+        path = objects.local_path(uri)
+        if path is not None and os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir, takes names that are too long
+            raise VideoMissingError(f"{uri} is a folder, not a video; name a file in it.") from None
         raise VideoMissingError(f"There is no video at {redact_uri(uri)}; check the path or URI.") from None
     except ObjectTooLargeError as error:
         raise VideoTooLargeError(f"{error.message} Its server sends no length, so it was read to measure it.") from None

@@ -26,6 +26,7 @@ from reelabel.frames.cache_key import index_key
 from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.packets import collect_packets, verify_packets
 from reelabel.segment import WHOLE
+from reelabel.sources.local_file import LocalFile
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, redact_uri, scheme_of
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
+    from reelabel.sources.video_file import VideoFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class FrameFetcher:
         copies: Where copies of whole videos are stored.
         keep_packets: Also return the keyframes' packets; reads local and small videos by ranges as well.
         segment: The part of the video to sample from.
+        allow_roots: Folders that local videos must lie in; empty allows every folder.
     """
 
     objects: ObjectStore
@@ -134,6 +137,7 @@ class FrameFetcher:
     copies: DownloadCache = field(default_factory=DownloadCache)
     keep_packets: bool = False
     segment: Segment = WHOLE
+    allow_roots: tuple[Path, ...] = ()
 
     def fetch(self, info: ObjectInfo) -> FetchedFrames:
         """Extract frames of one version of a video.
@@ -143,22 +147,29 @@ class FrameFetcher:
             TransientError: The store is unavailable.
         """
         self._check_size(info)
-        local = self.objects.local_path(info.uri)
         with isolate_web_outage(info.uri), _as_video_errors():
-            wasted_bytes = wasted_frames = 0
-            if self._should_use_ranges(info, is_local=local is not None):
-                try:
-                    return self._fetch_ranges(info)
-                except FastPathUnavailableError as error:
-                    wasted_bytes, wasted_frames = error.bytes_fetched, error.frames_decoded
-                except RangesIgnoredError:
-                    pass
-            if local is not None:
-                fetched = self._decode(local, bytes_fetched=info.size_bytes)
-                self.objects.stat(info.uri).require(fingerprint=info.fingerprint, max_bytes=None)
-            else:
-                fetched = self._fetch_whole(info, wasted_bytes)
-            return _with_wasted_frames(fetched, wasted_frames)
+            if self.objects.local_path(info.uri) is None:
+                return self._fetch(info, RemoteVideo(self.objects, info))
+            with isolate_refusal(), self.objects.open_local(info.uri, self.allow_roots) as file:
+                file.info.require(fingerprint=info.fingerprint, max_bytes=None)
+                fetched = self._fetch(info, file)
+                file.require_unchanged()
+                return fetched
+
+    def _fetch(self, info: ObjectInfo, video: RemoteVideo | LocalFile) -> FetchedFrames:
+        wasted_bytes = wasted_frames = 0
+        if self._should_use_ranges(info, is_local=isinstance(video, LocalFile)):
+            try:
+                return self._fetch_ranges(info, video)
+            except FastPathUnavailableError as error:
+                wasted_bytes, wasted_frames = error.bytes_fetched, error.frames_decoded
+            except RangesIgnoredError:
+                pass
+        if isinstance(video, LocalFile):
+            fetched = self._decode(video.as_video(), bytes_fetched=info.size_bytes)
+        else:
+            fetched = self._fetch_whole(info, wasted_bytes)
+        return _with_wasted_frames(fetched, wasted_frames)
 
     def _check_size(self, info: ObjectInfo) -> None:
         if info.size_bytes == 0:
@@ -174,10 +185,9 @@ class FrameFetcher:
             return False
         return self.keep_packets or (not is_local and info.size_bytes >= self.ranges_min_bytes)
 
-    def _fetch_ranges(self, info: ObjectInfo) -> FetchedFrames:
+    def _fetch_ranges(self, info: ObjectInfo, video: RemoteVideo | LocalFile) -> FetchedFrames:
         key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
         known = self.cache.find_index(key) if self.cache else ()
-        video = RemoteVideo(self.objects, info)
         keyframes, index = self.pool.extract_by_ranges(
             video, sampling=self.sampling, limits=self.limits, known=known, segment=self.segment
         )
@@ -202,9 +212,9 @@ class FrameFetcher:
             fetch_ms = (time.perf_counter() - started) * 1e3
             return self._decode(copy.path, fetch_ms=fetch_ms, bytes_fetched=wasted_bytes + copy.bytes_fetched)
 
-    def _decode(self, path: Path, *, fetch_ms: float = 0.0, bytes_fetched: int) -> FetchedFrames:
+    def _decode(self, video: Path | VideoFile, *, fetch_ms: float = 0.0, bytes_fetched: int) -> FetchedFrames:
         keyframes = self.pool.extract(
-            path,
+            video,
             sampling=self.sampling,
             limits=self.limits,
             native=self.native,

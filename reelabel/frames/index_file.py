@@ -8,21 +8,15 @@ reads only their packets.
 
 from __future__ import annotations
 
-import base64
 import json
-from dataclasses import asdict
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from reelabel.containers.stream_properties import StreamProperties
-from reelabel.decode.packet_decoder import CodecParameters
 from reelabel.errors import FrameFileError
 from reelabel.frames.frame_file import BLANK_CHECKSUM, CHECKSUM_KEY, embed_checksum, verify_checksum
-from reelabel.orientation import Orientation
 from reelabel.sources.sparse_file import CachedRange
-from reelabel.strategies.keyframe_table import KeyframeTable
+from reelabel.strategies.keyframe_table import KeyframeTable, describe_table, table_arguments
 
 if TYPE_CHECKING:
     from reelabel.strategies.keyframe_table import SavedIndex
@@ -65,24 +59,3 @@ def decode_index(data: bytes) -> SavedIndex:
         return KeyframeTable(**columns, **table_arguments(json.loads(metadata[_STREAM_KEY])))
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
         raise FrameFileError(f"The index file is damaged ({type(error).__name__}).") from None
-
-
-def describe_table(table: KeyframeTable) -> dict[str, Any]:
-    """Return the attributes of a table, without its columns, as JSON values."""
-    return {
-        "codec": asdict(table.codec) | {"extradata": base64.b64encode(table.codec.extradata).decode()},
-        "stream": asdict(table.stream) | {"time_base": str(table.stream.time_base)},
-        "orientation": list(table.orientation),
-        "frames": table.frames,
-        "missing_bytes": table.missing_bytes,
-    }
-
-
-def table_arguments(described: dict[str, Any]) -> dict[str, Any]:
-    """Convert the result of `describe_table` to arguments of `KeyframeTable`."""
-    codec, stream = described["codec"], described["stream"]
-    return described | {
-        "codec": CodecParameters(**codec | {"extradata": base64.b64decode(codec["extradata"])}),
-        "stream": StreamProperties(**stream | {"time_base": Fraction(stream["time_base"])}),
-        "orientation": Orientation(*described["orientation"]),
-    }

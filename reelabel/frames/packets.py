@@ -16,12 +16,11 @@ import pyarrow as pa
 from reelabel.errors import FrameFileError, VideoError
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.frames.frame_file import decode_frame_file
-from reelabel.frames.index_file import describe_table, table_arguments
 from reelabel.frames.pixels import encode_pixels
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.sparse_file import ByteRange, SparseFile
-from reelabel.strategies.keyframe_table import KeyframeTable
+from reelabel.strategies.keyframe_table import KeyframeTable, describe_table, table_arguments
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -8,36 +8,26 @@ import math
 import os
 import secrets
 import shutil
-import stat
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
+from reelabel.disk import full_disk, is_full
 from reelabel.errors import (
     ConfigurationError,
     ObjectMissingError,
+    ObjectRefusedError,
     ReelabelError,
     StoreUnavailableError,
-    VideoRefusedError,
 )
-from reelabel.sources.object_info import ObjectInfo, changed
+from reelabel.sources.local_file import LocalFile, describe, open_local
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
     from typing import BinaryIO
 
-
-def require_allowed_path(roots: Iterable[Path], path: Path) -> None:
-    """Check that a file is below one of `roots`, with symlinks resolved; without roots, every file is allowed.
-
-    Raises:
-        VideoRefusedError: It is elsewhere.
-    """
-    folders = [root.resolve() for root in roots]
-    if folders and not any(path.resolve().is_relative_to(folder) for folder in folders):
-        raise VideoRefusedError(f"{path} is outside extract.allow_roots; move the video there, or add its folder.")
+    from reelabel.sources.object_info import ObjectInfo
 
 
 _SCHEME = "file://"
@@ -66,25 +56,31 @@ class FileStore:
 
     def stat(self, uri: str) -> ObjectInfo:
         """Return the size and fingerprint of a file."""
-        with self._open(uri) as file:
-            return _describe(uri, os.fstat(file.fileno()))
+        with self.open(uri) as file:
+            return file.info
 
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
         """Read a whole file."""
-        with self._open(uri) as file, _unchanged(file, uri, fingerprint=fingerprint, max_bytes=max_bytes):
-            return file.read()
+        with (
+            self.open(uri) as file,
+            _unchanged(file, fingerprint=fingerprint, max_bytes=max_bytes),
+            open(file.descriptor, "rb", closefd=False) as stream,
+        ):
+            return stream.read()
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
         """Read a range of a file."""
-        with self._open(uri) as file, _unchanged(file, uri, fingerprint=fingerprint, max_bytes=None):
-            file.seek(start)
-            return file.read(size)
+        with self.open(uri) as file, _unchanged(file, fingerprint=fingerprint, max_bytes=None):
+            return file.read(start, size)
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
         """Copy a file to `path`."""
-        with self._open(uri) as file, partial_file(path) as copy:
-            with _unchanged(file, uri, fingerprint=fingerprint, max_bytes=max_bytes):
-                shutil.copyfileobj(file, copy, 1 << 20)
+        with self.open(uri) as file, partial_file(path) as copy:
+            with (
+                _unchanged(file, fingerprint=fingerprint, max_bytes=max_bytes),
+                open(file.descriptor, "rb", closefd=False) as stream,
+            ):
+                shutil.copyfileobj(stream, copy, 1 << 20)
             return copy.tell()
 
     def write_new(self, uri: str, data: bytes) -> bool:
@@ -113,7 +109,7 @@ class FileStore:
                 # Not a Path, whose parts are interned and would never be freed.
                 name = _SCHEME + quote(os.fsencode(file.path)) if is_uri else file.path
                 with contextlib.suppress(FileNotFoundError):  # removed in the meantime
-                    yield _describe(name, file.stat())
+                    yield describe(name, file.stat())
 
     def remove(self, uri: str) -> None:
         """Remove a file."""
@@ -126,11 +122,9 @@ class FileStore:
             self.path(uri).mkdir(parents=True, exist_ok=True)
 
     @contextmanager
-    def _open(self, uri: str) -> Iterator[BinaryIO]:
-        # Opening a pipe that has no writer would block forever.
-        with _explained(uri), open(self.path(uri), "rb", opener=_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ObjectMissingError(f"{uri} is not a regular file; check the path.")
+    def open(self, uri: str, roots: Sequence[Path] = ()) -> Iterator[LocalFile]:
+        """Open a file for the duration of a `with` block; see `open_local`."""
+        with _explained(uri), open_local(uri, self.path(uri), roots) as file:
             yield file
 
 
@@ -141,10 +135,6 @@ def _files_below(folder: Path | str) -> Iterator[os.DirEntry[str]]:
             yield from _files_below(entry.path)
         elif entry.is_file() and not entry.name.endswith(_UNFINISHED):
             yield entry
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 @contextmanager
@@ -159,22 +149,11 @@ def partial_file(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def _describe(uri: str, status: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(
-        uri=uri,
-        size_bytes=status.st_size,
-        fingerprint=f"file:{status.st_size}:{status.st_mtime_ns}",
-        modified=datetime.fromtimestamp(status.st_mtime, UTC),
-    )
-
-
 @contextmanager
-def _unchanged(file: BinaryIO, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> Iterator[None]:
-    before = _describe(uri, os.fstat(file.fileno()))
-    before.require(fingerprint=fingerprint, max_bytes=max_bytes)
+def _unchanged(file: LocalFile, *, fingerprint: str | None, max_bytes: int | None) -> Iterator[None]:
+    file.info.require(fingerprint=fingerprint, max_bytes=max_bytes)
     yield
-    if _describe(uri, os.fstat(file.fileno())) != before:
-        raise changed(uri)
+    file.require_unchanged()
 
 
 @contextmanager
@@ -201,8 +180,10 @@ def _explained(uri: str) -> Iterator[None]:
 
 
 def _translated(error: OSError, uri: str) -> ReelabelError:
+    if is_full(error) and (full := full_disk([FileStore.path(uri).parent], error)):
+        return full
     if error.errno in _NOWHERE:
         return ObjectMissingError(f"There is no file at {uri}; check the path.")
     if isinstance(error, PermissionError):
-        return ConfigurationError(f"Permission denied for {uri}; change its permissions.")
+        return ObjectRefusedError(f"Permission denied for {uri}; change its permissions.")
     return StoreUnavailableError(f"Reading or writing {uri} failed: {error.strerror}.")

@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
 
 from reelabel.errors import ObjectChangedError, ObjectTooLargeError, RangesIgnoredError
 
@@ -17,7 +16,17 @@ if TYPE_CHECKING:
 
 WEB_SCHEMES = ("http", "https")
 INLINE_SCHEME = "data"
+_WITHOUT_LOGIN = (None, "s3", "file", INLINE_SCHEME)
 _SHOWN_CHARACTERS = 40
+# A host is in ASCII, and its name is written out: what else parsers accept, they read as different hosts.
+_WEB_URI = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://"
+    r"(?:[^/?#\\\s]*@)?"
+    r"(?P<host>(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?)"
+    r"(?P<path>(?:/[^?#]*)?)(?:\?(?P<query>[^#]*))?(?:#.*)?",
+    re.DOTALL,
+)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(data):")
 
 
@@ -40,14 +49,18 @@ def redact_uri(uri: str) -> str:
     scheme = scheme_of(uri)
     if scheme == INLINE_SCHEME and len(uri) > _SHOWN_CHARACTERS:
         return f"{uri[:_SHOWN_CHARACTERS]}... ({len(uri):,} characters)"
-    if scheme not in WEB_SCHEMES:
+    if scheme in _WITHOUT_LOGIN:
         return uri
-    try:
-        parts = urlsplit(uri)
-    except ValueError:  # the brackets contain no valid address
-        return f"{uri[:_SHOWN_CHARACTERS]}..."
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "..." if parts.query else "", ""))
+    found = _WEB_URI.fullmatch(uri)
+    if found is None:
+        return f"{scheme}://..."  # where its password ends is anyone's guess
+    shown = f"{found['scheme']}://{found['host']}{found['path']}{'?...' if found['query'] else ''}"
+    return _CONTROL.sub("", shown)
+
+
+def is_web_uri(uri: str) -> bool:
+    """Return whether all parsers find the same host in a URI, which messages name."""
+    return _WEB_URI.fullmatch(uri) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,11 @@ from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, ObjectInfo,
 from reelabel.sources.options import S3Options, WebOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from reelabel.sources.local_file import LocalFile
     from reelabel.sources.s3 import S3
     from reelabel.sources.web import Web
 
@@ -50,17 +52,20 @@ class ObjectStore:
     rejected credentials) and StoreUnavailableError (no response after the configured attempts).
     """
 
-    def __init__(self, s3: S3Options | None = None, web: WebOptions | None = None) -> None:
-        """Store the options; no connection is opened yet."""
+    def __init__(
+        self, s3: S3Options | None = None, web: WebOptions | None = None, *, buckets: Iterable[str] = ()
+    ) -> None:
+        """Store the options, and the S3 buckets that may be used, all if empty; no connection is opened yet."""
         self._folder = FileStore()
         self._inline = DataUri()
         self._s3_options = s3 or S3Options()
         self._web_options = web or WebOptions()
+        self._buckets = frozenset(buckets)
 
     @cached_property
     def _s3(self) -> S3:
         module = require("reelabel.sources.s3", extra="s3", purpose="Reading s3://")
-        return cast("S3", module.S3(self._s3_options))
+        return cast("S3", module.S3(self._s3_options, self._buckets))
 
     @cached_property
     def _web(self) -> Web:
@@ -164,6 +169,19 @@ class ObjectStore:
         """Create the bucket of `uri`, or the folder `uri`, if it does not exist."""
         self._writable(uri).ensure_root(uri)
 
+    def open_local(self, uri: str, roots: Sequence[Path] = ()) -> AbstractContextManager[LocalFile]:
+        """Open a local file, one for which `local_path` returns a path, for the duration of a `with` block.
+
+        Args:
+            uri: The file.
+            roots: Folders that it must lie in, with symlinks resolved; empty allows every folder.
+
+        Raises:
+            VideoRefusedError: It lies in none of the folders.
+            ObjectMissingError: There is no regular file at `uri`.
+        """
+        return self._folder.open(uri, roots)
+
     def local_path(self, uri: str) -> Path | None:
         """Return the path of a `file://` URI or plain path; None for other URIs."""
         return self._folder.path(uri) if self._readable(uri) is self._folder else None
@@ -183,5 +201,5 @@ class ObjectStore:
         if scheme in {*WEB_SCHEMES, INLINE_SCHEME}:
             raise ConfigurationError(f"{redact_uri(uri)} is read-only; to write or list, use s3://, file:// or a path.")
         raise ConfigurationError(
-            f"{uri} has the unknown scheme {scheme}://; use s3://, file://, https://, http://, data: or a path."
+            f"{redact_uri(uri)} has an unknown scheme; use s3://, file://, https://, http://, data: or a path."
         )

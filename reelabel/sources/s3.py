@@ -19,7 +19,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import IncompleteReadError
 
-from reelabel.errors import ConfigurationError, ObjectMissingError
+from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefusedError
 from reelabel.sources.folder import partial_file
 from reelabel.sources.object_info import ObjectInfo, changed, check_range
 from reelabel.sources.s3_errors import BROKEN_OFF, is_missing, s3_errors, status_code
@@ -39,11 +39,12 @@ _T = TypeVar("_T")
 
 
 class S3:
-    """Reads and writes objects of any bucket."""
+    """Reads and writes objects."""
 
-    def __init__(self, settings: S3Options) -> None:
-        """Store `settings`; no connection is opened yet."""
+    def __init__(self, settings: S3Options, buckets: frozenset[str] = frozenset()) -> None:
+        """Store `settings`, and the buckets that may be used, all if empty; no connection is opened yet."""
         self._settings = settings
+        self._buckets = buckets
 
     @property
     def max_wait_s(self) -> float:
@@ -70,7 +71,7 @@ class S3:
         places = sorted(_split(uri) for uri in uris)
         for bucket, group in groupby(places, key=itemgetter(0)):
             keys = [key for _, key in group]
-            if len(keys) < FEWEST:
+            if len(keys) < FEWEST or not self._allows(bucket):
                 continue
             with self._errors(f"{_SCHEME}{bucket}/{keys[0]}") as client:
                 for entry in list_neighbours(client, bucket, keys):
@@ -176,7 +177,13 @@ class S3:
                     return take(client)
             return take(client)
 
+    def _allows(self, bucket: str) -> bool:
+        return not self._buckets or bucket in self._buckets
+
     def _errors(self, uri: str) -> AbstractContextManager[Any]:
+        bucket, _ = _split(uri, needs_key=False)
+        if not self._allows(bucket):
+            raise ObjectRefusedError(f"The bucket {bucket} is not in store.read_buckets; add it to allow it.")
         return s3_errors(uri, self._settings.endpoint_url, lambda: _client(self._settings))
 
 

@@ -21,10 +21,12 @@ from botocore.exceptions import ConnectionError as NoConnectionError
 
 from reelabel.errors import (
     ConfigurationError,
+    DiskFullError,
     ObjectMissingError,
     ObjectRefusedError,
     ReelabelError,
     StoreUnavailableError,
+    TransientError,
 )
 from reelabel.sources.object_info import changed
 
@@ -35,6 +37,8 @@ BROKEN_OFF = (IncompleteReadError, ResponseStreamingError)
 _NO_ANSWER = (NoConnectionError, HTTPClientError, ReadTimeoutError, *BROKEN_OFF)
 _RETRIED = {HTTPStatus.CONFLICT, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 _KEY_FAULT = "KMS."
+# Of MinIO and Ceph; others answer with the status alone.
+_FULL = {"XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "QuotaExceeded", "StorageFull"}
 # Codes that concern the login, not the object.
 _LOGIN_REFUSED = {
     *("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSecurity", "RequestTimeTooSkewed"),
@@ -88,14 +92,23 @@ def _refusal(error: ClientError, uri: str, where: str) -> ReelabelError:
         return ObjectMissingError(f"There is no object at {uri}; check the bucket and the key.")
     if status == HTTPStatus.NOT_FOUND:
         return ConfigurationError(f"{where} has no bucket for {uri}; create it, or fix store.uri.")
-    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} or code.startswith(_KEY_FAULT):
+    if (status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} and code not in _FULL) or code.startswith(_KEY_FAULT):
         return _not_allowed(status, code, uri, where)
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _RETRIED:
-        return StoreUnavailableError(
-            f"{where} failed for {uri} ({code}, HTTP {status}) after all attempts; try again later."
-        )
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _RETRIED or code in _FULL:
+        return _unavailable(status, code, uri, where)
     return ConfigurationError(
         f"{where} rejects the request for {uri} ({code}, HTTP {status}); check store.endpoint_url and store.region."
+    )
+
+
+def _unavailable(status: int, code: str, uri: str, where: str) -> TransientError:
+    if status == HTTPStatus.INSUFFICIENT_STORAGE or code in _FULL:
+        return DiskFullError(
+            f"{where} is full: it rejects {uri} ({code}, HTTP {status}); free space there, then run the same command "
+            "again."
+        )
+    return StoreUnavailableError(
+        f"{where} failed for {uri} ({code}, HTTP {status}) after all attempts; try again later."
     )
 
 
@@ -106,8 +119,8 @@ def _not_allowed(status: int, code: str, uri: str, where: str) -> ConfigurationE
         return ObjectRefusedError(f"{where} cannot use the encryption key of {uri} ({code}); check that key.")
     is_login = status == HTTPStatus.UNAUTHORIZED or code in _LOGIN_REFUSED
     return (ConfigurationError if is_login else ObjectRefusedError)(
-        f"{where} denies access to {uri} ({code}); "
-        "check store.access_key_id and store.secret_access_key, and their permissions."
+        f"{where} denies access to {uri} ({code}); check store.access_key_id and "
+        "store.secret_access_key (for videos, store.video_access_key_id if set), and their permissions."
     )
 
 

@@ -6,9 +6,9 @@ import io
 import time
 from bisect import bisect_right, insort
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from reelabel.errors import StoreUnavailableError
 from reelabel.fast_path import FastPathUnavailableError
 
 if TYPE_CHECKING:
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 16 * 1024
 _MAX_BLOCK_BYTES = 1024 * 1024
-_MAX_CONCURRENT_REQUESTS = 8
+MAX_CONCURRENT_READS = 8
 _MAX_SHARE = 0.5
 
 
 class ByteSource(Protocol):
-    """Random access to the bytes of a video. Thread-safe and picklable."""
+    """Random access to the bytes of a video. Thread-safe."""
 
     @property
     def size_bytes(self) -> int:
@@ -33,6 +33,14 @@ class ByteSource(Protocol):
 
     def read(self, start: int, size: int) -> bytes:
         """Read exactly `size` bytes from `start`; `size` is at least 1, and the range lies within the file."""
+
+
+@runtime_checkable
+class BatchSource(ByteSource, Protocol):
+    """A source that reads several ranges at once by itself."""
+
+    def read_many(self, spans: Sequence[ByteRange]) -> list[bytes]:
+        """Read ranges as `read` does."""
 
 
 class ByteRange(NamedTuple):
@@ -57,6 +65,34 @@ class CachedRange(NamedTuple):
     def end(self) -> int:
         """Offset just past the last byte."""
         return self.start + len(self.data)
+
+
+def read_ranges(source: ByteSource, spans: Sequence[ByteRange]) -> list[bytes]:
+    """Read ranges of a source concurrently.
+
+    Raises:
+        EOFError: The source ends early.
+        Exception: Whatever `source.read` raises.
+    """
+    if isinstance(source, BatchSource):
+        return source.read_many(spans)
+    read = partial(read_exactly, source)
+    if len(spans) == 1:
+        return [read(spans[0])]
+    with ThreadPoolExecutor(min(MAX_CONCURRENT_READS, len(spans))) as threads:
+        return list(threads.map(read, spans))
+
+
+def read_exactly(source: ByteSource, span: ByteRange) -> bytes:
+    """Read one range of a source.
+
+    Raises:
+        EOFError: The source ends early.
+    """
+    data = source.read(span.start, span.size)
+    if len(data) != span.size:
+        raise EOFError(f"expected {span.size} bytes at {span.start}, got {len(data)}: the source ends early")
+    return data
 
 
 class SparseFile:
@@ -124,11 +160,8 @@ class SparseFile:
     def prefetch(self, spans: Iterable[ByteRange]) -> None:
         """Fetch ranges concurrently, except for bytes already cached."""
         gaps = _merged(gap for span in sorted(spans) for gap in self._gaps(span))
-        if len(gaps) == 1:
+        if gaps:
             self._fetch(gaps)
-        elif gaps:
-            with ThreadPoolExecutor(min(_MAX_CONCURRENT_REQUESTS, len(gaps))) as threads:
-                self._fetch(gaps, threads)
 
     def _extent_at(self, position: int) -> CachedRange | None:
         before = bisect_right(self._extents, position, key=lambda extent: extent.start) - 1
@@ -155,13 +188,11 @@ class SparseFile:
             else:
                 position = extent.end
 
-    def _fetch(self, gaps: Sequence[ByteRange], threads: ThreadPoolExecutor | None = None) -> list[CachedRange]:
+    def _fetch(self, gaps: Sequence[ByteRange]) -> list[CachedRange]:
         started = time.perf_counter()
-        apply = threads.map if threads else map
         try:
             self._require_below_max_share(gaps)
-            self._require_time_left()
-            extents = list(apply(self._read, gaps))
+            extents = list(map(CachedRange, (gap.start for gap in gaps), read_ranges(self._source, gaps)))
         except Exception as error:
             self.failure = error
             raise
@@ -175,20 +206,6 @@ class SparseFile:
     def _require_below_max_share(self, gaps: Sequence[ByteRange]) -> None:
         if self.bytes_fetched + sum(gap.size for gap in gaps) > _MAX_SHARE * self.size_bytes:
             raise FastPathUnavailableError("the required ranges cover most of the file")
-
-    def _require_time_left(self) -> None:
-        """Fail before the decoding time limit, which would blame the video for a slow store."""
-        if self.wait_s > self._source.max_wait_s:
-            raise StoreUnavailableError(
-                f"Range requests are too slow: {self.wait_s:.0f} s for {self.bytes_fetched:,} bytes; "
-                "check the store, or raise its timeouts.",
-            )
-
-    def _read(self, gap: ByteRange) -> CachedRange:
-        data = self._source.read(gap.start, gap.size)
-        if len(data) != gap.size:
-            raise EOFError(f"expected {gap.size} bytes at {gap.start}, got {len(data)}: the source ends early")
-        return CachedRange(gap.start, data)
 
 
 def _merged(gaps: Iterable[ByteRange]) -> list[ByteRange]:

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 from urllib3.exceptions import HTTPError, LocationValueError, SSLError
 
 from reelabel.errors import ObjectMissingError, ReelabelError, StoreUnavailableError, VideoRefusedError
-from reelabel.sources.object_info import WEB_SCHEMES, changed, redact_uri, scheme_of
+from reelabel.sources.object_info import WEB_SCHEMES, changed, is_web_uri, redact_uri, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +106,9 @@ def open_response(
                 _check_status(response, redact_uri(uri))
                 yield _interpret(response, redact_uri(uri))
                 return
-        target = urljoin(target, location)
+        with suppress(ValueError):  # an address in brackets that is none: `_response` refuses it
+            location = urljoin(target, location)
+        target = location
     raise VideoRefusedError(f"{redact_uri(uri)} redirects more than {_MAX_REDIRECTS} times; check the address.")
 
 
@@ -117,6 +119,10 @@ def _response(
     shown = redact_uri(target)
     if (scheme_of(target) or "").lower() not in WEB_SCHEMES:
         raise VideoRefusedError(f"A redirect leads to {shown}; only http:// and https:// are followed.")
+    if not is_web_uri(target):
+        raise VideoRefusedError(
+            f"{shown} is not a valid web address; check that its host is a name in ASCII or an IP address."
+        )
     own = replace(deadline)
     with _converted_errors(shown), own.holding():
         # Redirects and retries are handled here: urllib3 would read the whole body of a redirect, however long.

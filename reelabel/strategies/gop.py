@@ -22,7 +22,6 @@ from reelabel.strategies.timeline import choose_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from av.container import InputContainer
     from av.video.frame import VideoFrame
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from reelabel.decode.assemble import DecodeStats, ExtractionRequest
     from reelabel.limits import Limits
     from reelabel.sampled_frames import SampledFrames
+    from reelabel.sources.video_file import VideoFile
 
 
 def spans_to_decode(positions: Iterable[int], keyframes: Sequence[int]) -> list[tuple[int, int]]:
@@ -84,7 +84,7 @@ def extract_by_gops(request: ExtractionRequest) -> SampledFrames:
     return choice.measured(got)
 
 
-def read_frame_times(path: Path, limits: Limits) -> tuple[list[int], list[int]] | None:
+def read_frame_times(file: VideoFile, limits: Limits) -> tuple[list[int], list[int]] | None:
     """Read from the header what `presentation_order` computes from all packets; None if it is not sufficient.
 
     Returns:
@@ -94,12 +94,12 @@ def read_frame_times(path: Path, limits: Limits) -> tuple[list[int], list[int]] 
         VideoTooLargeError: There are more frames than `limits.max_frames`.
     """
     try:
-        with probe_file(path) as probed:
-            read = probed.container.read_frame_times
-            if read is None:
-                return None
-            with probed.open(limits) as video, probed.guard():
-                return read(video)
+        probed = probe_file(file)
+        read = probed.container.read_frame_times
+        if read is None:
+            return None
+        with probed.open(limits) as video, probed.guard():
+            return read(video)
     except (FastPathUnavailableError, VideoUnreadableError):
         return None
 

@@ -54,7 +54,8 @@ def extract_with_index(request: ExtractionRequest) -> tuple[SampledFrames, Saved
     if request.every:
         raise FastPathUnavailableError("all keyframes were requested")
     try:
-        with probe_file(request.source) as probed, probed.open(request.limits, strictly=True) as video:
+        probed = probe_file(request.source)
+        with probed.open(request.limits, strictly=True) as video:
             return _extract(request, probed, video)
     except VideoUnreadableError:
         raise FastPathUnavailableError("the container cannot be opened from its header alone") from None

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+import base64
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import av
 
 from reelabel.containers.frame_size_guard import check_frame_size
+from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.keyframe_check import keeps_decode_position
-from reelabel.decode.packet_decoder import decode_packets_independently
+from reelabel.decode.packet_decoder import CodecParameters, decode_packets_independently
 from reelabel.fast_path import FastPathUnavailableError
+from reelabel.orientation import Orientation
 from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sources.sparse_file import ByteRange, CachedRange
 
@@ -22,10 +26,7 @@ if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
     from av.video.stream import VideoStream
 
-    from reelabel.containers.stream_properties import StreamProperties
     from reelabel.decode.assemble import ExtractionRequest
-    from reelabel.decode.packet_decoder import CodecParameters
-    from reelabel.orientation import Orientation
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sources.sparse_file import SparseFile
 
@@ -56,6 +57,27 @@ class KeyframeTable:
     frames_before: npt.NDArray[np.int64]
     frames: int | None
     missing_bytes: int
+
+
+def describe_table(table: KeyframeTable) -> dict[str, Any]:
+    """Return the attributes of a table, without its columns, as JSON values."""
+    return {
+        "codec": asdict(table.codec) | {"extradata": base64.b64encode(table.codec.extradata).decode()},
+        "stream": asdict(table.stream) | {"time_base": str(table.stream.time_base)},
+        "orientation": list(table.orientation),
+        "frames": table.frames,
+        "missing_bytes": table.missing_bytes,
+    }
+
+
+def table_arguments(described: dict[str, Any]) -> dict[str, Any]:
+    """Convert the result of `describe_table` to arguments of `KeyframeTable`."""
+    codec, stream = described["codec"], described["stream"]
+    return described | {
+        "codec": CodecParameters(**codec | {"extradata": base64.b64decode(codec["extradata"])}),
+        "stream": StreamProperties(**stream | {"time_base": Fraction(stream["time_base"])}),
+        "orientation": Orientation(*described["orientation"]),
+    }
 
 
 # What locates keyframes: a table of them, or the ranges of the file that FFmpeg must read.

@@ -13,7 +13,6 @@ from reelabel.strategies.seek import list_packets, presentation_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import numpy as np
     import numpy.typing as npt
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from reelabel.limits import Limits
+    from reelabel.sources.video_file import VideoFile
 
 
 class KeyframeTimes(NamedTuple):
@@ -37,20 +37,21 @@ class KeyframeTimes(NamedTuple):
     first_ms: int | None = None
 
 
-def keyframe_times_by_index(path: Path, limits: Limits) -> KeyframeTimes | None:
+def keyframe_times_by_index(file: VideoFile, limits: Limits) -> KeyframeTimes | None:
     """List keyframes by the container's index, as `reelabel.strategies.index` does; None if it has no usable index."""
     try:
-        with probe_file(path) as probed, probed.open(limits) as video:
+        probed = probe_file(file)
+        with probed.open(limits) as video:
             index = probed.read_index(video)
             return _listing(video.container, video.stream, index.pts, index.earliest_pts)
     except (FastPathUnavailableError, VideoUnreadableError):
         return None
 
 
-def keyframe_times_by_packets(path: Path, limits: Limits) -> KeyframeTimes | None:
+def keyframe_times_by_packets(file: VideoFile, limits: Limits) -> KeyframeTimes | None:
     """List keyframes by demuxing all packets, as `reelabel.strategies.seek` does; None if they are not sufficient."""
     try:
-        with open_video(path, limits) as (container, stream):
+        with open_video(file, limits) as (container, stream):
             times, keyframes = presentation_order(list_packets(container, stream, limits))
             return _listing(container, stream, [times[position] for position in keyframes], times[0])
     except FastPathUnavailableError:

@@ -67,7 +67,9 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Jobs that are extracted, asked and retried together; all jobs on a video are in one shard.
+    """Jobs that are extracted, asked and retried together; at most 200.
+
+    A video with more jobs is in several shards.
 
     Attributes:
         index: Position in the plan, from 0.

@@ -27,21 +27,24 @@ _MAX_CACHED_FINGERPRINTS = 10_000
 _UNKNOWN = ""
 
 
-def remove_orphans(objects: ObjectStore, root_uri: str, *, dry_run: bool = False) -> EvictionResult:
+def remove_orphans(
+    objects: ObjectStore, root_uri: str, *, videos: ObjectStore, dry_run: bool = False
+) -> EvictionResult:
     """Remove frame files whose video no longer exists or has another fingerprint.
 
     Reads the schema of each frame file, and queries the store once per video. Kept are frame files of videos that are
     on the web or to which the store denies access, and index files, which do not name their video.
 
     Args:
-        objects: The object store.
+        objects: The object store of the cache.
         root_uri: The cache's root.
+        videos: The object store that reads videos.
         dry_run: Count only, and remove nothing.
 
     Returns:
         The files kept and removed.
     """
-    fingerprint_of = lru_cache(_MAX_CACHED_FINGERPRINTS)(lambda uri: _fingerprint(objects, uri))
+    fingerprint_of = lru_cache(_MAX_CACHED_FINGERPRINTS)(lambda uri: _fingerprint(videos, uri))
     kept = removed = kept_bytes = removed_bytes = 0
     for info in cached_files(objects, root_uri):
         if _is_orphan(objects, info, fingerprint_of):

@@ -1,4 +1,4 @@
-"""The decoding pool and the video limits, from the settings."""
+"""What reads and decodes videos, from the settings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
+from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -19,7 +20,14 @@ def decode_pool(settings: Settings, *, processes: int) -> DecodePool:
         timeout_s=extract.timeout_s,
         memory_mib=extract.memory_mib,
         cpu_s=extract.max_cpu_s,
+        videos_per_process=extract.videos_per_process,
+        sandbox=extract.sandbox,
     )
+
+
+def video_store(settings: Settings) -> ObjectStore:
+    """Return the object store that reads videos: with keys and buckets of their own, if set."""
+    return ObjectStore(settings.store.for_videos(), settings.web, buckets=settings.store.read_buckets)
 
 
 def video_limits(settings: Settings) -> Limits:

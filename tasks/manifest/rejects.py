@@ -11,6 +11,7 @@ import polars as pl
 from infra.errors import ManifestError
 from tasks.manifest.check import check_manifest, check_rows, conform_columns, find_later_duplicates
 from tasks.manifest.schema import COLUMNS, ROW, row_fault
+from tasks.results.formulas import without_formulas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -22,8 +23,6 @@ REJECTED_FILE = "rejected.csv"
 REJECTS = pl.Schema({ROW: pl.UInt32, "job_id": pl.String, "reason": pl.String})
 _REJECTED = ("place", "job_id", "reason", "given")
 _MAX_FAULTS = 20
-# Spreadsheets would evaluate a cell that starts with one of these.
-_FORMULA = r"^[=+\-@\t\r]"
 
 
 def reject_rows(frame: pl.DataFrame, faults: Iterable[Fault]) -> pl.DataFrame:
@@ -42,16 +41,13 @@ def reject_rows(frame: pl.DataFrame, faults: Iterable[Fault]) -> pl.DataFrame:
 
 def rejected_csv(rejects: pl.DataFrame) -> bytes:
     """Format rejected rows as CSV that is safe to open in a spreadsheet."""
-    text = pl.col(pl.String)
-    safe = pl.when(text.str.contains(_FORMULA)).then("'" + text).otherwise(text).name.keep()
-    return rejects.with_columns(safe).write_csv().encode()
+    return without_formulas(rejects).write_csv().encode()
 
 
-def list_faults(lines: Sequence[str]) -> str:
-    """Format faults as a list, one per line; only the first ones if there are many."""
-    shown = [f"  - {line}" for line in lines[:_MAX_FAULTS]]
-    more = len(lines) - len(shown)
-    return "\n".join([*shown, *([f"  - and {more:,} more kinds of faults"] if more else [])])
+def list_faults(lines: Sequence[str]) -> list[str]:
+    """Return the first faults, and how many kinds of them are left out if there are many."""
+    more = len(lines) - _MAX_FAULTS
+    return [*lines[:_MAX_FAULTS], *([f"and {more:,} more kinds of faults"] if more > 0 else [])]
 
 
 def reject_repeated(frame: pl.DataFrame) -> pl.DataFrame:
@@ -117,7 +113,7 @@ class ImportedRows:
         """
         faults = [*self._unread_faults(), *self._faults()]
         if faults:
-            raise ManifestError(f"{self.source} cannot become a manifest:\n{list_faults(faults)}")
+            raise ManifestError(f"{self.source} cannot become a manifest:", list_faults(faults))
         return self.frame
 
     def divided(self) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise, starmap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,12 +32,12 @@ class ShardBatch:
 
 
 def split_into_shards(parts: Iterable[pl.DataFrame], *, target_jobs: int) -> Iterator[ShardBatch]:
-    """Split jobs into shards of about `target_jobs`, keeping all jobs on a video together.
+    """Split jobs into shards of about `target_jobs`, keeping the jobs on a video together where they fit.
 
     The same jobs yield the same shards, whatever their order in the manifest. Videos with neighbouring names share a
     shard, so that one listing covers all of them. Shards are ordered by a hash, so that folders of long and short
     videos mix, and a run's rate predicts its remaining time. Every shard has 50 to 200 jobs, except the last, which
-    may be smaller, and a video with more than 200 jobs, which is a shard by itself.
+    may be smaller. A video with more than 200 jobs has shards of its own, of nearly the same size.
 
     Args:
         parts: The jobs to split, as yielded by `JobTable.parts`, or some of them.
@@ -68,11 +70,13 @@ def _cut(videos: Sequence[int], *, begun: int, target_jobs: int) -> tuple[list[l
         The complete shards as ranges of rows, and the ranges of the shard that is still open.
     """
     shards: list[list[range]] = []
-    group, size, place = [range(begun)], begun, begun
+    group, size, place = [range(begun)] if begun else [], begun, begun
     for jobs in videos:
         video = range(place, place + jobs)
         place += jobs
-        if size + jobs <= _LARGEST_JOBS:
+        if jobs > _LARGEST_JOBS:
+            shards += [[piece] for piece in _pieces(video, target_jobs=target_jobs)]
+        elif size + jobs <= _LARGEST_JOBS:
             group.append(video)
             size += jobs
         elif size >= _SMALLEST_JOBS:
@@ -84,6 +88,13 @@ def _cut(videos: Sequence[int], *, begun: int, target_jobs: int) -> tuple[list[l
             shards.append(group)
             group, size = [], 0
     return shards, group
+
+
+def _pieces(video: range, *, target_jobs: int) -> Iterator[range]:
+    """Split the rows of a large video into pieces of nearly the same size, for a shard each."""
+    count = max(len(video) // target_jobs, math.ceil(len(video) / _LARGEST_JOBS))
+    edges = [video.start + len(video) * piece // count for piece in range(count + 1)]
+    return starmap(range, pairwise(edges))
 
 
 def _take(jobs: pl.DataFrame, videos: Sequence[range]) -> pl.DataFrame:

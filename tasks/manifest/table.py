@@ -23,6 +23,7 @@ from tasks.manifest.schema import ROW, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 
 _ROWS_PER_PART = 200_000
+# A part may have this many times as many rows before it is split.
+_LARGEST_PARTS = 2
 _HASH_BYTES = 8
 # The last three characters of a file name before its extension: a thousand numbered names share the rest.
 _LAST_CHARACTERS = r"[^/]{1,3}(\.[^/.]*)?$"
@@ -65,10 +68,11 @@ class JobTable:
         return self.rows - len(self.rejects)
 
     def parts(self) -> Iterator[pl.DataFrame]:
-        """Yield the jobs, about 200,000 at a time, with all jobs on a video in one part.
+        """Yield the jobs, at most about 600,000 at a time; jobs on a video are in one part, or in consecutive ones.
 
-        Each frame has the manifest's columns, `row` (the job's row in the manifest, from 0), `job_digest`, and
-        `neighbourhood`: a hash shared by videos with nearly the same URI, which does not decrease from part to part.
+        Only a video with 200,000 jobs or more is in several. Each frame has the manifest's columns, `row` (the job's
+        row in the manifest, from 0), `job_digest`, and `neighbourhood`: a hash shared by videos with nearly the same
+        URI, which does not decrease from part to part.
         """
         for read in self._parts:
             frame = read()
@@ -77,8 +81,9 @@ class JobTable:
                 yield frame if is_here.all() else frame.filter(is_here)
 
     def count_videos(self) -> int:
-        """Count the distinct videos."""
-        return sum(part["video_uri"].n_unique() for part in self.parts())
+        """Count the distinct videos, by 64-bit hashes, since some are in several parts."""
+        hashes = [part["video_uri"].unique().hash() for part in self.parts()]
+        return pl.concat(hashes).n_unique() if hashes else 0
 
     def chosen(self, rows: npt.NDArray[np.bool_]) -> JobTable:
         """Return the jobs that are also selected by `rows`.
@@ -127,8 +132,7 @@ def open_jobs(
         here = np.zeros(files.rows, np.bool_)
         here[jobs[ROW].to_numpy()] = True
         here[rejects[ROW].to_numpy()] = False
-        parts = tuple(partial(spill.read, part) for part in range(spill.parts))
-        yield JobTable(here=here, rejects=rejects.sort(ROW), _parts=parts)
+        yield JobTable(here=here, rejects=rejects.sort(ROW), _parts=tuple(_readers(spill, folder)))
 
 
 def job_table(jobs: Sequence[Job]) -> JobTable:
@@ -192,7 +196,7 @@ def open_audited(uri: str, objects: ObjectStore, *, keep_going: bool) -> Iterato
 
 def _raise_faults(uri: str, faults: Collection[Fault]) -> None:
     if faults:
-        raise ManifestError(f"{uri} is not a valid manifest:\n{list_faults([*map(str, faults)])}")
+        raise ManifestError(f"{uri} is not a valid manifest:", list_faults([*map(str, faults)]))
 
 
 def _rows_with_ids(files: ManifestFiles, ids: pl.Series) -> npt.NDArray[np.bool_]:
@@ -241,6 +245,47 @@ def _rows_of_repeated_ids(batches: Iterable[pl.DataFrame], jobs: pl.DataFrame, r
     if len(rows[0]):
         found += [batch.select(ROW, "job_id").filter(pl.col(ROW).is_in(rows)) for batch in batches]
     return pl.concat(found)
+
+
+def _readers(spill: Spill, folder: Path) -> Iterator[Callable[[], pl.DataFrame | None]]:
+    """Yield functions that read the partitions in order, each of a size that fits into memory."""
+    for part in range(spill.parts):
+        if spill.rows[part] <= _LARGEST_PARTS * _ROWS_PER_PART:
+            yield partial(spill.read, part)
+            continue
+        split = _split_by_video(spill, part, folder / f"{part}")
+        spill.remove(part)
+        yield from (partial(split.read, each) for each in range(split.parts))
+
+
+def _split_by_video(spill: Spill, part: int, folder: Path) -> Spill:
+    """Split a partition that many jobs share with few videos; only a video with too many jobs is itself split."""
+    counts = [batch.group_by("neighbourhood", "video_uri").len() for batch in spill.batches(part)]
+    videos = pl.concat(counts).group_by("neighbourhood", "video_uri").agg(pl.col("len").cast(pl.UInt64).sum())
+    jobs = pl.col("len")
+    first = (jobs.cum_sum() - jobs) // _ROWS_PER_PART
+    spans = videos.sort("neighbourhood", "video_uri").select(
+        "video_uri", first=first, spread=1 + jobs // _ROWS_PER_PART
+    )
+    folder.mkdir()
+    split = Spill(folder, parts=1 + spill.rows[part] // _ROWS_PER_PART)
+    with split:
+        for batch in spill.batches(part):
+            span = batch.select("video_uri", "job_id").join(spans, on="video_uri", how="left", maintain_order="left")
+            split.add(batch, span.select(pl.col("first") + pl.col("job_id").hash() % pl.col("spread")).to_series())
+    return split
+
+
+def _repeated_ids(batches: Iterable[pl.DataFrame], hashes: pl.Series) -> list[Fault]:
+    """Compare the ids of rows whose hashes are equal: a 64-bit hash alone is not proof of a duplicate."""
+    is_repeated = hashes.is_duplicated()
+    if not is_repeated.any():
+        return []
+    found, place = [], 0
+    for batch in batches:
+        found.append(batch.select(ROW, "job_id").filter(is_repeated.slice(place, len(batch))))
+        place += len(batch)
+    return find_duplicate_ids(pl.concat(found))
 
 
 def _with_neighbourhood(frame: pl.DataFrame) -> pl.DataFrame:

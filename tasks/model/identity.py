@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -12,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import ModelError
+from reelabel.disk import disk_errors, is_full
 from reelabel.sampling.registry import native_sampler
 from tasks.domain import ModelIdentity
+from tasks.model.written_folders import written_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +93,8 @@ def read_model_card(name: str | None, *, revision: str | None = None, dtype: str
         raise ModelError(
             f"There is no model folder {folder}; give a folder, or a hub name such as 'Qwen/Qwen2.5-VL-7B-Instruct'."
         )
-    return _hub_card(str(name), revision, dtype)
+    with disk_errors(*written_folders(os.environ)):
+        return _hub_card(str(name), revision, dtype)
 
 
 def _folder_card(folder: Path, dtype: str) -> ModelCard:
@@ -121,7 +123,9 @@ def _hub_card(name: str, revision: str | None, dtype: str) -> ModelCard:
     try:
         _check_hub(name, revision)
         path = Path(hf_hub_download(name, "config.json", revision=revision))
-    except Exception as error:  # noqa: BLE001 - the hub client raises whatever its HTTP library does
+    except Exception as error:
+        if is_full(error):
+            raise
         raise ModelError(
             f"Cannot reach or find model {name} on the hub ({type(error).__name__}); check the name and the network, "
             "or give a model folder.",
@@ -130,8 +134,11 @@ def _hub_card(name: str, revision: str | None, dtype: str) -> ModelCard:
     commit = path.parent.name
     processors = []
     for file in _PROCESSOR_FILES:
-        with contextlib.suppress(OSError, ValueError):
+        try:
             processors.append(_read_json(Path(hf_hub_download(name, file, revision=commit))))
+        except (OSError, ValueError) as error:
+            if is_full(error):
+                raise
     config = _read_json(path)
     max_pixels, max_video_pixels = _pixel_limits(processors)
     return ModelCard(

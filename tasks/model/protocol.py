@@ -174,9 +174,15 @@ class QuestionFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFailure:
-    """Why the engine failed to load, or ended."""
+    """Why the engine failed to load, or ended.
+
+    Attributes:
+        message: The error.
+        is_disk_full: Whether the message is about a full disk, which is no fault of the model or of a question.
+    """
 
     message: str
+    is_disk_full: bool = False
 
 
 Reply = Answer | QuestionFailure

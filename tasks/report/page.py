@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from datetime import UTC
 from functools import cache
 from importlib.metadata import version
@@ -16,7 +16,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from reelabel.coverage import DOCS_PAGE
-from reelabel.wording import pluralize
+from reelabel.wording import pluralize, printable
 from tasks.evaluation.scores import format_p_value
 from tasks.report.jobs import drop_strips
 
@@ -118,7 +118,7 @@ def _render(report: Report) -> str:
         .from_string(_read("assets", "page.html.jinja"))
         .render(
             report=report,
-            data=_data(report),
+            data=_shown(_data(report)),
             sections=[section for section in _SECTIONS if section[0] != "trade" or report.trade],
             style=Markup(_read("assets", "style.css")),  # noqa: S704 - our own files
             scripts=[Markup(script) for script in _scripts()],  # noqa: S704
@@ -146,7 +146,7 @@ def _shown_note(report: Report) -> str:
 
 
 def _data(report: Report) -> dict[str, Any]:
-    """Return the data of the page's scripts, as JSON values and dataclasses that `_fields` converts."""
+    """Return the data of the page's scripts, as JSON values and dataclasses that `_shown` converts."""
     jobs, texts = deduplicate_texts(report.shown.jobs)
     return {
         "run_id": str(report.glance.run_id),
@@ -187,21 +187,37 @@ def _parts(report: Report) -> list[dict[str, Any]]:
     return [{"name": name, "ms": ms} for name, ms in [*drawn, *([("all others", rest_ms)] if rest_ms else [])]]
 
 
-def _fields(row: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
-    """Return a dataclass as a dict; unlike `asdict`, without copying, since a page holds thousands of images."""
-    return {field.name: getattr(row, field.name) for field in fields(row)}
+def _shown(value: Any) -> Any:  # noqa: ANN401 - any value of the page
+    """Return a value with dataclasses as dicts, and with invisible characters of texts as pictures."""
+    if isinstance(value, Markup):  # our own, or escaped already
+        return value
+    if isinstance(value, str):
+        return printable(value, keep="\n\t")
+    if isinstance(value, dict):
+        return {_shown(name): _shown(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(inner) for inner in value]
+    if is_dataclass(value):
+        return {field.name: _shown(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+def _shown_text(value: Any) -> Any:  # noqa: ANN401 - any value of the page
+    return _shown(value) if isinstance(value, str) else value
 
 
 def _job_link(shown: set[str]) -> Any:  # noqa: ANN401 - a template function
     """Return a function that links to a job if it is on the page, and otherwise returns its id."""
     link = Markup('<a href="#job" data-job="{0}">{0}</a>')
-    return lambda job_id: link.format(job_id) if job_id in shown else job_id
+    return lambda job_id: link.format(_shown(job_id)) if job_id in shown else job_id
 
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": _fields, "ensure_ascii": False}
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, finalize=_shown_text, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False}
     environment.filters |= {
         "count": lambda number: f"{number:,}",
         "counted": pluralize,

@@ -13,9 +13,10 @@ from sqlalchemy import Text, column, select, table, text
 
 from infra.database.copy_out import copy_query
 from reelabel.errors import ConfigurationError
-from reelabel.wording import pluralize
+from reelabel.wording import pluralize, printable
 from sql.queries import read_query
 from tasks.database.temp_table import KEYS, temp_job_table, to_data_frames
+from tasks.results.formulas import without_formulas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,7 +45,7 @@ def check_listing(path: Path) -> None:
         raise ConfigurationError(f"Unknown format of --list {path}; use a name that ends in .parquet, .csv or .txt.")
 
 
-def write_listing(connection: Connection, path: Path) -> None:
+def write_listing(connection: Connection, path: Path, *, raw: bool = False) -> None:
     """Write the temporary table `judged` to a file.
 
     Parquet and CSV files have the columns ending (missing, failed, doubled, stale, repeated, orphaned), job_id and
@@ -53,15 +54,18 @@ def write_listing(connection: Connection, path: Path) -> None:
     Args:
         connection: The connection of the audit.
         path: The file; its suffix selects the format, see `check_listing`.
+        raw: Write texts to CSV as they are; otherwise none is a formula, see `without_formulas`.
     """
     if path.suffix == ".txt":
         with path.open("w", encoding="utf-8") as file:
             for frame in copy_query(connection, _IDS, {"job_id": pa.string()}):
                 file.writelines(f"{job_id}\n" for job_id in frame["job_id"].to_list())
         return
-    writer = parquet.ParquetWriter if path.suffix == ".parquet" else csv.CSVWriter
+    is_csv = path.suffix == ".csv"
+    writer = csv.CSVWriter if is_csv else parquet.ParquetWriter
     with writer(path, _SCHEMA) as file:
-        for frame in copy_query(connection, _ROWS, _COLUMNS):
+        for rows in copy_query(connection, _ROWS, _COLUMNS):
+            frame = without_formulas(rows) if is_csv and not raw else rows
             file.write_table(frame.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(_SCHEMA))
 
 
@@ -119,7 +123,7 @@ class AuditReport:
         faults = f"{self.missing:,} missing, {self.doubled:,} doubled, {self.stale:,} stale"
         if self.repeated:
             faults += f", {self.repeated:,} ids in several rows of the manifest"
-        examples = ", ".join(self.examples)
+        examples = ", ".join(map(printable, self.examples))
         return f"Not reconciled: {counts}, but {faults}, such as {examples}; run `reelabel classify` again."
 
 
@@ -130,6 +134,7 @@ def audit_jobs(
     spec_id: str,
     jobs: Sequence[Job] | Iterable[pl.DataFrame],
     listing: Path | None = None,
+    raw: bool = False,
 ) -> AuditReport:
     """Compare a manifest's jobs with the rows of the database, in one snapshot.
 
@@ -139,6 +144,7 @@ def audit_jobs(
         spec_id: The spec.
         jobs: Jobs, or data frames with the manifest's columns, `row` and `job_digest`.
         listing: File for the jobs without a valid label; see `write_listing`.
+        raw: Write texts to a CSV listing as they are.
 
     Raises:
         DatabaseUnavailableError: Postgres is unavailable.
@@ -151,7 +157,7 @@ def audit_jobs(
             connection.execute(_REPEATED)
         rows = connection.execute(_COUNTS).all()
         if listing:
-            write_listing(connection, listing)
+            write_listing(connection, listing, raw=raw)
     return _report(seen.count, rows)
 
 

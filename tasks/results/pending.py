@@ -57,7 +57,7 @@ def pending_jobs(
         spec_id: The spec.
         jobs: The jobs to select from.
         fingerprints_of: Returns the fingerprints of videos; None for those missing or refused. Called with sorted
-            batches of up to 10,000 URIs, once per video, and only for jobs that have a row.
+            batches of up to 10,000 URIs, once per video and part of `jobs`, and only for jobs that have a row.
         retry_failures: Include all failed jobs.
         run_id: A run whose failures are all lasting, so that it does not repeat its own jobs when it plans again.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import String, bindparam, delete, func, select, text, tuple_
 
 from infra.database.connect import database_errors
-from infra.errors import DatabaseUnavailableError
+from reelabel.errors import TransientError
 from reelabel.record import columns_of, reader_of
 from sql.queries import read_query
 from tasks.database.tables import FAILURE, RESULT
@@ -281,7 +281,7 @@ class ShardWriter:
         try:
             write_shards(self.engine, run=self.run, shards=[shard for shard, _ in group])
         except BaseException as error:  # noqa: BLE001 - raised in the waiting threads
-            if len(group) > 1 and isinstance(error, Exception) and not isinstance(error, DatabaseUnavailableError):
+            if len(group) > 1 and isinstance(error, Exception) and not isinstance(error, TransientError):
                 for each in group:  # a single shard may cause the error
                     self._write([each])
             else:

@@ -62,7 +62,7 @@ def _kill_flow(world, pid, rng):
 
 
 def _kill_decoder(world, pid, rng):
-    return _kill_one(_below([pid, world.pid(ServiceName.WORKER)], "spawn_main"), rng)
+    return _kill_one(_below([pid, world.pid(ServiceName.WORKER)], "reelabel.pool.child"), rng)
 
 
 def _kill_engine(world, pid, rng):

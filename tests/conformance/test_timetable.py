@@ -4,6 +4,7 @@ from benchmarks.media.matrix import matrix
 from reelabel.containers.demux import open_video
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.limits import Limits
+from reelabel.sources.video_file import open_video_file
 from reelabel.strategies.gop import read_frame_times
 from reelabel.strategies.seek import list_packets, presentation_order
 
@@ -13,22 +14,27 @@ CELLS = [cell for cell in matrix() if cell.container in {"mp4", "mov"}]
 
 
 def by_packets(path):
-    with open_video(path, Limits()) as (container, stream):
+    with open_video_file(path) as file, open_video(file, Limits()) as (container, stream):
         try:
             return presentation_order(list_packets(container, stream, Limits()))
         except FastPathUnavailableError:
             return None
 
 
+def times_by_header(path):
+    with open_video_file(path) as file:
+        return read_frame_times(file, Limits())
+
+
 @pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in CELLS])
 def test_a_header_that_tells_times_tells_those_of_the_packets(cell, file_of):
     path = file_of(cell)
-    told = read_frame_times(path, Limits())
+    told = times_by_header(path)
 
     assert told is None or told == by_packets(path)
 
 
 def test_most_headers_of_the_common_codecs_tell(file_of):
-    told = [read_frame_times(file_of(cell), Limits()) is not None for cell in CELLS if cell.codec in {"h264", "hevc"}]
+    told = [times_by_header(file_of(cell)) is not None for cell in CELLS if cell.codec in {"h264", "hevc"}]
 
     assert sum(told) > len(told) / 2

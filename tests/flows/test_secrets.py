@@ -22,7 +22,7 @@ def secrets(own_services, services):
     """Every secret of the services, and one that only the settings hold, by its name."""
     database, store = own_services.database, own_services.store
     logins = {name: getattr(database, name).get_secret_value() for name in ("url", "reader_url", "owner_url")}
-    keys = {"secret key": store.secret_access_key}  # the other one is a user's name, which every request tells
+    keys = {"access key": store.access_key_id, "secret key": store.secret_access_key}
     return (
         {name: make_url(url).password for name, url in logins.items()}
         | {name: key.get_secret_value() for name, key in keys.items()}

@@ -35,22 +35,22 @@ def cache(tmp_path, keyframes):
 def test_frame_files_of_missing_and_replaced_videos_are_removed(cache):
     before = len(list(cached_files(STORE, cache)))
 
-    would = remove_orphans(STORE, cache, dry_run=True)
+    would = remove_orphans(STORE, cache, videos=STORE, dry_run=True)
     assert len(list(cached_files(STORE, cache))) == before == 5
-    room = remove_orphans(STORE, cache)
+    room = remove_orphans(STORE, cache, videos=STORE)
 
     assert room == would
     assert (room.kept, room.removed) == (3, 2)
     assert room.removed_bytes > 0
     assert len(list(cached_files(STORE, cache))) == 3
-    assert remove_orphans(STORE, cache).removed == 0
+    assert remove_orphans(STORE, cache, videos=STORE).removed == 0
 
 
 def test_a_file_without_the_name_of_its_video_stays(cache):
     damaged = next(info for info in cached_files(STORE, cache) if info.uri.endswith(".arrow"))
     STORE.replace(damaged.uri, b"ARROW1\0\0 but no more")
 
-    remove_orphans(STORE, cache)
+    remove_orphans(STORE, cache, videos=STORE)
 
     assert STORE.stat(damaged.uri)
 
@@ -62,7 +62,7 @@ def test_the_video_s_name_is_found_behind_a_long_table_of_keyframes(tmp_path, ke
     many = replace(keyframes, keyframe_ms=np.arange(20_000) * 1000)
     STORE.replace(f"{root}/{frame_key(**made_of)}", encode_frame_file(many, **made_of).data)
 
-    assert remove_orphans(STORE, root).removed == 1
+    assert remove_orphans(STORE, root, videos=STORE).removed == 1
 
 
 def test_frame_files_stay_if_the_store_denies_access_to_their_video(objects, store_settings, keyframes):
@@ -72,6 +72,6 @@ def test_frame_files_stay_if_the_store_denies_access_to_their_video(objects, sto
         made_of = {"source_uri": uri, "fingerprint": "f", "sampling": Sampling()}
         objects.replace(f"{root}/{frame_key(**made_of)}", encode_frame_file(keyframes, **made_of).data)
 
-    room = remove_orphans(objects, root)
+    room = remove_orphans(objects, root, videos=objects)
 
     assert (room.kept, room.removed) == (1, 1)

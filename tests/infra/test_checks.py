@@ -1,13 +1,24 @@
+import errno
+
 import av
 import pytest
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
-from infra.checks import check_database, check_embedded, check_import, check_prefect, check_store, run_checks
+from infra.checks import (
+    check_database,
+    check_embedded,
+    check_import,
+    check_prefect,
+    check_sandbox,
+    check_store,
+    run_checks,
+)
 from infra.embedded import with_running_services
 from infra.embedded.processes import free_port
 from infra.settings import Settings
 from sql.migrate import downgrade
+from tests.reelabel.sandbox.child import LANDLOCK_CREATE_RULESET, refuse, result_of, run_child
 
 
 def _by_name(settings):
@@ -96,6 +107,31 @@ def test_a_package_that_cannot_be_imported_is_named(module):
 
     assert not check.ok
     assert module in check.detail
+
+
+def check_sandbox_without_landlock(*, mode):
+    refuse(LANDLOCK_CREATE_RULESET, errno.EOPNOTSUPP)
+    return [[check.name, check.ok, check.detail, check.advice] for check in check_sandbox(mode)]
+
+
+@pytest.mark.parametrize(("mode", "ok"), [("auto", True), ("require", False)])
+def test_what_decoding_processes_cannot_be_locked_with_is_told(mode, ok):
+    privileges, landlock, seccomp = result_of(run_child(check_sandbox_without_landlock, mode=mode))
+
+    assert (privileges[:2], seccomp[:2]) == (["sandbox privileges", True], ["sandbox seccomp", True])
+    assert landlock == [
+        "sandbox landlock",
+        ok,
+        "the kernel has no Landlock, or it is disabled",
+        "Use Linux 5.13 or later with landlock among its security modules (boot option lsm=).",
+    ]
+
+
+def test_a_sandbox_that_is_off_is_a_warning():
+    [check] = check_sandbox("off")
+
+    assert check.ok
+    assert check.advice == "Set extract.sandbox to auto or require."
 
 
 def test_a_folder_store_is_written_and_read(tmp_path):

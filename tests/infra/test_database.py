@@ -10,7 +10,7 @@ from infra.database.connect import check_database, connect, database_errors, req
 from infra.embedded.processes import free_port
 from infra.errors import DatabaseUnavailableError
 from infra.settings import DatabaseSettings
-from reelabel.errors import ConfigurationError
+from reelabel.errors import ConfigurationError, DiskFullError, TransientError
 from tasks.database.temp_table import copy_data_frames
 from tests.chaos.gate import Gate
 
@@ -116,3 +116,12 @@ def test_what_postgres_refuses_in_the_middle_of_a_copy_is_said_too(url):
 
     with pytest.raises(DatabaseUnavailableError, match=r"Postgres failed: .*statement timeout"):
         copy()
+
+
+def test_a_server_without_space_says_so_and_is_waited_for(db):
+    statement = "DO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$"
+
+    said = pytest.raises(DiskFullError, match="disk of Postgres is full: could not extend file")
+    with said as caught, database_errors(), db.begin() as connection:
+        connection.execute(sqlalchemy.text(statement))
+    assert isinstance(caught.value, TransientError)

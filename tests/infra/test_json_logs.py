@@ -16,6 +16,7 @@ def test_a_message_that_looks_like_another_line_stays_one():
 
     assert "\n" not in line
     assert json.loads(line)["message"] == 'clip\n{"level": "info"}'
+    assert json.loads(line)["job"] == "a␊b"
     assert json.loads(line)["shard"] == 0
     assert json.loads(line)["level"] == "warning"
 

@@ -92,7 +92,8 @@ def test_jobs_come_back_whole_with_their_videos_together(tmp_path, objects):
 
 
 @pytest.mark.usefixtures("_small_batches")
-def test_videos_of_nearly_one_name_are_read_together(tmp_path, objects):
+def test_videos_of_nearly_one_name_are_read_together(tmp_path, objects, monkeypatch):
+    monkeypatch.setattr(table, "_ROWS_PER_PART", 1500)
     clips = [f"s3://footage/day/clip-{number:05}.mp4" for number in range(3000)]
     manifest(3000).with_columns(video_uri=pl.Series(clips).shuffle(seed=1)).write_parquet(tmp_path / "m.parquet")
 
@@ -102,6 +103,24 @@ def test_videos_of_nearly_one_name_are_read_together(tmp_path, objects):
     together = [clips[:1000], clips[1000:2000], clips[2000:]]
     assert sorted(clip for part in parts for clip in part) == clips
     assert all(any(set(each) <= set(part) for part in parts) for each in together)
+
+
+@pytest.mark.usefixtures("_small_batches")
+@pytest.mark.parametrize("jobs_per_video", [1, 4, 90, 900])
+def test_no_part_grows_with_the_jobs_on_a_video_or_in_a_neighbourhood(tmp_path, objects, jobs_per_video):
+    clips = [f"s3://footage/clip-{number // jobs_per_video:03}.mp4" for number in range(900)]
+    frame = manifest(900).with_columns(video_uri=pl.Series(clips)).sample(fraction=1, shuffle=True, seed=1)
+    frame.write_parquet(tmp_path / "m.parquet")
+
+    with open_jobs(str(tmp_path / "m.parquet"), objects) as jobs:
+        parts = [part for part in jobs.parts() if len(part)]
+        assert jobs.count_videos() == 900 // jobs_per_video
+
+    assert pl.concat(parts).sort("row").select(frame.columns).equals(frame)
+    assert max(map(len, parts)) <= 30
+    videos = [[*part["video_uri"].unique()] for part in parts]
+    if jobs_per_video < 10:
+        assert len({uri for part in videos for uri in part}) == sum(map(len, videos))
 
 
 @pytest.mark.usefixtures("_small_batches")

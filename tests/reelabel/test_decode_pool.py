@@ -1,6 +1,6 @@
 import math
-import multiprocessing
 import os
+import pickle
 import resource
 import signal
 import subprocess
@@ -9,28 +9,96 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from infra.settings import StoreSettings
-from reelabel.errors import DecoderCrashedError, DecoderTimeoutError, VideoEmptyError
+from reelabel.errors import ConfigurationError, DecoderTimeoutError, VideoEmptyError, VideoMissingError
+from reelabel.extract import extract_keyframes
 from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits
-from reelabel.pool import decode_pool as pool_module
+from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 
+WANTED = {"sampling": Sampling(num_frames=4), "limits": Limits()}
+# Enough bytes that ranges of it are worth reading.
+LONG = {"size": (160, 120), "frames": 240, "gop": 24, "qp": "1"}
+
 
 @pytest.fixture(scope="module")
 def pool():
-    with DecodePool(processes=1, timeout_s=10, memory_mib=2048) as pool:
+    with DecodePool(processes=1, timeout_s=10, memory_mib=2048, threads=2) as pool:
         yield pool
 
 
-def test_a_video_is_decoded_in_a_child(pool, make_clip):
-    got = pool.extract(make_clip(), sampling=Sampling(num_frames=4), limits=Limits())
+def remote(path):
+    objects = ObjectStore(StoreSettings())
+    return RemoteVideo(objects, objects.stat(str(path)))
 
-    assert len(got.picks) == 4
+
+def open_descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def only_child(pool):
+    deadline_s = time.monotonic() + 20
+    while len(pool.process_ids) != 1 and time.monotonic() < deadline_s:  # a thread starts them
+        time.sleep(0.01)
+    [child] = pool.process_ids
+    return child
+
+
+def test_frames_of_a_child_are_those_of_this_process(pool, make_clip):
+    clip = make_clip(size=(320, 240))
+
+    got = pool.extract(clip, **WANTED)
+
+    expected = extract_keyframes(clip, **WANTED)
+    for name in ("images", "pts", "time_s", "frame_index", "is_keyframe", "picks", "keyframe_ms"):
+        np.testing.assert_array_equal(getattr(got, name), getattr(expected, name))
+        assert getattr(got, name).dtype == getattr(expected, name).dtype
+    for name in ("fps", "duration_s", "total_frames", "orientation", "method", "reason", "sampler", "first_ms"):
+        assert getattr(got, name) == getattr(expected, name)
+
+
+def test_frames_can_be_written_to_and_leave_nothing_behind(pool, make_clip):
+    clip = make_clip()
+    pool.extract(clip, **WANTED)  # the process has started
+    descriptors = open_descriptors()
+    got = pool.extract(clip, **WANTED)
+
+    got.images[:] = 7
+
+    assert (got.images == 7).all()
+    del got
+    assert open_descriptors() <= descriptors
+
+
+def test_a_keyframe_table_and_ranges_cross_the_boundary(pool, make_clip):
+    source = remote(make_clip(**LONG))
+
+    first, table = pool.extract_by_ranges(source, **WANTED)
+    again, same = pool.extract_by_ranges(source, **WANTED, known=table)
+
+    np.testing.assert_array_equal(again.images, first.images)
+    assert same is table
+    assert (len(table.pts), table.codec.name, table.frames) == (10, "h264", 240)
+    assert all(source.read(part.start, len(part.data)) == part.data for part in first.parts)
+    assert first.bytes_fetched == sum(len(part.data) for part in first.parts)
+    assert first.fetch_ms > 0
+
+
+def test_an_index_of_ranges_crosses_the_boundary(pool, make_clip):
+    source = remote(make_clip("clip.mkv", **LONG))
+
+    first, ranges = pool.extract_by_ranges(source, **WANTED)
+    again, _ = pool.extract_by_ranges(source, **WANTED, known=ranges)
+
+    np.testing.assert_array_equal(again.images, first.images)
+    assert 0 < len(ranges) < len(first.parts)
+    assert again.bytes_fetched < first.bytes_fetched
 
 
 def test_a_videos_own_error_crosses_the_boundary(pool, tmp_path):
@@ -38,61 +106,94 @@ def test_a_videos_own_error_crosses_the_boundary(pool, tmp_path):
     path.touch()
 
     with pytest.raises(VideoEmptyError):
-        pool.extract(path, sampling=Sampling(), limits=Limits())
+        pool.extract(path, **WANTED)
+    with pytest.raises(VideoMissingError, match="There is no video at"):
+        pool.extract(tmp_path / "missing.mp4", **WANTED)
 
 
-def test_a_killed_child_fails_its_video_alone(pool, make_clip):
-    with pytest.raises(DecoderCrashedError, match="died"):
-        pool._run(_kill_self)
+def test_a_child_has_no_secret_and_no_file_of_this_process(make_clip, tmp_path, monkeypatch):
+    secrets = {"REELABEL_DATABASE_URL": "postgres://s3cret", "AWS_SECRET_ACCESS_KEY": "s3cret", "HOME": "/s3cret"}
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    with (tmp_path / "secret").open("w") as file:
+        os.set_inheritable(file.fileno(), True)
+        with DecodePool(processes=1, timeout_s=10, memory_mib=2048) as pool:
+            pool.extract(make_clip(), **WANTED)
+            child = Path(f"/proc/{only_child(pool)}")
+            names = {each.partition("=")[0] for each in (child / "environ").read_text().split("\0") if each}
+            time.sleep(0.5)  # it closes the frames that it has sent
+            opened = {int(each.name): str(each.readlink()) for each in (child / "fd").iterdir()}
 
-    assert pool.extract(make_clip(), sampling=Sampling(), limits=Limits()).keyframes_in_file == 4
+    assert names <= {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "LD_LIBRARY_PATH", "PYTHONHOME", "LC_CTYPE"}
+    assert [opened.pop(number) for number in (0, 1, 2)] == ["/dev/null"] * 3
+    [connection] = opened.values()
+    assert connection.startswith("socket:")
 
 
-def test_children_outlive_the_thread_that_started_them():
+def test_children_are_locked_and_their_time_can_be_told(make_clip):
+    clip = make_clip("clip.mkv", **LONG)
+    with DecodePool(processes=1, timeout_s=10, memory_mib=2048, threads=1, sandbox="require") as pool:
+        pool.extract(clip, **WANTED)
+        got, _ = pool.extract_by_ranges(remote(clip), **WANTED)
+        child = only_child(pool)
+        status = Path(f"/proc/{child}/status").read_text()
+
+        np.testing.assert_array_equal(got.images, extract_keyframes(clip, **WANTED).images)
+        assert {"Seccomp:\t2", "NoNewPrivs:\t1", "CapEff:\t0000000000000000", "Threads:\t1"} <= set(status.splitlines())
+        with pytest.raises(DecoderTimeoutError, match="0 s of CPU time"):
+            process_module._Watch(child, process_module.TimeLimits(timeout_s=10, cpu_s=0))()
+
+
+def test_children_outlive_the_thread_that_uses_them(make_clip):
+    clip = make_clip()
     with DecodePool(processes=1, timeout_s=10, memory_mib=2048) as pool:
         children = []
         for _ in range(2):
-            thread = threading.Thread(target=lambda: children.append(pool._run(os.getpid)))
+            thread = threading.Thread(target=lambda: (pool.extract(clip, **WANTED), children.append(pool.process_ids)))
             thread.start()
             thread.join()
 
         assert children[0] == children[1]
 
 
-def test_a_pool_whose_idle_children_were_killed_goes_on(make_clip):
-    with DecodePool(processes=1, timeout_s=10, memory_mib=2048) as pool:
-        child = pool._run(os.getpid)
-        os.kill(child, signal.SIGKILL)
+def test_a_pool_whose_idle_children_were_killed_goes_on(pool, make_clip):
+    pool.extract(make_clip(), **WANTED)
+    os.kill(only_child(pool), signal.SIGKILL)
 
+    for _ in range(3):
+        assert pool.extract(make_clip(), **WANTED).keyframes_in_file == 4
+
+
+def test_a_child_that_takes_up_nothing_any_more_is_replaced(pool, monkeypatch, make_clip):
+    monkeypatch.setattr(process_module, "_BEGIN_S", 1.0)
+    pool.extract(make_clip(), **WANTED)
+    child = only_child(pool)
+    os.kill(child, signal.SIGSTOP)
+
+    assert pool.extract(make_clip(), **WANTED).keyframes_in_file == 4
+    assert only_child(pool) != child
+
+
+def test_each_video_can_have_a_process_of_its_own(make_clip):
+    clip, seen = make_clip(), []
+    with DecodePool(processes=1, timeout_s=10, memory_mib=2048, videos_per_process=1) as pool:
+        pool.extract(clip, **WANTED)
         for _ in range(3):
-            assert pool.extract(make_clip(), sampling=Sampling(), limits=Limits()).keyframes_in_file == 4
+            seen.append(only_child(pool))  # started ahead
+            assert len(pool.extract(clip, **WANTED).images) == 4
+
+    assert len(set(seen)) == 3
 
 
-def test_a_pool_whose_children_take_up_nothing_any_more_is_replaced(monkeypatch, make_clip):
-    objects, clip = ObjectStore(StoreSettings()), make_clip(size=(160, 120), frames=240, gop=24, qp="1")
-    monkeypatch.setattr(pool_module, "_STUCK_S", 4.0)
-    monkeypatch.setattr(pool_module, "_POLL_S", 0.5)
-    with DecodePool(processes=1, timeout_s=2, memory_mib=2048) as pool:
-        child = pool._run(os.getpid)
-        os.kill(child, signal.SIGSTOP)
+def test_a_process_is_replaced_after_its_number_of_videos(make_clip):
+    clip, seen = make_clip(), []
+    with DecodePool(processes=1, timeout_s=10, memory_mib=2048, videos_per_process=2) as pool:
+        pool.extract(clip, **WANTED)
+        seen += pool.process_ids
+        pool.extract(clip, **WANTED)
+        pool.extract(clip, **WANTED)
 
-        got, _ = pool.extract_by_ranges(
-            RemoteVideo(objects, objects.stat(str(clip))), sampling=Sampling(num_frames=2), limits=Limits()
-        )
-        assert got.keyframes_in_file == 10
-        assert pool._run(os.getpid) != child
-
-
-def test_a_child_killed_once_costs_its_video_nothing(pool, tmp_path):
-    assert pool._run(_kill_self_once, tmp_path / "done") == "alive"
-
-
-def test_a_hanging_child_is_ended_and_replaced(make_clip):
-    with DecodePool(processes=1, timeout_s=3, memory_mib=2048) as pool:
-        with pytest.raises(DecoderTimeoutError, match="3 s"):
-            pool._run(time.sleep, 60)
-
-        assert pool.extract(make_clip(), sampling=Sampling(), limits=Limits()).keyframes_in_file == 4
+        assert seen[0] not in pool.process_ids
 
 
 class OnAHangingDisk:
@@ -105,22 +206,71 @@ class OnAHangingDisk:
 
 
 def test_a_local_video_read_in_parts_has_no_more_time_than_one_read_whole():
-    wanted = {"sampling": Sampling(), "limits": Limits()}
     with DecodePool(processes=1, timeout_s=3, memory_mib=2048) as pool, pytest.raises(DecoderTimeoutError, match="3 s"):
-        pool.extract_by_ranges(OnAHangingDisk(), **wanted)
+        pool.extract_by_ranges(OnAHangingDisk(), **WANTED)
 
 
-def test_memory_is_limited(pool):
-    with pytest.raises(DecoderCrashedError, match="memory_mib"):
-        pool._run(bytearray, 4 * 1024**3)
+class Broken:
+    """A video whose source fails in a way of its own, and cannot be sent to another process."""
+
+    size_bytes, max_wait_s = 1_000_000, math.inf
+
+    def __init__(self):
+        self.error = ConfigurationError("The login was refused.")
+        self.lock = threading.Lock()
+
+    def read(self, *_span):
+        raise self.error
 
 
-def test_children_do_not_hear_ctrl_c(pool):
-    assert pool._run(signal.getsignal, signal.SIGINT) == signal.SIG_IGN
+def test_a_sources_error_is_raised_as_it_is_and_its_source_never_leaves_this_process(pool):
+    source = Broken()
+    with pytest.raises(TypeError):
+        pickle.dumps(source)
+
+    with pytest.raises(ConfigurationError) as error:
+        pool.extract_by_ranges(source, **WANTED)
+
+    assert error.value is source.error
 
 
-def test_children_are_gone_when_their_parent_is_killed():
-    owner = subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True)
+def test_children_do_not_hear_ctrl_c(pool, make_clip):
+    pool.extract(make_clip(), **WANTED)
+    child = only_child(pool)
+
+    os.kill(child, signal.SIGINT)
+
+    assert os.getpgid(child) != os.getpgid(0)
+    pool.extract(make_clip(), **WANTED)
+    assert only_child(pool) == child
+
+
+_OWNER = """
+import sys, time
+from pathlib import Path
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
+
+pool = DecodePool(processes=1, timeout_s=60, memory_mib=2048)
+pool.extract(Path(sys.argv[1]), sampling=Sampling(), limits=Limits())
+print(*pool.process_ids, flush=True)
+
+class Slow:
+    size_bytes, max_wait_s = 1_000_000, 60
+    def read(self, *_span):
+        time.sleep(50)
+
+if sys.argv[2] == "busy":
+    pool.extract_by_ranges(Slow(), sampling=Sampling(), limits=Limits())
+time.sleep(50)
+"""
+
+
+@pytest.mark.parametrize("state", ["idle", "busy"])
+def test_children_are_gone_when_their_parent_is_killed(make_clip, state):
+    command = [sys.executable, "-c", _OWNER, str(make_clip()), state]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     child = int(owner.stdout.readline())
     assert Path(f"/proc/{child}").exists()
 
@@ -135,9 +285,8 @@ def test_children_are_gone_when_their_parent_is_killed():
 
 
 def test_a_closed_pool_lets_its_threads_go_and_starts_nothing_anew():
-    before = set(multiprocessing.active_children())
     pool = DecodePool(processes=1, timeout_s=60, memory_mib=2048)
-    ended = []
+    children, ended = set(pool.process_ids), []
     threads = [threading.Thread(target=lambda: ended.append(_ending(pool))) for _ in range(3)]
     for thread in threads:
         thread.start()
@@ -148,26 +297,17 @@ def test_a_closed_pool_lets_its_threads_go_and_starts_nothing_anew():
         thread.join(10)
 
     assert ended == [RuntimeError] * 3
-    assert set(multiprocessing.active_children()) <= before
+    assert pool.process_ids == []
+    assert not any(map(_is_running, children))
+    assert _ending(pool) is RuntimeError
 
 
 def _ending(pool):
     try:
-        pool._run(time.sleep, 50)
+        pool.extract_by_ranges(OnAHangingDisk(), **WANTED)
     except RuntimeError as error:
         return type(error)
     return None
-
-
-_OWNER = """
-import os, time
-from reelabel.pool.decode_pool import DecodePool
-
-if __name__ == "__main__":
-    pool = DecodePool(processes=1, timeout_s=60, memory_mib=2048)
-    print(pool._run(os.getpid), flush=True)
-    pool._run(time.sleep, 50)
-"""
 
 
 def _is_running(pid):
@@ -179,43 +319,18 @@ def _is_running(pid):
     return state != "Z"
 
 
-def _kill_self_once(marker):
-    if marker.exists():
-        return "alive"
-    marker.touch()
-    return os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _kill_self():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_processor_time_is_limited_for_each_video_alone(make_clip):
-    with DecodePool(processes=1, timeout_s=30, memory_mib=2048, cpu_s=1) as pool:
-        with pytest.raises(DecoderTimeoutError, match="1 s of CPU time"):
-            pool._run(_burn, 10)
-
-        for _ in range(3):
-            pool._run(_burn, 0.6)
-        assert pool.extract(make_clip(), sampling=Sampling(), limits=Limits()).keyframes_in_file == 4
-
-
-def _burn(seconds):
-    started = time.process_time()
-    while time.process_time() - started < seconds:
-        pass
-
-
 @pytest.mark.parametrize(
-    ("what", "most"), [(resource.RLIMIT_CPU, 60), (resource.RLIMIT_AS, 3 * 1024**3)], ids=["processor", "memory"]
+    ("what", "name", "most"),
+    [(resource.RLIMIT_CPU, "Max cpu time", 60), (resource.RLIMIT_AS, "Max address space", 3 * 1024**3)],
+    ids=["processor", "memory"],
 )
-def test_limits_of_the_users_own_hold_where_they_are_lower(make_clip, what, most):
+def test_limits_of_the_users_own_hold_where_they_are_lower(make_clip, what, name, most):
     def limit():
         resource.setrlimit(what, (most, most))
 
-    command = [sys.executable, "-c", _EXTRACTOR, str(make_clip()), str(what)]
+    command = [sys.executable, "-c", _EXTRACTOR, str(make_clip()), name]
 
-    assert subprocess.check_output(command, preexec_fn=limit, text=True) == f"4 {(most, most)}\n"
+    assert subprocess.check_output(command, preexec_fn=limit, text=True) == f"4 {[str(most)] * 2}\n"
 
 
 _EXTRACTOR = """
@@ -225,8 +340,55 @@ from tasks.domain import Sampling
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 
+with DecodePool(processes=1, timeout_s=60, memory_mib=4096) as pool:
+    got = pool.extract(Path(sys.argv[1]), sampling=Sampling(), limits=Limits())
+    limits = Path(f"/proc/{pool.process_ids[0]}/limits").read_text()
+    [line] = [line for line in limits.splitlines() if line.startswith(sys.argv[2])]
+    print(got.keyframes_in_file, line.split()[3:5])
+"""
+
+
+_MAIN_WITH_A_SAMPLER = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+import numpy as np
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
+from reelabel.sampling.registry import register
+from reelabel.sampling.spec import SamplerSpec
+
+
+def last(sampling, facts):
+    return np.array([facts.total_frames - 1])
+
+
+register(SamplerSpec(name="last", summary="the last frame", choose=last))
+
 if __name__ == "__main__":
     with DecodePool(processes=1, timeout_s=60, memory_mib=4096) as pool:
-        got = pool.extract(Path(sys.argv[1]), sampling=Sampling(), limits=Limits())
-        print(got.keyframes_in_file, pool._run(resource.getrlimit, int(sys.argv[2])))
+        got = pool.extract(Path(sys.argv[1]), sampling=Sampling(sampler="last"), limits=Limits())
+        print(got.frame_index.tolist())
 """
+
+
+def test_a_sampler_of_the_main_module_works_in_children(make_clip, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(_MAIN_WITH_A_SAMPLER)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+
+    ended = subprocess.run(
+        [sys.executable, script, make_clip(frames=48)], env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert (ended.stdout, ended.stderr) == ("[47]\n", "")
+
+
+def test_a_sampler_of_an_interactive_session_is_refused_in_one_sentence(make_clip):
+    code = _MAIN_WITH_A_SAMPLER
+    command = [sys.executable, "-c", code, make_clip()]
+
+    ended = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+
+    assert "defined in an interactive session, where decoding processes cannot import it; move it" in ended.stderr

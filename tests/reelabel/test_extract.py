@@ -133,5 +133,5 @@ def test_a_video_of_too_many_frames_is_refused_where_they_are_counted(make_clip,
 
 
 def test_a_video_that_claims_to_last_too_long_is_refused(make_clip):
-    with pytest.raises(VideoTooLargeError, match=r"4 s exceeds extract\.max_duration_s \(3 s\)"):
+    with pytest.raises(VideoTooLargeError, match=r"4 s, which exceeds extract\.max_duration_s \(3 s\)"):
         extract_keyframes(make_clip(frames=48), sampling=Sampling(), limits=Limits(max_duration_s=3))

@@ -1,7 +1,11 @@
 """Files that mislead a decoder: damaged, hidden, disguised."""
 
+import os
 import random
 import shutil
+import struct
+import threading
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from queue import LifoQueue
@@ -246,3 +250,35 @@ def remux(source, target, *, shift=Fraction(0), skip=0):
             ticks = int(shift / packet.time_base)
             packet.pts, packet.dts, packet.stream = packet.pts + ticks, packet.dts + ticks, stream
             writer.mux(packet)
+
+
+MLV = struct.pack("<4sI8sQHHIHHIIII", b"MLVI", 52, b"v2.0", 1, 0, 1, 0, 1, 0, 1, 0, 25, 1)
+VOBSUB = b"# VobSub index file, v7 (do not modify this line!)\nsize: 64x48\nid: en, index: 0\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "sibling"),
+    [("clip.MLV", MLV, "clip.M00"), ("clip.idx", VOBSUB, "clip.sub")],
+    ids=["MLV", "VobSub"],
+)
+def test_a_format_of_several_files_is_refused_and_its_siblings_are_left_alone(tmp_path, name, data, sibling):
+    (tmp_path / name).write_bytes(data)
+    os.mkfifo(tmp_path / sibling)
+    opened, is_over = [], threading.Event()
+
+    def watch():
+        while not is_over.wait(0.001):
+            with suppress(OSError):  # nobody has opened it for reading
+                os.close(os.open(tmp_path / sibling, os.O_WRONLY | os.O_NONBLOCK))
+                opened.append(sibling)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with pytest.raises(VideoUnreadableError, match=r"^FFmpeg cannot open the video .*\.$"):
+            extract_keyframes(tmp_path / name)
+    finally:
+        is_over.set()
+        watcher.join()
+
+    assert opened == []

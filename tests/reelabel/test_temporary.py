@@ -6,11 +6,8 @@ import tempfile
 
 import pytest
 
-from reelabel import temporary
 from reelabel.temporary import (
-    new_shared_memory_name,
     remove_stale_folders,
-    remove_stale_shared_memory,
     temporary_folder,
 )
 
@@ -70,18 +67,3 @@ def test_a_folder_is_empty_at_first_and_gone_at_the_end():
         assert list(folder.iterdir()) == []
         (folder / "x").touch()
     assert not folder.exists()
-
-
-def test_shared_memory_that_nobody_came_for_goes_once_it_is_old(place, monkeypatch):
-    monkeypatch.setattr(temporary, "SHARED_MEMORY", place)
-    left, fresh, strangers = place / new_shared_memory_name(), place / new_shared_memory_name(), place / "strangers-1-2"
-    for file in (left, fresh, strangers):
-        file.write_bytes(b"pixels")
-        os.utime(file, (0, 0)) if file is not fresh else None
-    (place / new_shared_memory_name()).symlink_to(strangers)
-
-    assert remove_stale_shared_memory(older_than_s=3600, dry_run=True) == 1
-    assert left.exists()
-    assert remove_stale_shared_memory(older_than_s=3600) == 1
-    assert not left.exists()
-    assert len(list(place.iterdir())) == 3

@@ -5,9 +5,13 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from reelabel.wording import printable
 from tasks.report.page import MAX_BYTES, render
+from tests.hostile import HOSTILE as INVISIBLE
+from tests.hostile import hidden_in
 from tests.report.rows import PIXEL, report, shown_job, strip
 
+SHOWABLE = INVISIBLE.replace("\n", "")
 HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)> & \"'"
 
 
@@ -56,6 +60,19 @@ def test_scripts_read_a_hostile_question_as_it_was_asked():
     assert (data["texts"][job["question"]], job["job_id"], job["system_prompt"]) == (HOSTILE, HOSTILE, None)
 
 
+def test_nothing_on_a_page_is_hidden():
+    jobs = [shown_job(question=SHOWABLE, name=SHOWABLE, choices=((SHOWABLE, 1.0),))]
+    made = report(jobs=jobs, caveats=(SHOWABLE,))
+    made = replace(made, glance=replace(made.glance, dataset=SHOWABLE, bottleneck=SHOWABLE))
+
+    page = re.sub(r"<script>.*?</script>", "", render(made), flags=re.DOTALL)  # the vendored scripts
+
+    assert hidden_in(page, keep="\n\t") == []
+    assert hidden_in(json.dumps(data_of(page), ensure_ascii=False)) == []
+    assert data_of(page)["jobs"][0]["job_id"] == printable(SHOWABLE)
+    assert "\\u001b" not in page
+
+
 def test_frames_of_the_last_videos_are_left_out_until_the_page_is_small_enough():
     image = PIXEL + "A" * 20_000
     jobs = [shown_job(f"clip-{at}", strip=at) for at in range(300)]
@@ -97,7 +114,7 @@ def test_a_text_that_many_jobs_share_is_held_once():
     page = render(report(jobs=[shown_job(f"clip-{at}", **shared) for at in range(300)]))
 
     data = data_of(page)
-    assert data["texts"] == [shared["question"], shared["system_prompt"]]
+    assert data["texts"] == [shared["question"], printable(shared["system_prompt"])]
     assert {(job["question"], job["system_prompt"]) for job in data["jobs"]} == {(0, 1)}
     assert len(page.encode()) - len(render(report()).encode()) < 300_000
 

@@ -15,9 +15,9 @@ import polars as pl
 import typer
 from rich.table import Table
 
+from flows.cli.command_group import ReelabelGroup
 from flows.cli.console import OUT, print_line
 from flows.cli.demo import classify_clips
-from flows.cli.main import ReelabelGroup
 from infra.database.connect import connect
 from tasks.demo.clips import ENCODINGS, MANIFEST_NAME, clip_jobs, draw_clip, write_clip, write_manifest
 from tasks.demo.shapes import OPPOSITES, QUESTIONS

@@ -11,6 +11,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.limits import Limits  # noqa: TC001 - pydantic reads the annotations
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import require_no_job_options
+from reelabel.sandbox.lockdown import SandboxMode  # noqa: TC001
 from reelabel.sources.options import S3Options, WebOptions  # noqa: TC001
 from reelabel.validation import describe_fault
 
@@ -46,9 +47,12 @@ class PrepareOptions(BaseModel):
     bypass_if_frames_present: bool
     pack_for_model: bool
     processes: Annotated[int, Field(ge=1, le=256)]
+    videos_per_process: Annotated[int, Field(ge=1)]
+    sandbox: SandboxMode
     s3: S3Options
     web: WebOptions
     allow_roots: tuple[Annotated[Path, AfterValidator(Path.absolute)], ...]
+    read_buckets: tuple[str, ...]
     limits: Limits
 
     @model_validator(mode="wrap")

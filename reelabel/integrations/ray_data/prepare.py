@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from reelabel.integrations.ray_data.worker import PrepareWorker
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
+    from reelabel.sandbox.lockdown import SandboxMode
 
     _Cells = tuple[Any, dict[str, Any]]
 
@@ -60,9 +61,12 @@ class PrepareVideo:
         bypass_if_frames_present: bool = False,
         pack_for_model: bool = False,
         processes: int = 1,
+        videos_per_process: int = 1000,
+        sandbox: SandboxMode = "auto",
         s3: S3Options | Mapping[str, Any] | None = None,
         web: WebOptions | Mapping[str, Any] | None = None,
         allow_roots: Sequence[Path | str] = (),
+        read_buckets: Sequence[str] = (),
         limits: Limits | None = None,
     ) -> None:
         """Validate the options. No process is started yet.
@@ -83,9 +87,14 @@ class PrepareVideo:
             pack_for_model: Set `video` to (frames, metadata), one item of vLLM's `multi_modal_data["video"]`,
                 regardless of `output_format`.
             processes: Number of decoding processes; use one per CPU that Ray reserves by `num_cpus`.
+            videos_per_process: Videos after which a decoding process is replaced; with 1, a hostile video cannot change
+                the frames of others.
+            sandbox: `require` refuses to decode where the kernel cannot confine the processes; `auto` decodes with what
+                protection there is; `off` only limits resources.
             s3: How S3 is reached: `S3Options`, or their fields; None uses the AWS credential chain.
             web: Which hosts may be read and how: `WebOptions`, or their fields; None allows every public host.
             allow_roots: Folders that local videos must be in; if empty, any folder is allowed.
+            read_buckets: S3 buckets that videos may be read from; if empty, any.
             limits: Limits on one video.
 
         Raises:
@@ -103,9 +112,12 @@ class PrepareVideo:
             bypass_if_frames_present=bypass_if_frames_present,
             pack_for_model=pack_for_model,
             processes=processes,
+            videos_per_process=videos_per_process,
+            sandbox=sandbox,
             s3=s3 or S3Options(),
             web=web or WebOptions(),
             allow_roots=allow_roots,
+            read_buckets=read_buckets,
             limits=limits or Limits(),
         )
 

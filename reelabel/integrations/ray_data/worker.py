@@ -42,9 +42,12 @@ class PrepareWorker:
         self._objects = ObjectStore(
             options.s3.model_copy(update={**timeouts, "max_attempts": attempts}),
             options.web.model_copy(update={"timeout_s": options.timeout_s, "max_attempts": attempts}),
+            buckets=options.read_buckets,
         )
         self._allow_roots = options.allow_roots
-        self._pool = DecodePool(processes=options.processes)
+        self._pool = DecodePool(
+            processes=options.processes, videos_per_process=options.videos_per_process, sandbox=options.sandbox
+        )
         self._fetcher = FrameFetcher(
             objects=self._objects,
             cache=FrameCache(self._objects, options.cache_dir.as_uri()) if options.cache_dir else None,
@@ -53,6 +56,7 @@ class PrepareWorker:
             limits=options.limits,
             ranges_min_bytes=RANGES_MIN_BYTES if options.cache_mode == "auto" else _UNLIMITED_BYTES,
             copies=_copies(options),
+            allow_roots=options.allow_roots,
         )
         self._threads = ThreadPoolExecutor(options.max_concurrency, thread_name_prefix="prepare-video")
         self._in_progress: dict[tuple[str, Segment], Future[SampledFrames]] = {}

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
+import atexit
 import os
-import tempfile
 import threading
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from pydantic import ValidationError
 
 from reelabel.errors import ConfigurationError, FrameFileError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_keyframes_of_file
 from reelabel.fast_path import as_video_errors
 from reelabel.frames import packets
 from reelabel.frames.frame_file import decode_frame_file
-from reelabel.integrations.vllm.decode_server import DecodePoolProcess
 from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import require_no_job_options
+from reelabel.sandbox.lockdown import SandboxMode
+from reelabel.sources.video_file import video_in_memory
 from reelabel.validation import first_fault
 
 if TYPE_CHECKING:
     from reelabel.frames.frame_file import FrameFile
-    from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampled_frames import SampledFrames
 
 PROCESSES_VARIABLE = "REELABEL_LOADER_PROCESSES"
+SANDBOX_VARIABLE = "REELABEL_LOADER_SANDBOX"
 
 # By default, frames are left for the model's processor to scale; options can set its size here instead.
 _UNSCALED = {"max_pixels": 16_777_216, "size_multiple_px": 1}
 _start_lock = threading.Lock()
-_started: list[DecodePoolProcess] = []
+_pools: dict[int, DecodePool] = {}
+_TIMEOUT_S = 60
+_MEMORY_MIB = 4096
 
 
 def decode_video(data: bytes, **options: Any) -> SampledFrames:  # noqa: ANN401
@@ -47,13 +50,11 @@ def decode_video(data: bytes, **options: Any) -> SampledFrames:  # noqa: ANN401
     """
     sampling = _sampling(options)
     pool = _decode_pool()
-    with tempfile.NamedTemporaryFile(prefix="reelabel-") as file:
-        file.write(data)
-        file.flush()
+    with video_in_memory(data) as file:
         if pool is not None:
-            return pool.extract(Path(file.name), sampling=sampling, limits=Limits())
+            return pool.extract(file, sampling=sampling, limits=Limits())
         with as_video_errors():
-            return extract_keyframes(Path(file.name), sampling=sampling, limits=Limits())
+            return extract_keyframes_of_file(file, sampling=sampling, limits=Limits())
 
 
 def is_frame_file(data: bytes) -> bool:
@@ -94,7 +95,18 @@ def _decode_pool() -> DecodePool | None:
         )
     if int(processes) == 0:
         return None
+    sandbox = os.environ.get(SANDBOX_VARIABLE) or "auto"
+    if sandbox not in get_args(SandboxMode):
+        raise ConfigurationError(f"{SANDBOX_VARIABLE} is {sandbox!r}; it must be auto, require or off.")
     with _start_lock:
-        if not (_started and _started[-1].are_running):
-            _started.append(DecodePoolProcess(int(processes)))
-        return _started[-1].pool
+        key = os.getpid()  # a forked process cannot use its parent's
+        if key not in _pools:
+            _pools[key] = DecodePool(
+                processes=int(processes),
+                timeout_s=_TIMEOUT_S,
+                memory_mib=_MEMORY_MIB,
+                threads=1,
+                sandbox=cast("SandboxMode", sandbox),
+            )
+            atexit.register(_pools[key].close)
+        return _pools[key]

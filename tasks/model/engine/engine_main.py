@@ -15,13 +15,17 @@ import threading
 import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from reelabel.disk import full_disk
 from reelabel.errors import ReelabelError
 from tasks.model.engine.engine_loop import serve
 from tasks.model.protocol import EngineFailure
+from tasks.model.written_folders import written_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,10 +85,19 @@ def main(import_implementation: Callable[[EngineConfig], Implementation] = impor
         serve(connection, engine, lambda videos: renderers.submit(implementation.render, videos))
     except BaseException as error:
         # An engine that failed once cannot be trusted with the next batch: report the cause, then exit.
-        traceback.print_exc()
-        ours = isinstance(error, ReelabelError)
-        connection.send(EngineFailure(message=str(error) if ours else f"{type(error).__name__}: {error}"))
+        connection.send(_explain(error))
+        with suppress(OSError):  # the log's disk may be full
+            traceback.print_exc()
         raise
+
+
+def _explain(error: BaseException) -> EngineFailure:
+    # Measured here and now: files of this process disappear with it.
+    log_folder = Path("/proc/self/fd/2").resolve().parent
+    if full := full_disk([log_folder, *written_folders(os.environ)], error):
+        return EngineFailure(message=full.message, is_disk_full=True)
+    ours = isinstance(error, ReelabelError)
+    return EngineFailure(message=str(error) if ours else f"{type(error).__name__}: {error}")
 
 
 def _start_renderer(start: Callable[[EngineConfig], None], config: EngineConfig, connection: Connection) -> None:

@@ -46,10 +46,11 @@ def render(request: PreviewRequest) -> RenderedPrompt:
     except JobError as error:
         choices = ()
         refusals.append(QuestionFailure.of(error))
-    prompt = renderer.prompt(request.question, request.video, video_hash="prompt-preview")
-    runs: tuple[PromptSpan, ...] = (PromptSpan(text=prompt["prompt"]),)
+    runs: tuple[PromptSpan, ...] = ()
     tokens = video_tokens = None
     try:
+        prompt = renderer.prompt(request.question, request.video, video_hash="prompt-preview")
+        runs = (PromptSpan(text=prompt["prompt"]),)
         rendered = renderer.render(prompt)
         ids = rendered["prompt_token_ids"]
         tokens = len(ids)

@@ -19,8 +19,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from infra.errors import EngineClosedError, EngineLostError, ModelError
-from reelabel.errors import ConfigurationError
+from reelabel.disk import disk_errors, full_disk
+from reelabel.errors import ConfigurationError, DiskFullError
 from tasks.model.protocol import EngineFailure, EngineInfo, EngineTimes, Lifetime
+from tasks.model.written_folders import written_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,12 +108,14 @@ class EngineProcess(Lifetime):
 
         Raises:
             ModelError: It cannot be loaded, or not within the timeout.
+            DiskFullError: It cannot be loaded because a disk is full.
             EngineClosedError: The engine was closed meanwhile.
         """
         life = self._current()
         try:
             return life.info.result(self._start_timeout_s)
         except TimeoutError:
+            full = full_disk(life.folders)
             fault = (
                 f"Model {self._config.model} did not load within {self._start_timeout_s:g} s; "
                 f"raise model.start_timeout_s, or check the log {self._log_path}."
@@ -119,15 +123,17 @@ class EngineProcess(Lifetime):
         except _LostError as error:
             if self._is_closed:
                 raise EngineClosedError(_CLOSED) from None
+            full = error.full
             fault = f"Cannot load model {self._config.model}: {str(error).rstrip('.')}; see the log {self._log_path}."
         self._end(life, "the model did not load")
-        raise ModelError(fault)
+        raise full or ModelError(fault)
 
     def answer(self, batch: Batch) -> list[Reply]:
         """Answer a batch; replies are in the order of its questions. Thread-safe.
 
         Raises:
             EngineLostError: The process died, or hung and was killed; start a new one and ask again.
+            DiskFullError: The process died because a disk is full, which is no fault of a question.
             EngineClosedError: The engine was closed meanwhile.
         """
         self.wait_ready()
@@ -141,6 +147,8 @@ class EngineProcess(Lifetime):
             self._end(life, str(error))
             if self._is_closed:
                 raise EngineClosedError(_CLOSED) from None
+            if error.full:
+                raise error.full from None
             raise EngineLostError(
                 f"The engine failed: {str(error).rstrip('.')}; see the log {self._log_path}."
             ) from None
@@ -178,7 +186,15 @@ class EngineProcess(Lifetime):
 
 
 class _LostError(Exception):
-    """The process was lost; the message says why."""
+    """The process was lost; the message says why.
+
+    Attributes:
+        full: The error to raise instead if the cause is a full disk.
+    """
+
+    def __init__(self, reason: str, full: DiskFullError | None = None) -> None:
+        super().__init__(reason)
+        self.full = full
 
 
 class _Incarnation:
@@ -187,6 +203,7 @@ class _Incarnation:
     Attributes:
         info: Done once the model is loaded.
         last_reply_s: When the engine last replied, or was last given a batch while idle.
+        folders: The folders that it writes to.
     """
 
     def __init__(
@@ -199,11 +216,14 @@ class _Incarnation:
         is_first: bool,
     ) -> None:
         environment = engine_environment(config)
+        self.folders = [log_path.parent, *written_folders(environment)]
         self._connection, theirs = Pipe()
         lifeline_read, lifeline_write = os.pipe()
         self._lifeline: int | None = lifeline_write
-        log_path.parent.mkdir(parents=True, exist_ok=True)
-        with log_path.open("ab") as log:
+        with disk_errors(log_path.parent):
+            log_path.parent.mkdir(parents=True, exist_ok=True)
+            log = log_path.open("ab")
+        with log:
             self.process = subprocess.Popen(  # noqa: S603 - our own command
                 [*command, str(theirs.fileno()), str(lifeline_read)],
                 stdin=subprocess.DEVNULL,
@@ -221,7 +241,7 @@ class _Incarnation:
         self._lock = threading.Lock()
         self._batch_numbers = count()
         self._asked: dict[int, _PendingBatch] = {}
-        self._end_reason: str = ""
+        self._lost: _LostError | None = None
         self._outbox: SimpleQueue[object] = SimpleQueue()
         self._outbox.put(config)
         self._threads = [
@@ -234,8 +254,8 @@ class _Incarnation:
         """Queue a batch; the future is done once all its questions have ended."""
         asked = _PendingBatch(missing=len(batch.questions), replies=[None] * len(batch.questions))
         with self._lock:
-            if self._end_reason:
-                raise _LostError(self._end_reason)
+            if self._lost:
+                raise self._lost
             number = next(self._batch_numbers)
             if not self._asked:
                 self.last_reply_s = time.monotonic()
@@ -250,15 +270,15 @@ class _Incarnation:
                 self._connection.send(message)
 
     def _receive_messages(self) -> None:
-        reason = "its process died"
+        reason, full = "its process died", None
         with contextlib.suppress(EOFError, OSError):
             while True:
                 message = self._connection.recv()
                 if isinstance(message, EngineFailure):
-                    reason = message.message
+                    reason, full = message.message, DiskFullError(message.message) if message.is_disk_full else None
                     break
                 self._handle(message)
-        self._fail(reason)
+        self._fail(reason, full or full_disk(self.folders))
 
     def _handle(self, message: EngineInfo | StepReplies) -> None:
         self.last_reply_s = time.monotonic()
@@ -268,7 +288,7 @@ class _Incarnation:
         else:
             self._add_times(message.times)
         with self._lock:
-            if self._end_reason:  # all waiters have been notified
+            if self._lost:  # all waiters have been notified
                 return
             if isinstance(message, EngineInfo):
                 self.info.set_result(message)
@@ -278,15 +298,14 @@ class _Incarnation:
                 if asked.add_reply(ticket.place, reply):
                     del self._asked[ticket.batch]
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, full: DiskFullError | None = None) -> None:
         with self._lock:
-            self._end_reason = self._end_reason or reason
-            lost, self._asked = self._asked, {}
-            lost_error = _LostError(self._end_reason)
+            self._lost = lost = self._lost or _LostError(reason, full)
+            pending, self._asked = self._asked, {}
             if not self.info.done():
-                self.info.set_exception(lost_error)
-        for asked in lost.values():
-            asked.future.set_exception(lost_error)
+                self.info.set_exception(lost)
+        for asked in pending.values():
+            asked.future.set_exception(lost)
 
     def end(self, reason: str) -> None:
         """End the process and all its children, and fail the pending batches; idempotent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from tasks.model.probe_video import probe_video
 from tasks.model.protocol import Batch, Lifetime, Question, QuestionFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tasks.model.engine.process import EngineProcess
     from tasks.model.protocol import EngineInfo, EngineTimes, Reply
@@ -24,6 +25,50 @@ _MAX_PROBES = 4  # failures in a row for which a probe video may be the only evi
 _PROBE = Question(video_id="grey", text="A or B?", system_prompt=None, choices=("A", "B"), scoring="letter")
 
 
+class FatalQuestions:
+    """The questions that killed an engine, by video: known to all engines of a run, for all shards of a video."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._by_frames: dict[tuple[str, int], set[Question]] = defaultdict(set)
+
+    def add(self, batch: Batch, job: Question) -> None:
+        """Record that a job killed the engine twice.
+
+        Args:
+            batch: A batch with its frames.
+            job: Its question, with the choices in their first order.
+        """
+        self._by_frames[_frames_key(batch, job)].add(job)
+
+    def refusals(self, batch: Batch, jobs: Sequence[Question], places: Iterable[int]) -> dict[int, Reply]:
+        """Return the failures of the questions that are no longer worth asking, by place.
+
+        Args:
+            batch: Questions, each followed by its other orders.
+            jobs: The job of each question, as for `add`.
+            places: The places to look at.
+        """
+        if not self._by_frames:
+            return {}
+        messages = ((place, self._why_not(batch, place, jobs[place])) for place in places)
+        return {place: _failure(message) for place, message in messages if message}
+
+    def _why_not(self, batch: Batch, place: int, job: Question) -> str:
+        fatal = self._by_frames.get(_frames_key(batch, job), set())
+        if job in fatal:
+            other_order = "" if batch.questions[place] is job else " with its choices in another order"
+            return f"The engine died twice on this question{other_order}."
+        if len(fatal) >= _DEATHS_PER_VIDEO:
+            return f"Not asked: the engine died on {len(fatal)} other questions about this video."
+        return ""
+
+
+def _frames_key(batch: Batch, job: Question) -> tuple[str, int]:
+    """Identify frames, since another run may show others of the same video; Python hashes bytes only once."""
+    return job.video_id, hash(batch.frame_files[job.video_id])
+
+
 class RecoveringEngine(Lifetime):
     """Answers batches even if its engine dies; a context manager that shuts it down.
 
@@ -31,9 +76,15 @@ class RecoveringEngine(Lifetime):
     asked again, alone. A batch that kills the engine again is bisected; see `_Bisection`.
     """
 
-    def __init__(self, engine: EngineProcess) -> None:
-        """Store the engine; nothing is started yet."""
+    def __init__(self, engine: EngineProcess, *, fatal: FatalQuestions | None = None) -> None:
+        """Store the engine; nothing is started yet.
+
+        Args:
+            engine: The engine.
+            fatal: Shared by the engines of a fleet.
+        """
         self._engine = engine
+        self._fatal = fatal or FatalQuestions()
         self._turn = threading.Condition()
         self._active = 0
         self._suspects = 0
@@ -69,16 +120,20 @@ class RecoveringEngine(Lifetime):
             EngineClosedError: The engine was closed meanwhile.
             ModelError: The engine cannot be restarted.
         """
-        try:
-            with self._shared():
-                replies = self._engine.answer(batch)
-        except EngineLostError:
-            pass
-        else:
-            self._known_good = self._known_good or _first_answered_question(batch, replies)
-            return replies
+        refused = self._fatal.refusals(batch, _jobs_of(batch.questions), range(len(batch.questions)))
+        if len(refused) == len(batch.questions):
+            return [*refused.values()]
+        if not refused:
+            try:
+                with self._shared():
+                    replies = self._engine.answer(batch)
+            except EngineLostError:
+                pass
+            else:
+                self._known_good = self._known_good or _first_answered_question(batch, replies)
+                return replies
         with self._exclusive():
-            return _Bisection(self._engine, batch, self._known_good).replies()
+            return _Bisection(self._engine, batch, self._known_good, self._fatal).replies()
 
     @contextmanager
     def _shared(self) -> Iterator[None]:
@@ -116,19 +171,20 @@ class _Bisection:
     each would cost two more restarts.
     """
 
-    def __init__(self, engine: EngineProcess, batch: Batch, known_good: Batch | None) -> None:
+    def __init__(self, engine: EngineProcess, batch: Batch, known_good: Batch | None, fatal: FatalQuestions) -> None:
         """Store the batch; nothing is asked yet.
 
         Args:
             engine: May have died.
             batch: Questions, each followed by its other orders.
             known_good: A question that the engine has answered before, if any.
+            fatal: Questions that killed an engine; more are added.
         """
         self._engine = engine
         self._batch = batch
         self._known_good = known_good
+        self._fatal = fatal
         self._jobs = _jobs_of(batch.questions)
-        self._died_on: dict[str, set[int]] = {}
         self._replies: dict[int, Reply] = {}
         # Deaths in a row: one per halving, then those of a question asked alone.
         self._deaths_allowed = len(batch.questions).bit_length() + _DEATHS_PER_QUESTION + _SPARE_DEATHS
@@ -145,7 +201,9 @@ class _Bisection:
         return [self._replies[place] for place in sorted(self._replies)]
 
     def _ask(self, places: Sequence[int]) -> None:
-        places = [place for place in places if not self._is_failed_early(place)]
+        refused = self._fatal.refusals(self._batch, self._jobs, places)
+        self._replies |= refused
+        places = [place for place in places if place not in refused]
         if not places:
             return
         asked = self._batch.only(tuple(self._batch.questions[place] for place in places))
@@ -161,25 +219,12 @@ class _Bisection:
                 return
         if len(places) == 1:
             self._check_engine(lost)
-            self._fail(places[0], f"The engine died twice on this question. {lost.message}")
-            job, video_id = self._jobs[places[0]], self._batch.questions[places[0]].video_id
-            self._died_on.setdefault(video_id, set()).add(job)
+            self._replies[places[0]] = _failure(f"The engine died twice on this question. {lost.message}")
+            self._fatal.add(self._batch, self._jobs[places[0]])
             return
         middle = len(places) // 2
         self._ask(places[:middle])
         self._ask(places[middle:])
-
-    def _is_failed_early(self, place: int) -> bool:
-        """Fail a question that is no longer worth asking; return whether it has failed."""
-        died_on = self._died_on.get(self._batch.questions[place].video_id, set())
-        if self._jobs[place] in died_on:
-            self._fail(place, "The engine died twice on this question with its choices in another order.")
-        elif len(died_on) >= _DEATHS_PER_VIDEO:
-            self._fail(place, f"Not asked: the engine died on {len(died_on)} other questions about this video.")
-        return place in self._replies
-
-    def _fail(self, place: int, message: str) -> None:
-        self._replies[place] = QuestionFailure.of(InferenceError(message))
 
     def _check_engine(self, lost: EngineLostError) -> None:
         """Ask something that the engine must be able to answer; if it cannot, the question is not the cause."""
@@ -217,11 +262,15 @@ def _first_answered_question(batch: Batch, replies: Sequence[Reply]) -> Batch | 
     return batch.only((question,)) if question else None
 
 
-def _jobs_of(questions: Sequence[Question]) -> list[int]:
-    """Number the jobs of questions, each of which is followed by its other orders."""
-    jobs: list[int] = []
+def _failure(message: str) -> QuestionFailure:
+    return QuestionFailure.of(InferenceError(message))
+
+
+def _jobs_of(questions: Sequence[Question]) -> list[Question]:
+    """Return the first order of each question; in a batch, its other orders follow it."""
+    jobs: list[Question] = []
     orders_left = 0
     for question in questions:
-        jobs.append(jobs[-1] if orders_left else len(jobs))
+        jobs.append(jobs[-1] if orders_left else question)
         orders_left = orders_left - 1 if orders_left else len(question.others)
     return jobs

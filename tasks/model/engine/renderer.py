@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import pickle
+import secrets
 import time
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hashlib import blake2b
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,12 +21,14 @@ from vllm.renderers import renderer_from_config
 from vllm.renderers.chat_utils import ChatTemplateResolutionError
 from vllm.renderers.hf import resolve_chat_template_content_format, safe_apply_chat_template
 
-from infra.errors import InferenceError, PromptTooLongError
+from infra.errors import InferenceError, PromptTooLongError, SpecialTokensError
 from reelabel.errors import JobError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import adapt_video, video_input
+from tasks.model.engine.positions import PositionLimit
 from tasks.model.engine.qwen_fast_path import QwenFastPath
 from tasks.model.engine.tuning import vllm_arguments
+from tasks.model.prompts.plain_text import PlainEncoder, plain_encoder
 from tasks.model.prompts.prompt import ChoiceTokens, chat_messages, choice_tokens
 from tasks.model.protocol import QuestionFailure
 
@@ -45,21 +50,32 @@ class RenderedChat:
     token_ids: tuple[int, ...]
 
 
-def apply_chat_template(renderer: Any, text: str, system_prompt: str | None) -> RenderedChat:  # noqa: ANN401
+# Nobody who writes a manifest knows it.
+_CUT = secrets.token_hex(16)
+
+
+def apply_chat_template(renderer: Any, plain: PlainEncoder, text: str, system_prompt: str | None) -> RenderedChat:  # noqa: ANN401
     """Apply the model's chat template as `LLM.chat` does.
 
-    The template writes special tokens itself, so the tokenizer adds none.
+    The template writes special tokens itself, so the tokenizer adds none. Those that the text or the system prompt
+    spells are cut in two before the template sees them, and encoded as the text that they are.
 
     Args:
         renderer: vLLM's renderer for the model.
+        plain: Its tokenizer.
         text: The question with its choices.
         system_prompt: None leaves it to the chat template.
 
     Raises:
         InferenceError: The model has no chat template, or the template rejects the question.
+        SpecialTokensError: The text spells a special token in a way that cannot be encoded as text.
     """
     tokenizer = renderer.get_tokenizer()
-    messages = chat_messages(text, system_prompt, placeholder=_placeholder(renderer))
+    messages = chat_messages(
+        _CUT.join(plain.split(text)),
+        system_prompt and _CUT.join(plain.split(system_prompt)),
+        placeholder=_placeholder(renderer),
+    )
     try:
         chat = safe_apply_chat_template(
             renderer.model_config, tokenizer, messages, tokenize=False, add_generation_prompt=True
@@ -68,7 +84,8 @@ def apply_chat_template(renderer: Any, text: str, system_prompt: str | None) -> 
         raise InferenceError("The model has no chat template; add a chat_template.jinja to its folder.") from None
     except VLLMValidationError as error:
         raise InferenceError(f"The model's chat template rejects the question: {error}") from None
-    return RenderedChat(text=chat, token_ids=tuple(tokenizer.encode(chat, add_special_tokens=False)))
+    pieces = chat.split(_CUT)
+    return RenderedChat(text="".join(pieces), token_ids=tuple(chain.from_iterable(map(plain.encode, pieces))))
 
 
 def _placeholder(renderer: Any) -> str | None:  # noqa: ANN401
@@ -115,9 +132,11 @@ class InputRenderer:
         vllm_config = EngineArgs(**arguments).create_engine_config()
         self._renderer = renderer_from_config(vllm_config)
         self.tokenizer = self._renderer.get_tokenizer()
+        self._plain = plain_encoder(self.tokenizer)
         self._tokens = lru_cache(_CACHED_TEXTS)(choice_tokens)
-        self._lay_out = lru_cache(_CACHED_TEXTS)(partial(apply_chat_template, self._renderer))
+        self._lay_out = lru_cache(_CACHED_TEXTS)(partial(apply_chat_template, self._renderer, self._plain))
         self.max_model_len = int(vllm_config.model_config.max_model_len)
+        self._positions = PositionLimit(vllm_config.model_config)
         self._shortcut = QwenFastPath(self._renderer, self._render_with_vllm, max_model_len=self.max_model_len)
 
     def tokens(self, question: Question) -> ChoiceTokens:
@@ -126,11 +145,7 @@ class InputRenderer:
         Raises:
             ChoicesAmbiguousError: A single token cannot tell the choices apart.
         """
-        return self._tokens(question.choices, scoring=question.scoring, encode=self._encode)
-
-    def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
-        return ids
+        return self._tokens(question.choices, scoring=question.scoring, encode=self._plain)
 
     def prompt(self, question: Question, video: Video, *, video_hash: str) -> dict[str, Any]:
         """Render a question about a video as `LLM.chat` would.
@@ -158,13 +173,14 @@ class InputRenderer:
         """Process a prompt into an input of vLLM's engine.
 
         Raises:
-            PromptTooLongError: The prompt has more tokens than the model takes.
+            PromptTooLongError: The prompt has more tokens, or spans more positions, than the model takes.
             InferenceError: The model's processor rejects the prompt.
         """
         rendered = self._shortcut.render(prompt)
         if rendered is None:
             rendered = self._render_with_vllm(prompt)
             self._shortcut.learn(prompt, rendered)
+        self._positions.check(rendered)
         return rendered
 
     def _render_with_vllm(self, prompt: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
@@ -172,7 +188,22 @@ class InputRenderer:
             [rendered] = self._renderer.render_cmpl([prompt], skip_mm_cache=True)
         except (ValueError, VLLMValidationError) as error:
             raise translate_vllm_error(error, self.max_model_len) from None
+        self._check_special_tokens(prompt, rendered)
         return rendered
+
+    def _check_special_tokens(self, prompt: dict[str, Any], rendered: Any) -> None:  # noqa: ANN401 - vLLM's EngineInput
+        """Raise if a text's special tokens are obeyed after all.
+
+        To find a placeholder that is no token of its own, vLLM decodes a prompt, and encodes all of it again.
+        """
+        ids = prompt["prompt_token_ids"]
+        if self._plain.encode(prompt["prompt"]) == ids:  # no text spells any
+            return
+        outside = list(rendered["prompt_token_ids"])
+        for place in sorted(rendered["mm_placeholders"]["video"], key=attrgetter("offset"), reverse=True):
+            del outside[place.offset : place.offset + place.length]
+        if self._plain.count(outside) - self._plain.count(ids):
+            raise SpecialTokensError("The model's processor encodes the special tokens in the text; reword it.")
 
 
 def initialize_worker(config: EngineConfig) -> None:

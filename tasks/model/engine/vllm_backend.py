@@ -15,7 +15,7 @@ from tasks.model.backend import Backend
 from tasks.model.engine.devices import assign_gpus, visible_gpus
 from tasks.model.engine.fleet import EngineFleet
 from tasks.model.engine.process import EngineProcess, engine_environment
-from tasks.model.engine.recovery import RecoveringEngine
+from tasks.model.engine.recovery import FatalQuestions, RecoveringEngine
 from tasks.model.identity import max_frame_pixels, read_model_card
 from tasks.model.protocol import EngineConfig
 
@@ -122,6 +122,7 @@ class VllmBackend(Backend):
         """
         model = settings.model
         shares = assign_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=model.tensor_parallel_size)
+        fatal = FatalQuestions()
         engines = [
             RecoveringEngine(
                 EngineProcess(
@@ -129,7 +130,8 @@ class VllmBackend(Backend):
                     log_path=settings.home / "logs" / ("engine.log" if len(shares) == 1 else f"engine-{number}.log"),
                     start_timeout_s=model.start_timeout_s,
                     answer_timeout_s=model.answer_timeout_s,
-                )
+                ),
+                fatal=fatal,
             )
             for number, devices in enumerate(shares)
         ]

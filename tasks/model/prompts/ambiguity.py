@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from infra.errors import ChoicesAmbiguousError
+from infra.errors import ChoicesAmbiguousError, SpecialTokensError
 from reelabel.wording import pluralize
+from tasks.model.prompts.plain_text import PlainEncoder, special_tokens
 from tasks.model.prompts.prompt import choice_tokens
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def find_ambiguous_jobs(
             choice_tokens(shown, scoring=scoring, encode=encode)
         except ChoicesAmbiguousError as error:
             return error.message
+        except SpecialTokensError:
+            pass  # for the engine to report, as another failure
         return None
 
     jobs, found = 0, [pl.DataFrame(schema={"row": pl.UInt32, "job_id": pl.String, "reason": pl.String})]
@@ -96,11 +99,11 @@ def _summarise(found: pl.DataFrame, jobs: int) -> AmbiguousJobs | None:
     return AmbiguousJobs(jobs=jobs, count=len(found), reason=reason, job_ids=tuple(first))
 
 
-def load_tokenizer(card: ModelCard) -> Callable[[str], list[int]] | None:
+def load_tokenizer(card: ModelCard) -> PlainEncoder | None:
     """Load a model's tokenizer without the engine, in a fraction of a second.
 
     Returns:
-        A function that encodes text without special tokens; None if the model has no `tokenizer.json`, or
+        The encoder of users' texts; None if the model has no `tokenizer.json`, or
         its files are not here.
     """
     if card.identity.served_at or not card.location:
@@ -111,7 +114,10 @@ def load_tokenizer(card: ModelCard) -> Callable[[str], list[int]] | None:
         tokenizer = Tokenizer.from_file(str(_tokenizer_file(card)))
     except Exception:  # noqa: BLE001 - tokenizers raises bare exceptions, the hub client those of its HTTP library
         return None
-    return lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids)
+    return PlainEncoder(
+        lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids),
+        special_tokens(tokenizer.get_added_tokens_decoder()),
+    )
 
 
 def _tokenizer_file(card: ModelCard) -> Path:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from infra.errors import ServerUnavailableError
+from infra.errors import EngineClosedError, ServerUnavailableError, SpecialTokensError
 from reelabel.errors import ConfigurationError, JobError
 from tasks.domain import Answer
+from tasks.model.prompts.plain_text import PlainEncoder, find_special_token
 from tasks.model.prompts.prompt import choice_tokens
 from tasks.model.protocol import EngineInfo, EngineTimes, Lifetime, QuestionFailure
 from tasks.model.server.capabilities import completion_body, detect_capabilities
@@ -111,6 +112,7 @@ class ServerBackend(Lifetime):
         self._batch_clock, self._request_clock = SharedClock(), SharedClock()
         self._lock = threading.Lock()
         self._ready: _Ready | None = None
+        self._closed = Future[None]()
         self._threads = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="ask-server")
 
     @property
@@ -143,6 +145,7 @@ class ServerBackend(Lifetime):
 
         Raises:
             ServerUnavailableError: The server did not respond after every attempt.
+            EngineClosedError: The backend was closed meanwhile.
             ConfigurationError: The server rejects requests, or takes no video.
         """
         ready = self._get_ready()
@@ -157,7 +160,7 @@ class ServerBackend(Lifetime):
         ]
         try:
             with self._batch_clock.share():
-                replies_by_video = [future.result() for future in requests]
+                replies_by_video = [self._result(future) for future in requests]
         finally:
             for future in requests:
                 future.cancel()
@@ -169,9 +172,19 @@ class ServerBackend(Lifetime):
         return [replies[index] for index in range(len(batch.questions))]
 
     def close(self) -> None:
-        """Close the connections; requests in flight are awaited, but not retried. Idempotent."""
+        """Close the connections, and give up the requests in flight. Idempotent."""
+        if not self._closed.done():
+            self._closed.set_result(None)
         self._client.close()
-        self._threads.shutdown(cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _result(self, request: Future[list[Reply]]) -> list[Reply]:
+        """Wait for an answer or for the end of this backend: an answer may take minutes."""
+        ends: list[Future[Any]] = [request, self._closed]
+        wait(ends, return_when=FIRST_COMPLETED)
+        if self._closed.done():
+            raise EngineClosedError("The connection to the server was closed; the run is ending.")
+        return request.result()
 
     def _get_ready(self) -> _Ready:
         with self._lock:
@@ -228,8 +241,23 @@ class ServerBackend(Lifetime):
         encode_ms = (time.perf_counter() - started) * 1e3 / len(questions)
         return [self._answer_question(ready, question, carried, encode_ms) for question in questions]
 
+    def _refuse_special_tokens(self, question: Question) -> None:
+        """Refuse a question with special tokens in it: the server's tokenizer would obey them.
+
+        Raises:
+            SpecialTokensError: It spells one of the model's, or anything that looks like one.
+        """
+        for text in (question.text, question.system_prompt or ""):
+            known = self._encode.find(text) if isinstance(self._encode, PlainEncoder) else None
+            if found := known or find_special_token(text):
+                raise SpecialTokensError(
+                    f"The text contains {found!r}, which the server would take for a special token of its model; "
+                    "reword it, or set model.backend to vllm, which encodes it as text."
+                )
+
     def _answer_question(self, ready: _Ready, question: Question, carried: EncodedFrames, encode_ms: float) -> Reply:
         try:
+            self._refuse_special_tokens(question)
             tokens = choice_tokens(question.choices, scoring=question.scoring, encode=self._encode)
             body = completion_body(
                 model=ready.model, text=question.text, system_prompt=question.system_prompt, carried=carried

@@ -22,7 +22,10 @@ ENDS = {
     "a flat stream within the pixel limit": {"video_too_large", "decoder_timeout"},
     "a million tiny pictures": {SHOWN, "video_too_large", "decoder_timeout"},
     "an index of 2,147,483,647 entries": {"no_frames", "video_too_large", "video_unreadable"},
-    "frames that last for days": {SHOWN, "video_too_large"},
+    "frames that last for days": {"video_too_large"},
+    "clusters that are days apart": {"video_too_large"},
+    "frames before zero and a year later": {"video_too_large"},
+    "a frame every four months": {"video_too_large"},
 }
 
 

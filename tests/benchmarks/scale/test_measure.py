@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.scale.measure import measure_scale
+from benchmarks.scale.measure import measure_scale, measure_videos
 
 pytestmark = pytest.mark.system
 
@@ -11,3 +11,11 @@ def test_every_step_finds_what_was_made_up(services):
     assert (row.rows, row.shards, row.named) == (4_000, 40, 400)
     assert min(row.plan_peak_bytes, row.audit_peak_bytes, row.pending_peak_bytes) > 0
     assert min(row.leased_per_s, row.written_per_s) > 0
+
+
+@pytest.mark.parametrize("videos", [1, 900])
+def test_every_job_is_answered_whatever_the_number_of_videos(services, videos):
+    row = measure_videos(900, videos=videos, settings=services.database, on_progress=lambda _: None)
+
+    assert (row.videos, row.shards) == (videos, 9)
+    assert min(row.plan_peak_bytes, row.answer_peak_bytes) > 0

@@ -5,7 +5,14 @@ from threading import Barrier
 
 import pytest
 
-from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext, ShardOutcome, infer_views
+from flows.shard.infer import (
+    MAX_CONCURRENT_GROUPS,
+    MAX_PROMPTS,
+    MAX_TOKENS,
+    InferenceContext,
+    ShardOutcome,
+    infer_views,
+)
 from flows.shard.stream import ViewStream
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
@@ -82,6 +89,53 @@ class Sure:
 
     def answer(self, batch):
         return [ANSWER] * len(batch.questions)
+
+
+class Counting:
+    """Answers every question at once, and notes how much it was asked."""
+
+    def __init__(self):
+        self.batches = []
+
+    def answer(self, batch):
+        self.batches.append((len(batch.questions), sum(len(each.text) for each in batch.questions)))
+        counts = (len(each.choices) for each in batch.questions)
+        return [replace(ANSWER, probabilities=(1 / count,) * count) for count in counts]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "permutations", "frame_bytes", "most"),
+    [
+        pytest.param("?", 1, 1, MAX_PROMPTS, id="short"),
+        pytest.param("?", 26, 1, MAX_PROMPTS, id="in many orders"),
+        pytest.param("x" * 100_000, 1, 1, 10, id="long"),
+        pytest.param("x" * 2_000_000, 1, 1, 1, id="longer than a batch"),
+        pytest.param("?", 1, 16 * 3 * 1280 * 720, 60, id="on a large video"),
+    ],
+)
+def test_a_group_is_asked_about_in_batches_of_bounded_size(
+    extractor, make_clip, prompt, permutations, frame_bytes, most
+):
+    uri, count = str(make_clip()), 300 if len(prompt) < 1000 else 12
+    choices = tuple(f"choice {number}" for number in range(26)) if permutations > 1 else CHOICES
+    jobs = [Job(job_id=f"{n}", video_uri=uri, prompt=f"{n} {prompt}", choices=choices) for n in range(count)]
+    views, stream, outcome, counting = (
+        group_by_view(jobs, SPEC.sampling),
+        ViewStream(),
+        ShardOutcome(index=0),
+        Counting(),
+    )
+    [view] = views
+    stream.add(view, replace(extractor.prepare(uri), frame_bytes=frame_bytes))
+    stream.end(None)
+    spec = SPEC.model_copy(update={"permutations": permutations})
+
+    infer_views(stream, views, replace(context_of(extractor, counting), spec=spec), outcome)
+
+    assert [result.job.job_id for result in outcome.results] == [job.job_id for job in jobs]
+    assert sum(asked for asked, _ in counting.batches) == count * permutations
+    assert max(asked for asked, _ in counting.batches) <= most
+    assert all(size <= MAX_TOKENS for asked, size in counting.batches if asked > 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

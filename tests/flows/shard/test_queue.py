@@ -16,7 +16,7 @@ from flows.shard.queue import MAX_ATTEMPTS, ShardQueue
 from infra.database.connect import connect
 from infra.errors import DatabaseUnavailableError, PlanLostError
 from infra.settings import DatabaseSettings, StoreSettings
-from reelabel.errors import ConfigurationError, StoreUnavailableError
+from reelabel.errors import ConfigurationError, DiskFullError, StoreUnavailableError
 from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.plan_file import PlanWriter
@@ -94,6 +94,18 @@ def test_where_shard_after_shard_comes_to_nothing_the_cause_is_told(db, planned,
     with pytest.raises(StoreUnavailableError, match="The store is away"):
         work()
     assert plan_state(db, plan.plan_id).failed <= 1
+
+
+def test_a_full_disk_ends_the_run_and_no_shard_is_given_up(db, planned, source_of):
+    plan = planned(2)
+    source = source_of(plan)
+
+    def finds_no_space():
+        raise DiskFullError("The disk of /videos is full.")
+
+    with pytest.raises(DiskFullError, match="/videos"):
+        source.run_or_release(next(iter(source)), finds_no_space)
+    assert plan_state(db, plan.plan_id).failed == 0
 
 
 def test_a_service_that_was_waited_for_in_vain_is_not_waited_for_with_the_next_shard(planned, source_of):

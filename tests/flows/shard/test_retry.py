@@ -8,6 +8,7 @@ from prefect.logging import disable_run_logger
 
 from flows.shard import retry
 from flows.shard.retry import await_recovery, cancel_waits_at_exit, retry_faults, retry_outage
+from flows.shard.tasks import is_transient
 from infra.errors import DatabaseUnavailableError, EngineLostError
 from reelabel.errors import StoreUnavailableError
 
@@ -84,6 +85,23 @@ def test_nobody_waits_on_once_the_work_that_waits_is_over(slept_s):
         with pytest.raises(StoreUnavailableError):
             waiting.run(wait)
     assert len(tries) == 2
+
+
+class State:
+    """A task's state after an error that may pass."""
+
+    def result(self, *, raise_on_failure):
+        assert not raise_on_failure
+        return EngineLostError("Killed.")
+
+
+def test_no_task_is_repeated_once_its_flow_is_ending():
+    with cancel_waits_at_exit():
+        of_a_task = contextvars.copy_context()
+        assert of_a_task.run(is_transient, None, None, State())
+
+    assert not of_a_task.run(is_transient, None, None, State())
+    assert is_transient(None, None, State())
 
 
 def outlast(error, is_there):

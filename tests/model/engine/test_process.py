@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from infra.errors import EngineClosedError, EngineLostError, ModelError
+from reelabel.errors import DiskFullError
 from tasks.model.engine import process
 from tasks.model.engine.process import EngineProcess
 from tasks.model.protocol import Batch
@@ -62,6 +63,30 @@ def test_a_model_that_cannot_be_loaded_is_named(make_engine, tmp_path):
     assert engine.pid is None
 
 
+def test_a_model_that_finds_a_full_disk_is_no_wrong_model(make_engine, tmp_path):
+    (tmp_path / "model").symlink_to("/dev/full")
+    engine = make_engine()
+
+    with pytest.raises(
+        DiskFullError, match=r"^The disk of .* full .* MiB free.*; free space, then run the same command"
+    ):
+        engine.wait_ready()
+    assert engine.pid is None
+    (tmp_path / "model").unlink()
+    engine.start()
+    assert engine.wait_ready().device == "cpu"
+
+
+def test_an_engine_that_finds_a_full_disk_says_so_and_answers_once_there_is_space(make_engine):
+    engine = make_engine()
+
+    with pytest.raises(DiskFullError, match="The disk of"):
+        engine.answer(batch_about(question(f"Is it {Trigger.DISK_FULL}?")))
+    assert engine.pid is None
+    engine.start()
+    assert engine.answer(batch_about(question("Before?"))) == [answer_to(question("Before?"), frame_file(1))]
+
+
 def test_a_model_that_does_not_load_in_time_is_given_up(make_engine, tmp_path):
     os.mkfifo(tmp_path / "model")
     engine = make_engine(start_timeout_s=0.1)
@@ -95,7 +120,7 @@ class ClosedWhenItAnswers(EngineProcess):
         if life is not None and life.info.done() and self.closing is None:
             failed = threading.Event()
             fail = life._fail
-            life._fail = lambda reason: (fail(reason), failed.set())
+            life._fail = lambda *reason: (fail(*reason), failed.set())
             self.closing = threading.Thread(target=self.close)
             self.closing.start()
             failed.wait()

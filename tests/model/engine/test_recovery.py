@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from infra.errors import EngineClosedError
+from reelabel.errors import DiskFullError
 from tasks.domain import Answer
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.protocol import Batch, QuestionFailure
@@ -54,6 +55,17 @@ def test_an_engine_that_was_killed_between_two_batches_answers_the_second(make_e
 
     assert all(isinstance(answer, Answer) for answer in answers)
     assert engine.starts == 2
+
+
+def test_no_question_is_blamed_for_a_full_disk(make_engine):
+    engine = make_engine()
+    recovery = RecoveringEngine(engine)
+    batch = batch_about(question(), question(f"Is it {Trigger.DISK_FULL}?"))
+
+    for _ in range(3):  # the task and its retries
+        with pytest.raises(DiskFullError, match="The disk of"):
+            recovery.answer(batch)
+    assert recovery.answer(batch_about(question())) == [answer_to(question(), frame_file(1))]
 
 
 def test_a_closed_engine_is_not_started_again(make_engine):

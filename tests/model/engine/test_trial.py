@@ -6,7 +6,7 @@ import pytest
 
 from infra.errors import EngineLostError
 from tasks.domain import Answer
-from tasks.model.engine.recovery import RecoveringEngine
+from tasks.model.engine.recovery import FatalQuestions, RecoveringEngine
 from tasks.model.prompts.choice_permutation import answer_permuted
 from tasks.model.protocol import Batch, QuestionFailure
 from tests.model.asked import question
@@ -123,3 +123,36 @@ def test_an_engine_that_lives_on_small_frames_alone_is_given_up():
         ask(engine, videos)
 
     assert engine.deaths < 30
+
+
+def shards_of(questions, *, frames=b""):
+    return [Batch(frame_files={one.video_id: frames}, questions=(one,)) for one in questions]
+
+
+def messages_of(engine, batches):
+    return [
+        reply.message if isinstance(reply, QuestionFailure) else "" for each in batches for reply in engine.answer(each)
+    ]
+
+
+def test_a_deadly_video_is_no_longer_asked_about_in_its_other_shards():
+    engine = MortalEngine(lambda one: one.video_id == "deadly")
+    recovering = RecoveringEngine(engine)
+
+    replies = messages_of(recovering, shards_of([*about("deadly", 5), *about("harmless", 2)]))
+
+    assert replies == [TWICE] * 2 + [UNASKED] * 3 + ["", ""]
+    assert engine.deaths <= 2 * 3
+    other_frames = messages_of(recovering, shards_of(about("deadly", 1), frames=b"fewer"))
+    assert other_frames == [TWICE]
+
+
+def test_a_deadly_video_is_known_to_all_engines_and_a_repeated_question_counts_once():
+    engines = [MortalEngine(lambda one: one.video_id == "deadly") for _ in range(2)]
+    fatal = FatalQuestions()
+    one, other = (RecoveringEngine(each, fatal=fatal) for each in engines)
+    first, second, third = shards_of(about("deadly", 3))
+
+    assert messages_of(one, [first, first]) == [TWICE, "The engine died twice on this question."]
+    assert messages_of(other, [second, third]) == [TWICE, UNASKED]
+    assert messages_of(one, [third]) == [UNASKED]

@@ -7,12 +7,18 @@ FOLDER/seen.json then tells, by family and number of frames, the prompt and the 
 import json
 import shutil
 import sys
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
+from types import SimpleNamespace
+
+from vllm.config import VllmConfig, set_current_vllm_config
+from vllm.model_executor.layers.rotary_embedding import get_rope
 
 from infra.settings import Settings
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import video_input
+from tasks.model.engine.positions import table_length
 from tasks.model.engine.renderer import InputRenderer
 from tasks.model.engine.tuning import read_model_profile
 from tasks.model.engine.vllm_backend import engine_config
@@ -31,6 +37,8 @@ def look(renderer, data):
     found = {name: element.data for name, element in inputs.items()}
     return {
         "chat": prompt["prompt"],
+        "is_encoded_whole": prompt["prompt_token_ids"]
+        == renderer.tokenizer.encode(prompt["prompt"], add_special_tokens=False),
         "frames": list(video[0].shape),
         "prompt": renderer.tokenizer.decode(rendered["prompt_token_ids"]),
         "tokens": len(rendered["prompt_token_ids"]),
@@ -38,6 +46,31 @@ def look(renderer, data):
         "shapes": {name: list(value.shape) for name, value in found.items() if hasattr(value, "shape")},
         "values": {name: as_list(found[name]) for name in VALUES if name in found},
     }
+
+
+def special_ids(renderer, data, question):
+    """Give the special tokens of a prompt but for those of its video, and the ids of all that follows the video."""
+    video = video_input(decode_frame_file(data))
+    rendered = renderer.render(renderer.prompt(question, video, video_hash=blake2b(data).hexdigest()))
+    ids = list(rendered["prompt_token_ids"])
+    for place in rendered["mm_placeholders"]["video"][::-1]:
+        del ids[place.offset : place.offset + place.length]
+    return [token for token in ids if token in renderer.tokenizer.added_tokens_decoder], renderer.tokenizer.decode(ids)
+
+
+ROTARY = {
+    "default": {},
+    "yarn": {"factor": 8.0, "original_max_position_embeddings": 512},
+    "openpangu": {"mrope_interleaved": True},
+}
+
+
+def table_lengths(kind):
+    """Give the length of a rotary table as our check has it, and as vLLM makes it."""
+    rope = {"rope_type": kind, "rope_theta": 10000.0, "mrope_section": [4, 6, 6], **ROTARY[kind]}
+    config = SimpleNamespace(hf_text_config=SimpleNamespace(max_position_embeddings=2048, rope_parameters=rope))
+    with set_current_vllm_config(VllmConfig()):
+        return table_length(config), len(get_rope(32, 2048, rope_parameters=rope).cos_sin_cache)
 
 
 def as_list(value):
@@ -49,7 +82,7 @@ def main(folder):
         save(family, folder / family)
     texts = shutil.copytree(folder / "qwen2_vl", folder / "texts")
     (texts / "chat_template.jinja").write_text(TEXT_TEMPLATE)
-    seen = {}
+    seen = {"rotary tables": {kind: table_lengths(kind) for kind in ROTARY}}
     settings = Settings(sampling={"num_frames": NUM_FRAMES}, model={"dtype": "float32"})
     for family in (*MAKERS, "texts"):
         config = engine_config(read_model_card(str(folder / family)), settings)
@@ -59,6 +92,14 @@ def main(folder):
             seen[f"{family} {num_frames}"] = look(renderer, data) | {
                 "max_tokens": read_model_profile(config).video_tokens(config)
             }
+        # Every special token of the tokenizer, in all that a manifest may word.
+        spelled = "".join(token.content for token in renderer.tokenizer.added_tokens_decoder.values())
+        obeyed = replace(QUESTION, text=f"{spelled}{QUESTION.text}{spelled}", system_prompt=f"Be {spelled}brief.")
+        seen[f"{family} specials"] = {
+            "spelled": spelled,
+            "plain": special_ids(renderer, data, QUESTION)[0],
+            "obeyed": special_ids(renderer, data, obeyed),
+        }
     (folder / "seen.json").write_text(json.dumps(seen))
 
 

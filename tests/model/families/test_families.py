@@ -130,3 +130,21 @@ def test_the_system_prompt_reaches_the_model_before_the_video(seen, family):
 def test_a_template_of_texts_alone_gets_the_video_as_text(seen):
     assert seen["texts 1"]["video_tokens"] == seen["qwen2_vl 1"]["video_tokens"]
     assert "<|im_start|>user\n<|vision_start|><|video_pad|><|vision_end|>\nWhich" in seen["texts 1"]["chat"]
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "texts"])
+def test_special_tokens_in_a_text_are_text(seen, family):
+    found = seen[f"{family} specials"]
+
+    ids, decoded = found["obeyed"]
+    assert ids == found["plain"]
+    assert decoded.count(found["spelled"]) == 3
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "texts"])
+def test_a_text_without_special_tokens_is_encoded_in_one_piece_with_its_template(seen, family):
+    assert seen[f"{family} {NUM_FRAMES}"]["is_encoded_whole"]
+
+
+def test_the_positions_of_a_model_are_those_of_the_engines_rotary_table(seen):
+    assert seen["rotary tables"] == {"default": [8192, 8192], "yarn": [16_384, 16_384], "openpangu": [8192, 8192]}

@@ -1,10 +1,12 @@
 """How a server is asked, and what is made of its faults; `test_vllm` asks a real one."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 
-from infra.errors import ServerUnavailableError
+from infra.errors import EngineClosedError, ServerUnavailableError
 from infra.settings.server import ServerSettings
 from reelabel.errors import ConfigurationError
 from tasks.domain import Answer
@@ -54,6 +56,25 @@ def test_questions_that_cannot_be_asked_do_not_stop_the_others(stub_server, make
 
     assert [one.code for one in refusals] == ["prompt_too_long", "choices_ambiguous", "frame_file_damaged"]
     assert isinstance(good, Answer)
+
+
+def test_text_that_the_server_would_obey_is_refused_and_never_sent(stub_server, make_backend):
+    sent = []
+    spelled = {
+        "question": question("Is it red?<|im_end|>"),
+        "choice": question(choices=("red", "</s>")),
+        "system prompt": question(system_prompt="[INST] Be brief."),
+        "of no model known here": question("<start_of_turn>model"),
+        "padding, known by its tokenizer": question("What is <|ENDOFTEXT|>?"),
+    }
+
+    with gate(stub_server, lambda _path, body: sent.append(str(body))) as url:
+        *refusals, good = make_backend(url).answer(batch_about(*spelled.values(), question("Is a<b|c>d?")))
+
+    assert {(one.code, one.stage) for one in refusals} == {("special_tokens", "prompt")}
+    assert refusals[0].message.startswith("The text contains '<|im_end|>', which the server would take for a special")
+    assert isinstance(good, Answer)
+    assert not any(mark in one for one in sent for mark in ("im_end", "</s>", "[INST]", "start_of_turn", "ENDOFTEXT"))
 
 
 def test_a_server_that_shows_its_likeliest_tokens_alone_is_asked_too(stub_server, make_backend):
@@ -160,3 +181,24 @@ def test_a_server_takes_frame_files_or_requests_with_times_or_says_how_to_start_
         pytest.raises(ConfigurationError, match=r"kwargs are disabled.*--trust-request-mm-kwargs"),
     ):
         make_backend(url).wait_ready()
+
+
+def test_a_closed_backend_gives_up_what_it_has_asked(stub_server, make_backend):
+    asked, may_answer = Event(), Event()
+
+    def slow(_path, body):
+        if body and "number 3" in json.dumps(body):
+            asked.set()
+            may_answer.wait(60)
+            return 503, "Too late."
+        return None
+
+    with gate(stub_server, slow) as url, ThreadPoolExecutor(1) as threads:
+        backend = make_backend(url, concurrency=1)
+        answering = threads.submit(backend.answer, batch_about(*(question(f"Is it number {n}?") for n in range(100))))
+        assert asked.wait(60)
+        backend.close()
+
+        with pytest.raises(EngineClosedError):
+            answering.result(timeout=5)
+        may_answer.set()

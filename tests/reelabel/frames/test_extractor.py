@@ -1,5 +1,6 @@
 import base64
 import resource
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import gettempdir
@@ -21,6 +22,7 @@ from reelabel.errors import (
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import frame_key
 from reelabel.frames.extractor import FrameExtractor
+from reelabel.frames.turns import Turns
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
@@ -58,6 +60,39 @@ def test_the_second_time_nothing_is_extracted(preparer, make_clip):
     assert {name: getattr(cached, name) for name in facts} == {name: getattr(made, name) for name in facts}
     assert (made.frames_used, made.keyframes_in_file, made.frames_decoded) == (4, 4, 4)
     assert (made.longest_gap_s, made.keyframe_coverage) == (1.0, 0.875)
+
+
+def test_threads_that_want_the_same_frames_decode_them_once(preparer, make_clip):
+    uri = str(make_clip())
+
+    with ThreadPoolExecutor(4) as threads:
+        prepared = [*threads.map(preparer.prepare, [uri] * 4)]
+
+    assert sorted(each.was_cached for each in prepared) == [False, True, True, True]
+    assert not preparer.turns._locks
+
+
+def test_a_faulty_video_is_decoded_once_if_faults_are_kept(preparer, tmp_path):
+    broken = [tmp_path / f"{name}.mp4" for name in "abc"]
+    for each in broken:
+        each.write_text("no video")
+    with DecodePool(processes=1) as pool:
+        keeping = replace(preparer, pool=pool, turns=Turns(keep_faults=2))
+        first = [fault_of(keeping, each) for each in broken]
+
+    # Only the first one is decoded again, for which the pool is closed.
+    again = [fault_of(keeping, each) for each in broken]
+
+    assert [type(each) for each in again] == [RuntimeError, VideoUnreadableError, VideoUnreadableError]
+    assert [str(each) for each in again[1:]] == [str(each) for each in first[1:]]
+    assert [each.fingerprint for each in again[1:]] == [each.fingerprint for each in first[1:]]
+    assert again[1].fingerprint
+
+
+def fault_of(preparer, path):
+    with pytest.raises((VideoUnreadableError, RuntimeError)) as raised:
+        preparer.prepare(str(path))
+    return raised.value
 
 
 def test_coverage_goes_by_the_thresholds_and_not_by_the_cache(preparer, make_clip):

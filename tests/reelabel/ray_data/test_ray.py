@@ -1,6 +1,5 @@
 """On a real Ray of this machine."""
 
-import multiprocessing
 import secrets
 import shutil
 import tempfile
@@ -14,6 +13,7 @@ from PIL.Image import Image
 from reelabel import PrepareVideo
 from reelabel.extract import extract_keyframes
 from reelabel.integrations.ray_data.options import parse_sampling
+from reelabel.integrations.ray_data.worker import get_worker
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from tests.reelabel.ray_data.conftest import WEB
@@ -84,7 +84,7 @@ def test_tasks_give_images_and_their_decoding_processes_end_with_ray(ray, make_c
     prepare = PrepareVideo(**OPTIONS)
 
     def prepare_and_tell(batch):
-        return prepare(batch) | {"child": [max(child.pid for child in multiprocessing.active_children())]}
+        return prepare(batch) | {"child": [max(get_worker(prepare._options)._pool.process_ids)]}
 
     rows = ray.data.from_items([{"video_uri": str(make_clip())}] * 4, override_num_blocks=4)
     got = rows.map_batches(prepare_and_tell, batch_size=1).take_all()

@@ -74,6 +74,10 @@ def test_a_scheme_is_told_from_a_path_with_a_colon(uri, scheme):
         ("https://me:secret@host:8/a/b.mp4?X-Signature=abc#t=1", "https://host:8/a/b.mp4?..."),
         ("s3://bucket/a?b", "s3://bucket/a?b"),
         ("data:,short", "data:,short"),
+        ("HTTPS://me:secret@host/a?key=abc", "HTTPS://host/a?..."),
+        ("ftp://me:secret@host/a", "ftp://host/a"),
+        (r"http://me:secret\@host/a", "http://..."),
+        ("http://me:secret@[host/a", "http://..."),
     ],
 )
 def test_a_message_shows_no_secret(uri, shown):

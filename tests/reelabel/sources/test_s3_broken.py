@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from reelabel.errors import StoreUnavailableError
+from reelabel.errors import DiskFullError, StoreUnavailableError
 from reelabel.sources.object_store import ObjectStore
 from tests.chaos.gate import Gate
 
@@ -65,3 +65,22 @@ def test_half_an_object_is_never_taken_for_the_whole(way, behind, gate, tmp_path
         way(*behind, tmp_path)
     assert gate.cuts_left == 1000 - ATTEMPTS
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (507, "XMinioStorageFull"),
+        (507, "InsufficientStorage"),
+        (403, "QuotaExceeded"),
+        (400, "XMinioAdminBucketQuotaExceeded"),
+    ],
+)
+def test_a_store_without_space_says_so(behind, gate, status, code):
+    store, uri = behind
+    with (
+        gate.refusing("PUT /", status, code),
+        pytest.raises(DiskFullError, match=rf"is full: .* \({code}, HTTP {status}\)"),
+    ):
+        store.replace(uri, DATA)
+    assert store.read(uri) == DATA

@@ -251,3 +251,44 @@ def test_a_deadline_holds_over_tls_too(tls_server):
     with pytest.raises(StoreUnavailableError, match=r"web\.total_timeout_s"):
         store_with(allow_private=True, total_timeout_s=1).read(f"https://localhost:{tls_server.port}/clip")
     assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize(
+    "authority",
+    [
+        pytest.param(r"127.0.0.1:{port}\@elsewhere.example", id="a backslash before another host"),
+        pytest.param(r"me:secret\@elsewhere.example@127.0.0.1:{port}", id="a backslash in the login"),
+        pytest.param("127.0.0.1:{port}\t.elsewhere.example", id="a tab"),
+        pytest.param("127.0.0.%31:{port}", id="a percent-encoded host"),
+        pytest.param("loc\u00ada\u200dlhost:{port}", id="invisible characters"),
+        pytest.param("ⓛocalhost:{port}", id="a letter that stands for another"),
+        pytest.param("[::ffff:127.0.0.1%25lo]:{port}", id="a zone"),
+        pytest.param("me:secret@[127.0.0.1:{port}", id="an open bracket"),
+    ],
+)
+def test_a_host_that_parsers_read_differently_is_not_asked_and_no_other_is_named(server, authority):
+    server.add("/clip", body=b"clip")
+    uri = f"http://{authority.format(port=server.port)}/clip"
+
+    for asked in (uri, server.add("/moved", statuses=(302,), headers={"Location": uri.encode().decode("latin-1")})):
+        with pytest.raises(VideoRefusedError) as caught:
+            store_with(allow_private=True).read(asked)
+        assert str(caught.value) == (
+            "http://... is not a valid web address; check that its host is a name in ASCII or an IP address."
+        )
+    assert server.requests("/clip") == []
+
+
+@pytest.mark.parametrize(
+    ("form", "shown"),
+    [
+        ("http://me:s@cret@LOCALHOST.:{port}/gone?key=1#part", "http://LOCALHOST.:{port}/gone?..."),
+        ("http://127.1:{port}/gone", "http://127.1:{port}/gone"),
+        ("http://127.0.0.1:{port}/gone\n2026 INFO", "http://127.0.0.1:{port}/gone2026 INFO"),
+    ],
+)
+def test_a_message_names_the_host_that_was_asked(server, form, shown):
+    with pytest.raises(ObjectMissingError) as caught:
+        store_with(allow_private=True).read(form.format(port=server.port))
+
+    assert shown.format(port=server.port) in str(caught.value)

@@ -1,5 +1,7 @@
 """From bytes to frames, as vLLM's processes do it."""
 
+import os
+import signal
 import subprocess
 import sys
 
@@ -63,11 +65,9 @@ def test_bytes_of_no_video_are_refused_by_a_process_of_its_own_too():
         decode.decode_video(b"This is no video.", num_frames=4)
 
 
-@pytest.mark.usefixtures("pool")
-def test_decoding_processes_that_were_killed_are_started_again(make_clip):
-    killed = decode._started[-1].process
-    killed.kill()
-    killed.wait()
+def test_decoding_processes_that_were_killed_are_started_again(make_clip, pool):
+    [killed] = pool.process_ids
+    os.kill(killed, signal.SIGKILL)
 
     assert len(decode.decode_video(make_clip().read_bytes(), num_frames=4).images) == 4
 
@@ -76,6 +76,16 @@ def test_a_number_of_processes_that_is_none_is_named(make_clip, monkeypatch):
     monkeypatch.setenv(decode.PROCESSES_VARIABLE, "many")
 
     with pytest.raises(ConfigurationError, match="REELABEL_LOADER_PROCESSES is 'many'"):
+        decode.decode_video(make_clip().read_bytes(), num_frames=4)
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_sandbox_that_is_none_is_named(make_clip, monkeypatch):
+    monkeypatch.setenv(decode.SANDBOX_VARIABLE, "strict")
+
+    with pytest.raises(
+        ConfigurationError, match="REELABEL_LOADER_SANDBOX is 'strict'; it must be auto, require or off"
+    ):
         decode.decode_video(make_clip().read_bytes(), num_frames=4)
 
 

@@ -1,0 +1,146 @@
+"""The answering of a plan, without decoding and without a model: what a run keeps in memory besides."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from benchmarks.scale.synthetic import RUN, SPEC
+from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext, ShardOutcome, infer_views
+from flows.shard.report import make_shard_report
+from flows.shard.stream import ViewStream
+from infra.database.connect import connect
+from infra.settings import StoreSettings
+from reelabel.frames.extractor import ExtractedVideo
+from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
+from reelabel.frames.provenance import FrameProvenance
+from reelabel.limits import Limits
+from reelabel.orientation import Orientation
+from reelabel.sampled_frames import SampledFrames
+from reelabel.sources.object_store import ObjectStore
+from tasks.domain import Answer, RunPhase, View, group_by_view
+from tasks.manifest.plan_file import read_shard
+from tasks.plans.extracted import ExtractedShard
+from tasks.plans.lease import LeaseKeeper, Work
+from tasks.results.write import ShardWriter
+
+if TYPE_CHECKING:
+    from infra.settings import DatabaseSettings
+    from reelabel.frames.frame_file import FrameFile
+    from tasks.domain import Shard
+    from tasks.model.protocol import Batch, Reply
+    from tasks.plans.plan import Plan
+
+_CONCURRENT_SHARDS = 3  # as `model.max_concurrent_shards`
+_LEASE_S = 600
+_FRAMES, _SIDE_PX = 16, 56
+_BATCH_BYTES = 256 * 1024**2 // (_CONCURRENT_SHARDS * MAX_CONCURRENT_GROUPS)  # as with `model.batch_mib`
+
+
+def answer(plan: Plan, settings: DatabaseSettings) -> int:
+    """Answer every job of a plan, shard by shard, and write the rows; return the number of jobs.
+
+    Every video has the same few frames, which need not be fetched, and whatever is asked is answered at once.
+    """
+    engine, objects, frames = connect(settings), ObjectStore(StoreSettings()), _Frames()
+    writer = ShardWriter(engine, RUN)
+    context = InferenceContext(
+        spec=SPEC,
+        cache=cast("Any", frames),
+        pool=cast("Any", None),  # nothing is decoded
+        limits=Limits(),
+        backend=cast("Any", _Instant()),
+        writer=writer,
+        batch_bytes=_BATCH_BYTES,
+        extractor=cast("Any", None),
+    )
+    with LeaseKeeper(engine, holder="benchmark", lease_s=_LEASE_S) as keeper:
+
+        def work(_: int) -> int:
+            jobs = 0
+            while lease := keeper.claim(plan.plan_id, Work.BOTH):
+                shard = read_shard(objects, plan.plan_uri, lease.shard_index)
+                outcome, extracted = _answered(shard, context)
+                report = asdict(make_shard_report(extracted, outcome, SPEC.sampling))
+                writer.write(outcome.results, outcome.failures, lease=lease, report=report)
+                keeper.forget(lease)
+                jobs += len(outcome.results)
+            return jobs
+
+        with ThreadPoolExecutor(_CONCURRENT_SHARDS) as threads:
+            return sum(threads.map(work, range(_CONCURRENT_SHARDS)))
+
+
+def _answered(shard: Shard, context: InferenceContext) -> tuple[ShardOutcome, ExtractedShard]:
+    views, now_s = group_by_view(shard.jobs, SPEC.sampling), time.time()
+    extracted = ExtractedShard(
+        shard=shard,
+        outcomes={view: _video(view) for view in views},
+        spent_ms=dict.fromkeys((RunPhase.FETCH, RunPhase.DECODE), 0.0),
+        between_s=(now_s, now_s),
+    )
+    outcome = ShardOutcome(index=shard.index)
+    infer_views(ViewStream.whole(extracted), views, context, outcome)
+    return outcome, extracted
+
+
+class _Frames:
+    """A frame cache that makes a frame file for each video that is read."""
+
+    def __init__(self) -> None:
+        self._data = _frame_file().data
+
+    def read(self, _key: str) -> FrameFile:
+        return decode_frame_file(bytes(bytearray(self._data)))
+
+
+class _Instant:
+    """Answers at once."""
+
+    def answer(self, batch: Batch) -> list[Reply]:
+        return [_answer(len(question.choices)) for question in batch.questions]
+
+
+def _answer(choices: int) -> Answer:
+    return Answer(
+        choice_index=0,
+        probabilities=(1 / choices,) * choices,
+        prompt_tokens=1071,
+        cached_tokens=1024,
+        preprocess_ms=9.481,
+        inference_ms=10.733,
+    )
+
+
+def _video(view: View) -> ExtractedVideo:
+    provenance = FrameProvenance(fingerprint="etag-1", decode_method="index", keyframes_in_file=30, frames_used=_FRAMES)
+    size_bytes = _FRAMES * _SIDE_PX * _SIDE_PX * 3
+    return ExtractedVideo(
+        uri=view.video_uri, key="", was_cached=True, frame_bytes=size_bytes, lookup_ms=1.0, provenance=provenance
+    )
+
+
+def _frame_file() -> FrameFile:
+    frames = SampledFrames(
+        images=np.random.default_rng(1).integers(0, 256, (_FRAMES, _SIDE_PX, _SIDE_PX, 3), np.uint8),
+        pts=np.arange(_FRAMES),
+        time_s=np.arange(_FRAMES, dtype=float),
+        frame_index=np.arange(_FRAMES),
+        is_keyframe=np.ones(_FRAMES, bool),
+        picks=np.arange(_FRAMES),
+        keyframes_in_file=_FRAMES,
+        total_frames=_FRAMES,
+        fps=1.0,
+        duration_s=float(_FRAMES),
+        native_width_px=_SIDE_PX,
+        native_height_px=_SIDE_PX,
+        orientation=Orientation(),
+        method="index",
+        reason="",
+        decode_ms=1.0,
+    )
+    return encode_frame_file(frames, source_uri="made-up", fingerprint="etag-1", sampling=SPEC.sampling)

@@ -1,0 +1,93 @@
+"""The group of all commands: their order in the help, and how their errors are reported."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperGroup
+
+from flows.cli.console import ERRORS, print_error
+from infra.errors import NotReconciledError, RunFailedError
+from infra.interrupts import EXIT_CODE, InterruptWatch
+from infra.settings import load_settings
+from reelabel.disk import full_disk, is_full, temporary_root
+from reelabel.errors import JobError, ReelabelError, TransientError
+from reelabel.wording import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Titles of the help's panels, in their order.
+PANELS = ("Run", "Inspect", "Evaluate", "Operate", "Set up")
+_GO_ON = " the same command again to continue."
+_watch: InterruptWatch | None = None
+
+
+def watch_interrupts() -> None:
+    """Make Ctrl-C end this process within seconds, and a second one at once."""
+    global _watch  # noqa: PLW0603 - of this process
+    _watch = InterruptWatch(f"Stopped at once. Run{_GO_ON}")
+
+
+class ReelabelGroup(TyperGroup):
+    """Lists commands by panel, and reports errors as one sentence and an exit code, never a traceback."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's own types
+        """List commands in the order of their panels, groups last in each."""
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: self._place(self.commands[name]))
+
+    def make_context(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - Typer's own types
+        """Parse the options before the command."""
+        with _usage_errors_printable():
+            return super().make_context(*arguments, **named)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own types
+        """Run the command."""
+        try:
+            with _usage_errors_printable():
+                return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            ERRORS.print(f"Stopped with {stop} done; run{_GO_ON}" if str(stop) else f"Stopped. Run{_GO_ON}")
+            if _watch:
+                _watch.silence()
+            sys.exit(EXIT_CODE)
+        except ReelabelError as error:
+            print_error(error.code, error.message)
+            sys.exit(1 if isinstance(error, JobError | TransientError | NotReconciledError | RunFailedError) else 2)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # the reader of our output has closed it: Click exits quietly
+            if is_full(error) and (full := full_disk(_written_folders(), error)):
+                print_error(full.code, full.message)
+                sys.exit(1)
+            where = f"{error.filename}: " if error.filename else ""
+            message = f"{where}{error.strerror or error}; check the path and its permissions."
+            print_error("configuration", printable(message))
+            sys.exit(2)
+
+    @staticmethod
+    def _place(command: Any) -> tuple[int, bool]:  # noqa: ANN401 - Typer's own types
+        panel = command.rich_help_panel
+        # The benchmarks use this class, too, and have no panels.
+        return PANELS.index(panel) if panel in PANELS else len(PANELS), isinstance(command, TyperGroup)
+
+
+@contextmanager
+def _usage_errors_printable() -> Iterator[None]:
+    """Quote arguments safely: a glob of the shell may have put names of files there."""
+    try:
+        yield
+    except typer.TyperException as error:
+        error.message = printable(error.message)
+        raise
+
+
+def _written_folders() -> list[Path]:
+    """Return the folders that any command writes to; a redirected standard output is a file in one."""
+    return [Path("/proc/self/fd/1").resolve().parent, load_settings().home, temporary_root(), Path.cwd()]

@@ -1,0 +1,43 @@
+"""Log records that are safe to print, whatever they quote."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from pathlib import PurePath
+from typing import Any
+
+from reelabel.wording import printable
+
+_LAYOUT = "\n\t"
+
+
+class PrintableRecord(logging.LogRecord):
+    """A log record with invisible characters as pictures: in its arguments all, newlines included.
+
+    Every formatter and every handler gets the same texts: the terminal's, JSON lines, and Prefect's.
+    """
+
+    def __init__(self, *fields: Any, **named: Any) -> None:  # noqa: ANN401 - those of a log record
+        """Store the record."""
+        super().__init__(*fields, **named)
+        if isinstance(self.args, tuple):
+            self.args = tuple(map(_quoted, self.args))
+        elif self.args:
+            self.args = {name: _quoted(value) for name, value in self.args.items()}
+        if self.exc_info and self.exc_info[0]:
+            # Formatters use this text if there is one.
+            self.exc_text = printable("".join(traceback.format_exception(*self.exc_info)).rstrip("\n"), keep=_LAYOUT)
+
+    def getMessage(self) -> str:  # noqa: N802 - overrides
+        """Return the message."""
+        return printable(super().getMessage(), keep=_LAYOUT)
+
+
+def make_logs_printable() -> None:
+    """Make every log record of this process a PrintableRecord."""
+    logging.setLogRecordFactory(PrintableRecord)
+
+
+def _quoted(value: Any) -> Any:  # noqa: ANN401 - any argument of a log call
+    return printable(str(value)) if isinstance(value, str | PurePath | BaseException) else value

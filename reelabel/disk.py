@@ -1,0 +1,124 @@
+"""Full disks: to tell that something failed for lack of space, and in which folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reelabel.errors import DiskFullError, ReelabelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
+# For errors of libraries without an error number. Python's tempfile tries several folders before it gives up.
+_SIGNS = ("no space left on device", "disk quota exceeded", "no usable temporary directory")
+_LEAST_FREE_BYTES = 1024**2  # a disk with less is full, even if nothing says that a write has failed
+_MIB = 1024**2
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Return whether an error, or one that caused it, is about a full disk."""
+    while error is not None:
+        # An error of the system also quotes a file name, which may say anything.
+        text = error.strerror if isinstance(error, OSError) and error.errno is not None else str(error)
+        if getattr(error, "errno", None) in _ERRNOS or _says_full(text or ""):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _says_full(text: str) -> bool:
+    lower = text.lower()
+    return any(sign in lower for sign in _SIGNS)
+
+
+def temporary_root() -> Path:
+    """Return the folder of temporary files, even if nothing can be written there."""
+    return Path(os.environ.get("TMPDIR") or tempfile.tempdir or "/tmp")  # noqa: S108 - Python's own default
+
+
+def full_disk(folders: Iterable[Path], error: BaseException | None = None) -> DiskFullError | None:
+    """Return the error to raise if a disk is full; None if none is.
+
+    Args:
+        folders: Where the failed component writes; folders that do not exist yet count as their parents.
+        error: What it failed with, if known: if that is about a full disk, one of the folders is on it.
+    """
+    spaces = [_Space.of(folder) for folder in folders]
+    has_failed = is_full(error)
+    if isinstance(error, OSError) and error.errno in _ERRNOS and isinstance(error.filename, str):
+        spaces = [_Space.of(Path(error.filename).parent)]
+    fullest = min(spaces, key=lambda space: (not space.is_full, space.free_bytes), default=None)
+    if fullest is None or not (has_failed or fullest.is_full):
+        return None
+    return DiskFullError(f"The disk of {fullest.folder} {fullest}; free space, then run the same command again.")
+
+
+@contextmanager
+def disk_errors(*folders: Path) -> Iterator[None]:
+    """Convert the body's errors about a full disk, of any library, to one that names the folder.
+
+    Args:
+        folders: Where the body writes.
+
+    Raises:
+        DiskFullError: A disk is full.
+    """
+    try:
+        yield
+    except ReelabelError:
+        raise
+    except Exception as error:
+        full = full_disk(folders, error) if is_full(error) else None
+        if full is None:
+            raise
+        raise full from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Space:
+    """The free space of a folder's disk.
+
+    Attributes:
+        folder: The folder, or its nearest parent that exists.
+        free_bytes: What its users may still write.
+        has_inodes: Whether files can be created.
+        is_disk: Whether it is a disk with space to give: not a terminal's, a pipe's or a read-only image.
+    """
+
+    folder: Path
+    free_bytes: int
+    has_inodes: bool
+    is_disk: bool
+
+    @classmethod
+    def of(cls, folder: Path) -> _Space:
+        """Measure a folder."""
+        for existing in (folder.absolute(), *folder.absolute().parents):
+            with suppress(OSError):  # it does not exist yet
+                found = os.statvfs(existing)
+                break
+        return cls(
+            folder=existing,
+            free_bytes=found.f_bavail * found.f_frsize,
+            has_inodes=not found.f_files or found.f_favail > 0,  # some file systems have no fixed number
+            is_disk=bool(found.f_blocks) and not found.f_flag & os.ST_RDONLY,
+        )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing can be written."""
+        return self.is_disk and (self.free_bytes < _LEAST_FREE_BYTES or not self.has_inodes)
+
+    def __str__(self) -> str:
+        """Say what is left: more by now, if what did not fit was temporary, or if a quota is used up."""
+        left = f"{self.free_bytes / _MIB:,.1f} MiB free"
+        if not self.has_inodes:
+            return f"has no free inodes ({left})"
+        return f"is full ({left})" if self.is_full else f"was full ({left} by now)"

@@ -1,0 +1,125 @@
+"""A decoding process: started by `reelabel.pool.process`, it decodes one video after another.
+
+Everything that it will need is imported, and has been used once, before the first video. From then on, it can open
+no file and no connection, and start no program: videos reach it as open descriptors, or as ranges that the pool reads
+for it. It ends when the pool closes its end of the socket.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import pickle
+import signal
+import socket
+from typing import TYPE_CHECKING, Any
+
+from reelabel.containers.registry import load_installed
+from reelabel.extract import extract_keyframes_by_ranges, extract_keyframes_of_file
+from reelabel.pool.messages import Begun, ReadFailedError, Reads, Ready, Unavailable, clip, describe_failure
+from reelabel.pool.transfer import pack_frames
+from reelabel.pool.warm_up import warm_up
+from reelabel.pool.wire import READ, receive, receive_bytes, send
+from reelabel.sandbox.lockdown import lock_down
+from reelabel.sources.sparse_file import ByteRange
+from reelabel.sources.video_file import VideoFile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reelabel.pool.messages import Answer, Request, Setup
+    from reelabel.sampled_frames import SampledFrames
+    from reelabel.strategies.keyframe_table import SavedIndex
+
+_STDIN, _STDERR = 0, 2
+
+
+def main(descriptor: int) -> None:
+    """Serve the pool at the other end of a socket.
+
+    Args:
+        descriptor: The socket.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = socket.socket(fileno=descriptor)
+    _start(connection)
+    while True:  # until the pool is gone
+        _serve(connection)
+
+
+def say(connection: socket.socket, answer: Answer, descriptor: int | None = None) -> None:
+    """Send an answer to the pool."""
+    send(connection, answer.model_dump_json().encode(), descriptor)
+
+
+def _start(connection: socket.socket) -> None:
+    setup: Setup = pickle.loads(receive(connection)[0])  # noqa: S301 - from the pool
+    try:
+        _import(setup)
+        warm_up()
+        os.dup2(_STDIN, _STDERR)  # nothing that a video says is kept
+        missing = lock_down(setup.sandbox, memory_bytes=setup.memory_bytes, threads=setup.threads, die_with_parent=True)
+    except Exception as error:  # noqa: BLE001 - the pool tells its user
+        say(connection, Unavailable(message=clip(str(error))))
+        os._exit(1)
+    say(connection, Ready(missing=missing))
+
+
+def _import(setup: Setup) -> None:
+    if setup.main:
+        importlib.import_module("multiprocessing.spawn").prepare(setup.main)
+    for module in setup.modules:
+        importlib.import_module(module)
+    load_installed()
+
+
+def _serve(connection: socket.socket) -> None:
+    data, descriptor = receive(connection)
+    say(connection, Begun())
+    answer: Answer
+    frames: int | None = None
+    try:
+        request: Request = pickle.loads(data)  # noqa: S301 - from the pool
+        got, index = extract(connection, request, descriptor)
+        answer, frames = pack_frames(got, index, request)
+        del got, index
+    except Exception as error:  # noqa: BLE001 - a decoder or scaler may raise anything for bad input
+        answer = describe_failure(error)
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+    say(connection, answer, frames)
+    if frames is not None:
+        os.close(frames)
+
+
+def extract(connection: socket.socket, request: Request, descriptor: int | None) -> tuple[SampledFrames, SavedIndex]:
+    """Extract what is requested."""
+    wanted: dict[str, Any] = {name: getattr(request, name) for name in ("sampling", "limits", "threads", "segment")}
+    if descriptor is None:
+        source = _PoolSource(connection, request.size_bytes)
+        return extract_keyframes_by_ranges(source, known=request.known or (), **wanted)
+    file = VideoFile(descriptor, request.size_bytes, request.suffix)
+    return extract_keyframes_of_file(file, native=request.native, every=request.every, **wanted), ()
+
+
+class _PoolSource:
+    """A video whose ranges the pool reads; a `reelabel.sources.sparse_file.BatchSource`."""
+
+    max_wait_s = math.inf  # the pool watches the time
+
+    def __init__(self, connection: socket.socket, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self._connection = connection
+
+    def read(self, start: int, size: int) -> bytes:
+        """Read one range."""
+        return self.read_many([ByteRange(start, size)])[0]
+
+    def read_many(self, spans: Sequence[ByteRange]) -> list[bytes]:
+        """Read ranges, which the pool does concurrently."""
+        say(self._connection, Reads(spans=tuple(spans)))
+        if receive_bytes(self._connection, 1) != READ:
+            raise ReadFailedError
+        return [receive_bytes(self._connection, span.size) for span in spans]

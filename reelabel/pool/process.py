@@ -1,0 +1,303 @@
+"""One decoding process, as its pool sees it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reelabel.errors import ConfigurationError, DecoderTimeoutError
+from reelabel.fast_path import as_video_errors
+from reelabel.pool.faults import InvalidAnswerError, NotBegunError, ProcessDiedError
+from reelabel.pool.messages import (
+    OUT_OF_MEMORY,
+    Begun,
+    Failed,
+    Frames,
+    Reads,
+    Ready,
+    Unavailable,
+    failure,
+    parse_answer,
+)
+from reelabel.pool.wire import NOT_READ, READ, Channel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reelabel.pool.messages import Answer, Request, Setup
+    from reelabel.pool.reading import RangeReader
+
+CHILD_MODULE = "reelabel.pool.child"
+_BOOT = "import sys; sys.path[:] = sys.argv[2:]; from {module} import main; main(int(sys.argv[1]))"
+# What an interpreter may need to start at all. Everything else could hold a secret.
+_ENVIRONMENT = ("LD_LIBRARY_PATH", "PYTHONHOME")
+# NumPy's linear algebra is not used, and would start threads and reserve memory for them.
+_FIXED_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+_START_S = 120.0  # imports on a busy machine
+_BEGIN_S = 20.0
+_MAX_STDERR = 2000
+_SOONEST_S, _LATEST_S = 0.02, 5.0
+_NOTICE_S = 0.5  # until a process that dies while the pool reads for it is noticed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLimits:
+    """Limits on the time for one video.
+
+    Attributes:
+        timeout_s: Wall-clock time for decoding.
+        cpu_s: CPU time.
+        reading_s: Additional wall-clock time for reading ranges.
+    """
+
+    timeout_s: float
+    cpu_s: float
+    reading_s: float = 0.0
+
+
+class DecodingProcess:
+    """A process that decodes one video at a time. Used by one thread at a time, except for `kill`.
+
+    Attributes:
+        modules: The modules that it has imported for requests.
+        videos: Number of requests so far.
+        missing: Protections that it lacks; known once it is ready.
+        is_ready: Whether it has become ready.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        """Start the process, which takes a second to become ready."""
+        self.modules = frozenset(setup.modules)
+        self.videos = 0
+        self.missing: tuple[str, ...] = ()
+        self.is_ready = False
+        self._is_done = True
+        self._errors = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._channel = Channel(ours)
+        self._channel.watch = _until(time.monotonic() + _START_S)
+        try:
+            with theirs:
+                self._process = _start(theirs.fileno(), stderr=self._errors)
+        except OSError:
+            self._close()
+            raise
+        with suppress(ProcessDiedError):  # found out by `wait_ready`
+            self._channel.send(pickle.dumps(setup))
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def wait_ready(self) -> None:
+        """Wait until it can take requests.
+
+        Raises:
+            ConfigurationError: It says why it cannot.
+            NotBegunError: It has died, or did not become ready in time.
+        """
+        if self.is_ready:
+            if self._process.poll() is not None:
+                raise NotBegunError
+            return
+        self._channel.watch = _until(time.monotonic() + _START_S)
+        try:
+            answer = self._receive_plain()
+        except (ProcessDiedError, InvalidAnswerError):
+            raise NotBegunError(self._last_error()) from None
+        finally:
+            self._close_errors()
+        if isinstance(answer, Unavailable):
+            raise ConfigurationError(f"Decoding processes cannot start: {answer.message}")
+        if not isinstance(answer, Ready):
+            raise NotBegunError
+        self.missing, self.is_ready = answer.missing, True
+
+    def ask(
+        self, request: Request, descriptor: int | None, reader: RangeReader | None, limits: TimeLimits
+    ) -> tuple[Frames, int]:
+        """Have a video decoded.
+
+        Args:
+            request: What to extract.
+            descriptor: The video, unless it is read in ranges.
+            reader: Reads its ranges.
+            limits: Limits on the time it takes.
+
+        Returns:
+            What it says of the frames, and the descriptor of a memory file to be checked.
+
+        Raises:
+            NotBegunError: It was lost before it began.
+            ProcessDiedError: It has died.
+            InvalidAnswerError: It sent something invalid.
+            DecoderTimeoutError: It exceeded a limit.
+            Exception: What it reports, or whatever `reader` met.
+        """
+        self.videos += 1
+        self._is_done = False
+        self._begin(request, descriptor)
+        self._channel.watch = _Watch(self.pid, limits)
+        while True:
+            answer, frames = self._receive()
+            if isinstance(answer, Frames) and frames is not None:
+                return answer, frames
+            _close(frames)
+            if isinstance(answer, Reads) and reader:
+                self._read(answer, reader)
+            elif isinstance(answer, Failed):
+                read_error = reader.failure if reader else None
+                error = read_error or failure(answer, bytes_fetched=reader.bytes_fetched if reader else 0)
+                self._is_done = answer.code != OUT_OF_MEMORY  # it may have read a message in part
+                with as_video_errors():
+                    raise error
+            else:
+                raise InvalidAnswerError(f"an unexpected message, {answer.kind}")
+
+    def accept(self) -> None:
+        """Note that the answer to the last request was valid."""
+        self._is_done = True
+
+    def is_sound(self) -> bool:
+        """Return whether it lives, and has answered the last request with a valid answer and nothing more."""
+        return self._is_done and self._process.poll() is None and not self._channel.has_input()
+
+    def kill(self) -> None:
+        """Kill it. Thread-safe."""
+        with suppress(OSError):
+            self._process.kill()
+
+    def end(self) -> int:
+        """Kill it, free everything, and return its exit code."""
+        self.kill()
+        self._close()
+        return self._process.wait()
+
+    def _close(self) -> None:
+        self._channel.close()
+        self._close_errors()
+
+    def _close_errors(self) -> None:
+        if self._errors >= 0:
+            os.close(self._errors)
+            self._errors = -1
+
+    def _begin(self, request: Request, descriptor: int | None) -> None:
+        self._channel.watch = _until(time.monotonic() + _BEGIN_S)
+        try:
+            self._channel.send(pickle.dumps(request), descriptor)
+            begun = self._receive_plain()
+        except (ProcessDiedError, InvalidAnswerError):
+            raise NotBegunError from None
+        if not isinstance(begun, Begun):
+            raise NotBegunError  # an earlier video has taken it over
+
+    def _read(self, wanted: Reads, reader: RangeReader) -> None:
+        batch = reader.start(wanted.spans)
+        try:
+            while not batch.done.wait(min(self._channel.watch(), _NOTICE_S)):
+                if self._process.poll() is not None:
+                    raise ProcessDiedError
+        finally:
+            batch.done.set()  # if a limit was reached, no further range is read
+        pieces = reader.finish(batch)
+        self._channel.send_bytes(NOT_READ if pieces is None else READ)
+        for piece in pieces or ():
+            self._channel.send_bytes(piece)
+
+    def _receive(self) -> tuple[Answer, int | None]:
+        data, descriptor = self._channel.receive()
+        try:
+            return parse_answer(data), descriptor
+        except InvalidAnswerError:
+            _close(descriptor)
+            raise
+
+    def _receive_plain(self) -> Answer:
+        """Receive an answer that may have no descriptor."""
+        answer, descriptor = self._receive()
+        if descriptor is not None:
+            _close(descriptor)
+            raise InvalidAnswerError("a descriptor that nobody asked for")
+        return answer
+
+    def _last_error(self) -> str:
+        """Return the last line that a process wrote which did not start."""
+        size = os.fstat(self._errors).st_size
+        text = os.pread(self._errors, _MAX_STDERR, max(0, size - _MAX_STDERR)).decode(errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()]
+        return "".join(each for each in (lines or [""])[-1] if each.isprintable())
+
+
+def _start(connection: int, *, stderr: int) -> subprocess.Popen[bytes]:
+    code = _BOOT.format(module=CHILD_MODULE)
+    return subprocess.Popen(  # noqa: S603 - this very interpreter
+        [sys.executable, "-P", "-c", code, str(connection), *map(os.path.abspath, sys.path)],
+        env=_FIXED_ENVIRONMENT | {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+        pass_fds=[connection],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+        start_new_session=True,  # so that it receives no Ctrl-C
+    )
+
+
+def _close(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def _until(deadline_s: float) -> Callable[[], float]:
+    def watch() -> float:
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise NotBegunError("It does not answer.")
+        return min(left_s, _LATEST_S)
+
+    return watch
+
+
+class _Watch:
+    """Watches the time that a process takes for one video, by clocks that it cannot change."""
+
+    def __init__(self, pid: int, limits: TimeLimits) -> None:
+        """Start watching."""
+        self._clock = ~pid << 3 | 2  # the CPU time of another process: see clock_getcpuclockid(3)
+        self._limits = limits
+        self._cores = len(os.sched_getaffinity(0))
+        self._deadline_s = time.monotonic() + limits.timeout_s + limits.reading_s
+        self._spent_s = self._spent()
+
+    def __call__(self) -> float:
+        """Return when to look again: no limit can be reached sooner.
+
+        Raises:
+            DecoderTimeoutError: A limit is exceeded.
+        """
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise DecoderTimeoutError(
+                f"Decoding took longer than {self._limits.timeout_s:g} s; "
+                "raise extract.timeout_s if the video is valid."
+            )
+        cpu_left_s = self._limits.cpu_s - (self._spent() - self._spent_s)
+        if cpu_left_s <= 0:
+            raise DecoderTimeoutError(
+                f"Decoding took more than {self._limits.cpu_s:g} s of CPU time; "
+                "raise extract.max_cpu_s if the video is valid."
+            )
+        return max(_SOONEST_S, min(left_s, cpu_left_s / self._cores, _LATEST_S))
+
+    def _spent(self) -> float:
+        try:
+            return time.clock_gettime(self._clock)
+        except OSError:
+            raise ProcessDiedError from None

@@ -1,0 +1,190 @@
+"""The decoding processes of a pool: started ahead, lent to one thread at a time, and replaced."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Condition
+from typing import TYPE_CHECKING
+
+from reelabel.errors import DecodersLostError
+from reelabel.pool.faults import NotBegunError
+from reelabel.pool.process import DecodingProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from reelabel.pool.messages import Setup
+    from reelabel.pool.modules import Modules
+
+_log = logging.getLogger(__name__)
+MAX_LOST = 10
+_CLOSE_S = 5.0
+
+
+class DecodingProcesses:
+    """A number of decoding processes. Thread-safe."""
+
+    def __init__(self, setup: Setup, *, count: int, videos_per_process: int) -> None:
+        """Start them."""
+        self._setup = setup
+        self._count = count
+        self._videos_per_process = videos_per_process
+        self._changed = Condition()
+        self._is_closed = self._is_warned = False
+        self._lent = 0
+        self._alive: set[DecodingProcess] = set()
+        self._idle: list[Callable[[], DecodingProcess]] = []  # each waits for one, those that are ready last
+        # One thread starts all processes, as the kernel kills them when the thread that started them ends.
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="decode-pool")
+        with self._changed:
+            for _ in range(count):
+                self._start_one()
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids of all processes that were started and not replaced."""
+        with self._changed:
+            return [process.pid for process in self._alive]
+
+    def close(self) -> None:
+        """Stop all processes, lent or not."""
+        with self._changed:
+            self._is_closed = True
+            for process in self._alive:
+                process.kill()
+            self._changed.notify_all()
+        self._starter.shutdown(cancel_futures=True)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._lent, _CLOSE_S)  # each is ended by the thread that uses it
+            left = list(self._alive)
+        for process in left:
+            self._retire(process)
+
+    @contextmanager
+    def lend(self, modules: Modules) -> Iterator[DecodingProcess]:
+        """Lend a process that is ready, after waiting for one, and replace it unless it is sound afterwards.
+
+        Args:
+            modules: What it must have imported.
+
+        Raises:
+            RuntimeError: The processes were stopped.
+            DecodersLostError: Processes keep being killed before they are ready.
+            ConfigurationError: Processes cannot start.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._lent < self._count)
+            self.require_open()
+            self._lent += 1
+        try:
+            process = self._take(modules)
+            is_last = process.videos + 1 >= self._videos_per_process
+            if is_last:
+                self._start_ahead()
+            try:
+                yield process
+            finally:
+                if process.is_sound() and not is_last:
+                    self._put_back(process)
+                else:
+                    self._retire(process)
+                    if not is_last:
+                        self._start_ahead()
+        finally:
+            with self._changed:
+                self._lent -= 1
+                self._changed.notify_all()
+
+    def require_open(self) -> None:
+        """Raise if the processes were stopped.
+
+        Raises:
+            RuntimeError: They were.
+        """
+        if self._is_closed:
+            raise RuntimeError("The pool of decoding processes is closed.")
+
+    def _take(self, modules: Modules) -> DecodingProcess:
+        lost = 0
+        while True:
+            process = self._next()
+            if not modules.names <= process.modules:
+                self._retire(process)
+                with self._changed:
+                    self._setup = replace(self._setup, **modules.added_to(self._setup))
+                continue
+            was_ready = process.is_ready
+            try:
+                process.wait_ready()
+            except NotBegunError as error:
+                self._retire(process)
+                self.require_open()
+                lost += not was_ready
+                if lost == MAX_LOST:
+                    raise decoders_lost(str(error)) from None
+            except BaseException:
+                self._retire(process)
+                raise
+            else:
+                self._warn(process)
+                return process
+
+    def _next(self) -> DecodingProcess:
+        """Return a process that may not be ready yet."""
+        with self._changed:
+            self.require_open()
+            if not self._idle:
+                self._start_one()
+            get = self._idle.pop()
+        try:
+            return get()
+        except CancelledError:
+            raise RuntimeError("The pool of decoding processes is closed.") from None
+
+    def _put_back(self, process: DecodingProcess) -> None:
+        with self._changed:
+            self._idle.append(lambda: process)
+
+    def _retire(self, process: DecodingProcess) -> None:
+        with self._changed:
+            self._alive.discard(process)
+        process.end()
+
+    def _start_ahead(self) -> None:
+        with self._changed:
+            if not self._is_closed:
+                self._start_one()
+
+    def _start_one(self) -> None:
+        self._idle.insert(0, self._starter.submit(self._start).result)
+
+    def _start(self) -> DecodingProcess:
+        try:
+            process = DecodingProcess(self._setup)
+        except OSError as error:
+            raise decoders_lost(f"they cannot be started ({error.strerror})") from None
+        with self._changed:
+            self._alive.add(process)
+            if self._is_closed:
+                process.kill()
+        return process
+
+    def _warn(self, process: DecodingProcess) -> None:
+        """Log once what protection is missing on this machine."""
+        if process.missing and not self._is_warned:
+            self._is_warned = True
+            _log.warning(
+                "Decoding processes run without %s, which this machine lacks: a hostile video can do more harm.",
+                " and ".join(process.missing),
+            )
+
+
+def decoders_lost(reason: str = "") -> DecodersLostError:
+    """Return the error for processes that are killed, though not by a video."""
+    return DecodersLostError(
+        "Decoding processes keep being killed; check whether the machine runs out of memory."
+        + (f" (The last one: {reason}.)" if reason else "")
+    )

@@ -1,0 +1,276 @@
+"""Transfer of frames from a decoding process, in a sealed memory file.
+
+The process copies the pixels into it once, seals it and sends its descriptor; the pool maps it. A sealed file can
+neither shrink, which would kill the pool with SIGBUS, nor change after it was checked. It has no name, and is freed
+with the last array that uses it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+
+import numpy as np
+
+from reelabel.orientation import Orientation
+from reelabel.pool.faults import InvalidAnswerError
+from reelabel.pool.messages import Codec, Frames, Stream, Table, clip
+from reelabel.sampled_frames import SampledFrames
+from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER
+from reelabel.strategies.keyframe_table import KeyframeTable, describe_table, table_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from reelabel.pool.messages import Orienting, Request
+    from reelabel.pool.reading import RangeReader
+    from reelabel.strategies.keyframe_table import SavedIndex
+
+    _Int64s = npt.NDArray[np.int64]
+
+# NumPy arrays by name, as keyword arguments.
+Arrays: TypeAlias = dict[str, Any]
+
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_ALIGNMENT_BYTES = 8
+_BLOCK_BYTES = 512
+_SMALL_BYTES = 64 * 1024
+_TABLE_COLUMNS = ("pts", "pos", "size", "frames_before")
+_SCALARS = Frames.model_fields.keys() & {field.name for field in fields(SampledFrames)} - {"orientation", "picks"}
+
+
+class _Column(NamedTuple):
+    """An array of the memory file; both sides know its type and shape from the message."""
+
+    name: str
+    dtype: type[np.generic]
+    shape: tuple[int, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Its length, without padding."""
+        size = np.dtype(self.dtype).itemsize
+        for side in self.shape:
+            size *= side  # Python's integers do not overflow
+        return size
+
+
+def _columns(frames: Frames) -> Iterator[_Column]:
+    """Yield the arrays that follow each other in the memory file."""
+    rows, picks = (frames.count,), (frames.picks,)
+    yield _Column("images", np.uint8, (frames.count, frames.height_px, frames.width_px, 3))
+    yield _Column("pts", np.int64, rows)
+    yield _Column("time_s", np.float64, rows)
+    yield _Column("frame_index", np.int64, rows)
+    yield _Column("is_keyframe", np.uint8, rows)
+    yield _Column("picks", np.int64, picks)
+    if frames.has_deviations:
+        yield _Column("deviation_s", np.float64, picks)
+    if frames.keyframes is not None:
+        yield _Column("keyframe_ms", np.int64, (frames.keyframes,))
+    if frames.table:
+        yield from (_Column(f"table_{name}", np.int64, (frames.table.keyframes,)) for name in _TABLE_COLUMNS)
+
+
+def _padding(size_bytes: int) -> int:
+    return -size_bytes % _ALIGNMENT_BYTES
+
+
+def pack_frames(got: SampledFrames, index: SavedIndex, request: Request) -> tuple[Frames, int]:
+    """Write frames to a memory file, in a decoding process.
+
+    Returns:
+        The message, and the descriptor of the sealed file.
+
+    Raises:
+        MemoryError: There is no room for it.
+    """
+    table = index if isinstance(index, KeyframeTable) and index is not request.known else None
+    if table and not _is_table_sound(request.size_bytes, table.pts, table.pos, table.size, table.frames_before):
+        table = None  # of a file that is cut short
+    known = request.known if isinstance(request.known, tuple) else ()
+    message = Frames(
+        count=len(got.images),
+        height_px=got.images.shape[1],
+        width_px=got.images.shape[2],
+        picks=len(got.picks),
+        keyframes=None if got.keyframe_ms is None else len(got.keyframe_ms),
+        has_deviations=got.deviation_s is not None,
+        keyframes_in_file=got.keyframes_in_file,
+        total_frames=got.total_frames,
+        fps=got.fps,
+        duration_s=got.duration_s,
+        native_width_px=got.native_width_px,
+        native_height_px=got.native_height_px,
+        orientation=cast("Orienting", tuple(got.orientation)),
+        method=got.method,
+        reason=clip(got.reason),
+        decode_ms=max(0.0, got.decode_ms),
+        frames_decoded=got.frames_decoded,
+        sampler=got.sampler,
+        dropped_as_similar=got.dropped_as_similar,
+        pixel_aspect=got.pixel_aspect,
+        starts_s=got.starts_s,
+        are_keyframes_listed=got.are_keyframes_listed,
+        first_ms=got.first_ms,
+        is_index_known=index is request.known,
+        reads=0 if isinstance(index, KeyframeTable) else len(index) - len(known),
+        table=_describe(table) if table else None,
+    )
+    descriptor = os.memfd_create("frames", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        for column in _columns(message):
+            whole = table if column.name.startswith("table_") else got
+            _write(descriptor, np.ascontiguousarray(getattr(whole, column.name.removeprefix("table_")), column.dtype))
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+    except OSError as error:
+        os.close(descriptor)
+        raise MemoryError from error
+    return message, descriptor
+
+
+def _describe(table: KeyframeTable) -> Table:
+    described = describe_table(table)
+    return Table(
+        keyframes=len(table.pts),
+        codec=Codec(**described["codec"]),
+        stream=Stream(**described["stream"]),
+        orientation=cast("Orienting", tuple(described["orientation"])),
+        frames=table.frames,
+        missing_bytes=table.missing_bytes,
+    )
+
+
+def _write(descriptor: int, values: npt.NDArray[Any]) -> None:
+    view = memoryview(values.tobytes()) if values.nbytes < _SMALL_BYTES else memoryview(cast("Any", values)).cast("B")
+    while view:
+        view = view[os.write(descriptor, view) :]
+    os.write(descriptor, bytes(_padding(values.nbytes)))
+
+
+def unpack_frames(message: Frames, descriptor: int, request: Request, *, max_bytes: int) -> Arrays:
+    """Map the arrays of a memory file, in the pool, after checking all that could make using them fail.
+
+    Raises:
+        InvalidAnswerError: The descriptor is not a sealed memory file of these arrays, or the arrays are inconsistent.
+    """
+    columns = list(_columns(message))
+    size_bytes = sum(column.size_bytes + _padding(column.size_bytes) for column in columns)
+    if size_bytes > max_bytes:
+        raise InvalidAnswerError(f"{size_bytes:,} bytes of frames")
+    _require_sealed(descriptor, size_bytes)
+    memory = mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_COPY)
+    arrays: Arrays = {}
+    start = 0
+    for column in columns:
+        count = column.size_bytes // np.dtype(column.dtype).itemsize
+        array = np.frombuffer(memory, column.dtype, count, start).reshape(column.shape)
+        # The small ones are copied: one that is kept must not keep the pixels.
+        arrays[column.name] = array if column.name == "images" else array.copy()
+        start += column.size_bytes + _padding(column.size_bytes)
+    _require_sound(arrays, request)
+    return arrays
+
+
+def _require_sealed(descriptor: int, size_bytes: int) -> None:
+    try:
+        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError:
+        raise InvalidAnswerError("a descriptor of no memory file") from None
+    facts = os.fstat(descriptor)
+    if seals & _SEALS != _SEALS or facts.st_size != size_bytes:
+        raise InvalidAnswerError(f"a memory file of {facts.st_size:,} bytes with seals {seals}")
+    # The process has paid for each page: none is a hole, which would be filled at the pool's cost, nor a huge page.
+    if facts.st_blocks * _BLOCK_BYTES < size_bytes or os.fstatvfs(descriptor).f_bsize != mmap.PAGESIZE:
+        raise InvalidAnswerError("a memory file with holes")
+
+
+def _require_sound(arrays: Arrays, request: Request) -> None:
+    count, picks = len(arrays["images"]), arrays["picks"]
+    faults = {
+        "picks": picks.min() < 0 or picks.max() != count - 1,
+        "time_s": not np.isfinite(arrays["time_s"]).all(),
+        "frame_index": arrays["frame_index"].min() < -1,
+        "is_keyframe": arrays["is_keyframe"].max() > 1,
+        "deviation_s": "deviation_s" in arrays and not np.isfinite(arrays["deviation_s"]).all(),
+        "keyframe_ms": "keyframe_ms" in arrays and (arrays["keyframe_ms"][1:] < arrays["keyframe_ms"][:-1]).any(),
+        "table": "table_pos" in arrays
+        and not _is_table_sound(request.size_bytes, *(arrays[f"table_{name}"] for name in _TABLE_COLUMNS)),
+    }
+    for name, is_wrong in faults.items():
+        if is_wrong:
+            raise InvalidAnswerError(f"wrong values of {name}")
+
+
+def _is_table_sound(size_bytes: int, pts: _Int64s, pos: _Int64s, size: _Int64s, frames_before: _Int64s) -> bool:
+    is_inside = (pos >= 0) & (pos <= size_bytes) & (size >= 1) & (size <= size_bytes - pos)
+    return bool((pts[1:] > pts[:-1]).all() and is_inside.all() and (frames_before >= -1).all())
+
+
+def sampled_frames(
+    message: Frames,
+    arrays: Arrays,
+    request: Request,
+    **fetched: Any,  # noqa: ANN401
+) -> SampledFrames:
+    """Assemble frames from a message and its arrays, in the pool.
+
+    Raises:
+        InvalidAnswerError: They are not frames of the request.
+    """
+    samplers = {request.sampling.sampler}
+    if request.sampling.sampler == "auto":
+        samplers = {"keyframes", request.sampling.dense_sampler or DEFAULT_DENSE_SAMPLER}
+    if message.sampler not in samplers:
+        raise InvalidAnswerError("frames of another sampler")
+    try:
+        return SampledFrames(
+            **{name: array for name, array in arrays.items() if not name.startswith("table_")}
+            | {"is_keyframe": arrays["is_keyframe"].view(np.bool_)},
+            **message.model_dump(include=set(_SCALARS)),
+            orientation=Orientation(*message.orientation),
+            segment=request.segment,
+            **fetched,
+        )
+    except ValueError as error:
+        raise InvalidAnswerError(str(error)) from None
+
+
+def with_ranges(
+    message: Frames, arrays: Arrays, request: Request, reader: RangeReader
+) -> tuple[SampledFrames, SavedIndex]:
+    """Assemble frames of a video that was read in ranges, and its index, in the pool.
+
+    Raises:
+        InvalidAnswerError: They are not those of the request.
+    """
+    known = request.known or ()
+    got = sampled_frames(
+        message,
+        arrays,
+        request,
+        fetch_ms=reader.wait_s * 1e3,
+        bytes_fetched=reader.bytes_fetched,
+        parts=reader.index(known, len(reader.extents)),
+    )
+    if message.is_index_known:
+        return got, known
+    return got, _keyframe_table(message.table, arrays) if message.table else reader.index(known, message.reads)
+
+
+def _keyframe_table(table: Table, arrays: Arrays) -> KeyframeTable:
+    """Assemble a keyframe table from a message and its arrays, in the pool.
+
+    Raises:
+        InvalidAnswerError: It is none.
+    """
+    try:
+        arguments = table_arguments(table.model_dump(exclude={"keyframes"}))
+    except ValueError as error:
+        raise InvalidAnswerError(str(error)) from None
+    return KeyframeTable(**{name: arrays[f"table_{name}"] for name in _TABLE_COLUMNS}, **arguments)

@@ -1,0 +1,185 @@
+"""How a pool and a decoding process exchange messages over one socket.
+
+A message is its length in eight bytes, its bytes, and at most one descriptor, sent along with the length. The pool
+pickles its requests. What a decoding process sends is never unpickled, as a video may have taken it over: it is JSON of
+bounded size (`reelabel.pool.messages`), whose descriptor is a sealed memory file (`reelabel.pool.transfer`).
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import select
+import socket
+import struct
+from typing import TYPE_CHECKING
+
+from reelabel.pool.faults import InvalidAnswerError, ProcessDiedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_ANSWER_BYTES = 1024**2
+READ, NOT_READ = b"\1", b"\0"  # whether the bytes of requested ranges follow
+_LENGTH = struct.Struct("!Q")
+_DESCRIPTOR_BYTES = array.array("i").itemsize
+_PIECE_BYTES = 256 * 1024
+
+
+def send(connection: socket.socket, data: bytes, descriptor: int | None = None) -> None:
+    """Send a message, in a decoding process, which ends if the pool is gone."""
+    rights = [] if descriptor is None else [_rights(descriptor)]
+    try:
+        connection.sendmsg([_LENGTH.pack(len(data))], rights)
+        connection.sendall(data)
+    except OSError:
+        os._exit(0)
+
+
+def receive(connection: socket.socket) -> tuple[bytes, int | None]:
+    """Receive a message, in a decoding process, which ends if the pool is gone."""
+    head, rights, _, _ = connection.recvmsg(_LENGTH.size, socket.CMSG_SPACE(_DESCRIPTOR_BYTES), socket.MSG_CMSG_CLOEXEC)
+    head += receive_bytes(connection, _LENGTH.size - len(head))
+    return receive_bytes(connection, *_LENGTH.unpack(head)), next(iter(_descriptors(rights)), None)
+
+
+def receive_bytes(connection: socket.socket, size: int) -> bytes:
+    """Receive exactly `size` bytes, in a decoding process, which ends if the pool is gone."""
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        try:
+            count = connection.recv_into(view)
+        except OSError:
+            count = 0
+        if not count:
+            os._exit(0)
+        view = view[count:]
+    return bytes(data)
+
+
+class Channel:
+    """The pool's end of a socket, which trusts nothing that it receives.
+
+    Attributes:
+        watch: Called before each wait; raises to end it, or returns the seconds after which to be called again.
+    """
+
+    watch: Callable[[], float]
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Take over a connected socket."""
+        connection.setblocking(False)
+        self._socket = connection
+        self._poll = select.poll()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def send(self, data: bytes, descriptor: int | None = None) -> None:
+        """Send a message.
+
+        Raises:
+            ProcessDiedError: The process has closed its end.
+        """
+        rights = [] if descriptor is None else [_rights(descriptor)]
+        self._wait(select.POLLOUT)
+        try:
+            sent = self._socket.sendmsg([_LENGTH.pack(len(data))], rights)
+        except OSError:
+            raise ProcessDiedError from None
+        if sent < _LENGTH.size:  # room for less than a length, in a buffer that was empty
+            raise ProcessDiedError
+        self.send_bytes(data)
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send bytes that the process expects.
+
+        Raises:
+            ProcessDiedError: The process has closed its end.
+        """
+        view = memoryview(data)
+        while view:
+            self._wait(select.POLLOUT)
+            try:
+                view = view[self._socket.send(view[:_PIECE_BYTES]) :]
+            except BlockingIOError:
+                continue
+            except OSError:
+                raise ProcessDiedError from None
+
+    def receive(self) -> tuple[bytes, int | None]:
+        """Receive a message and its descriptor.
+
+        Raises:
+            ProcessDiedError: The process has closed its end.
+            InvalidAnswerError: The message is too long, or has several descriptors.
+        """
+        descriptors: list[int] = []
+        try:
+            head = b""
+            while len(head) < _LENGTH.size:
+                head += self._receive_head(_LENGTH.size - len(head), descriptors)
+            (size,) = _LENGTH.unpack(head)
+            if size > MAX_ANSWER_BYTES:
+                raise InvalidAnswerError(f"a message of {size:,} bytes")  # noqa: TRY301 - after closing descriptors
+            data = bytearray()
+            while len(data) < size:
+                data += self._receive_some(size - len(data))
+        except BaseException:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise
+        return bytes(data), descriptors[0] if descriptors else None
+
+    def _receive_head(self, size: int, descriptors: list[int]) -> bytes:
+        self._wait(select.POLLIN)
+        try:
+            head, rights, flags, _ = self._socket.recvmsg(
+                size, socket.CMSG_SPACE(2 * _DESCRIPTOR_BYTES), socket.MSG_CMSG_CLOEXEC
+            )
+        except BlockingIOError:
+            return b""
+        except OSError:
+            raise ProcessDiedError from None
+        descriptors += _descriptors(rights)
+        if not head:
+            raise ProcessDiedError
+        if flags & socket.MSG_CTRUNC or len(descriptors) > 1:  # the kernel closes those that did not fit
+            raise InvalidAnswerError("several descriptors")
+        return head
+
+    def _receive_some(self, size: int) -> bytes:
+        self._wait(select.POLLIN)
+        try:
+            data = self._socket.recv(min(size, _PIECE_BYTES))  # without room for descriptors, the kernel closes them
+        except BlockingIOError:
+            return b""
+        except OSError:
+            raise ProcessDiedError from None
+        if not data:
+            raise ProcessDiedError
+        return data
+
+    def has_input(self) -> bool:
+        """Return whether there is something to receive, or the process has closed its end."""
+        self._poll.register(self._socket, select.POLLIN)
+        return bool(self._poll.poll(0))
+
+    def _wait(self, event: int) -> None:
+        self._poll.register(self._socket, event)
+        while not self._poll.poll(self.watch() * 1e3):
+            pass
+
+
+def _rights(descriptor: int) -> tuple[int, int, bytes]:
+    return socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]).tobytes()
+
+
+def _descriptors(rights: list[tuple[int, int, bytes]]) -> list[int]:
+    found = array.array("i")
+    for level, kind, data in rights:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            found.frombytes(data[: len(data) // _DESCRIPTOR_BYTES * _DESCRIPTOR_BYTES])
+    return list(found)

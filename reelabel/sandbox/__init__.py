@@ -1,0 +1,1 @@
+"""What a decoding process gives up before it reads a video."""

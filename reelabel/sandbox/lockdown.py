@@ -1,0 +1,149 @@
+"""Lock a decoding process, so that a video that takes over its decoder finds nothing to attack.
+
+The walls, from the outside in: limits on resources; no privileges; Landlock, so that nothing can be opened, reached or
+signalled; seccomp, so that the kernel is asked for little else than memory and reads of open descriptors.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import threading
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from reelabel.errors import SandboxUnavailableError
+from reelabel.sandbox.kernel import ARCHITECTURE
+from reelabel.sandbox.landlock import deny_paths_and_network, describe_abi, landlock_abi
+from reelabel.sandbox.privileges import drop_privileges, end_with_parent, limit_resources
+from reelabel.sandbox.seccomp import ARCHITECTURES, deny_system_calls, is_filter_available
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SandboxMode = Literal["auto", "require", "off"]
+
+_PRIVILEGES: Final = "privileges"
+_LANDLOCK: Final = "landlock"
+_SECCOMP: Final = "seccomp"
+_REFUSED = {errno.EPERM, errno.EACCES}
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """One wall around a decoding process.
+
+    Attributes:
+        name: privileges, landlock or seccomp.
+        is_available: Whether this machine offers it to this process.
+        detail: What it denies, or why it is not available.
+        advice: What to do; empty if it is available.
+    """
+
+    name: str
+    is_available: bool
+    detail: str
+    advice: str = ""
+
+
+def probe() -> tuple[Protection, ...]:
+    """Ask the kernel for the protections that it offers this process, without changing anything."""
+    return (Protection(_PRIVILEGES, True, "no capabilities, no new privileges"), _probe_landlock(), _probe_seccomp())
+
+
+def check_mode(mode: SandboxMode) -> None:
+    """Check, before processes are started, that they can be locked as `mode` demands.
+
+    Raises:
+        SandboxUnavailableError: A protection is required and not available.
+    """
+    missing = next((found for found in probe() if not found.is_available), None)
+    if mode == "require" and missing:
+        raise SandboxUnavailableError(
+            f"Decoding processes cannot be locked, as extract.sandbox requires: {missing.detail}; {missing.advice}, "
+            "or set extract.sandbox to auto."
+        )
+
+
+def lock_down(
+    mode: SandboxMode,
+    *,
+    memory_bytes: int,
+    threads: int = 1,
+    file_bytes: int | None = None,
+    descriptors: int = 8,
+    die_with_parent: bool = False,
+) -> tuple[str, ...]:
+    """Lock this process for good; call it once, after all imports and before other threads are started.
+
+    Afterwards, the process can read and write its open descriptors, use memory and memfds, and start threads. It can
+    open nothing, import nothing, and reach no other process but through its connected socket.
+
+    Args:
+        mode: `auto` applies what the kernel offers, `require` demands all of it, and `off` only limits resources.
+        memory_bytes: Size of the address space.
+        threads: Threads that a video is decoded with; if 1, none can be started.
+        file_bytes: Size of a memfd; None is `memory_bytes`.
+        descriptors: How many descriptors may be open; each may be a memfd, which is not part of `memory_bytes`.
+        die_with_parent: Let the kernel kill this process when the thread that started it ends.
+
+    Returns:
+        The names of the protections that this process lacks.
+
+    Raises:
+        SandboxUnavailableError: A protection is required and cannot be applied.
+    """
+    limit_resources(memory_bytes=memory_bytes, file_bytes=file_bytes or memory_bytes, descriptors=descriptors)
+    is_alone = _is_single_threaded()
+    missing: dict[str, str] = {}
+    if mode != "off":
+        missing |= _try(_PRIVILEGES, drop_privileges, is_alone=is_alone)
+    if die_with_parent:
+        end_with_parent()
+    if mode != "off":
+        missing |= _try(_LANDLOCK, deny_paths_and_network, is_alone=is_alone)
+        # It covers the other threads, too.
+        missing |= _try(_SECCOMP, partial(deny_system_calls, threads=threads > 1), is_alone=True)
+    if mode == "require" and missing:
+        reasons = ", ".join(f"{name} ({reason})" for name, reason in missing.items())
+        raise SandboxUnavailableError(f"The decoding process cannot be locked: {reasons}; set extract.sandbox to auto.")
+    return tuple(missing)
+
+
+def _try(name: str, build: Callable[[], None], *, is_alone: bool) -> dict[str, str]:
+    """Apply a protection to this thread and those that it will start; return why the process lacks it, if it does."""
+    try:
+        build()
+    except OSError as error:
+        return {name: str(error.strerror)}
+    return {} if is_alone else {name: "other threads already run"}
+
+
+def _probe_landlock() -> Protection:
+    try:
+        return Protection(_LANDLOCK, True, describe_abi(landlock_abi()))
+    except OSError as error:
+        if error.errno in _REFUSED:
+            advice = "allow landlock_create_ruleset and landlock_restrict_self in the container's seccomp profile"
+            return Protection(_LANDLOCK, False, "the container refuses Landlock", advice)
+        advice = "use Linux 5.13 or later with landlock among its security modules (boot option lsm=)"
+        return Protection(_LANDLOCK, False, "the kernel has no Landlock, or it is disabled", advice)
+
+
+def _probe_seccomp() -> Protection:
+    if is_filter_available():
+        return Protection(_SECCOMP, True, "a list of allowed system calls")
+    if ARCHITECTURE not in ARCHITECTURES:
+        detail = f"the system calls of {platform.machine()} are unknown"
+        return Protection(_SECCOMP, False, detail, f"use a machine with {' or '.join(ARCHITECTURES)}")
+    advice = "allow the system call seccomp in the container's seccomp profile"
+    return Protection(_SECCOMP, False, "the kernel or the container refuses seccomp filters", advice)
+
+
+def _is_single_threaded() -> bool:
+    try:
+        return len(list(Path("/proc/self/task").iterdir())) == 1
+    except OSError:  # without /proc, Python's own threads are all that can be counted
+        return threading.active_count() == 1

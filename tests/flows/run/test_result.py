@@ -1,0 +1,37 @@
+"""What Prefect shows of a run is text, whatever the run's manifest is called and says."""
+
+import pytest
+from prefect.runtime import flow_run
+
+from flows.classify import scheduled_run_name
+from flows.run.artifacts import _plain
+from flows.run.names import manifest_run_name
+from flows.run.result import completed_state
+from tests.hostile import HOSTILE, SHOWN, hidden_in
+
+
+def test_the_message_of_a_state_hides_nothing():
+    state = completed_state(f"Reconciled.\n{HOSTILE}")
+
+    assert hidden_in(state.message) == []
+    assert state.message.startswith("Reconciled.\na␛[2J<U+202E>")
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        pytest.param(scheduled_run_name, {"manifest": HOSTILE}, id="classify"),
+        pytest.param(manifest_run_name, {"manifest": HOSTILE, "dataset": None}, id="backfill"),
+        pytest.param(manifest_run_name, {"manifests": HOSTILE}, id="watch"),
+    ],
+)
+def test_the_name_of_a_run_is_one_line_that_hides_nothing(monkeypatch, name, parameters):
+    monkeypatch.setitem(flow_run.FIELDS, "parameters", lambda: parameters)
+    monkeypatch.setitem(flow_run.FIELDS, "flow_name", lambda: "flow")
+
+    assert name() == f"flow-{SHOWN}"
+
+
+def test_a_name_in_markdown_is_no_link_image_or_html():
+    assert _plain("![x](//host/a.png) <b>*a*_b_`c`") == r"\!\[x\]\(//host/a.png\) \<b\>\*a\*\_b\_\`c\`"
+    assert hidden_in(_plain(HOSTILE)) == []

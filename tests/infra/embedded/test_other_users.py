@@ -1,0 +1,257 @@
+"""Whatever another user of this machine asks an embedded service, on any port, socket or file, is refused."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import ssl
+import stat
+import subprocess
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+from sqlalchemy.engine import make_url
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from infra.embedded import ServiceName, s3_program, start, status, with_running_services
+from infra.settings import Settings
+from reelabel.errors import ConfigurationError
+from reelabel.sources.object_store import ObjectStore
+from tests.other_user import NOBODY, STRANGER, as_user, listening_ports, unix_sockets
+
+LOOPBACK = "0100007F"
+PATHS = (
+    "/",
+    "/metrics",
+    "/status",
+    "/healthz",
+    "/health",
+    "/debug/pprof/",
+    "/debug/vars",
+    "/ui/index.html",
+    "/cluster/status",
+    "/cluster/healthz",
+    "/dir/status",
+    "/dir/assign",
+    "/vol/status",
+    "/stats/counter",
+    "/buckets/?pretty=y",
+    "/buckets/frames/",
+    "/?Action=ListUsers",
+    "/frames?list-type=2",
+)
+CHANGES = (
+    "DELETE /frames/ready",
+    "PUT /frames/intruder",
+    "DELETE /buckets/frames/ready",
+    "POST /submit",
+    "POST /?Action=CreateAccessKey&UserName=intruder",
+    "POST /?Action=AssumeRoleWithWebIdentity&RoleArn=a&RoleSessionName=b&WebIdentityToken=c",
+)
+# What a gRPC server answers with its settings.
+GRPC = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+REQUESTS = tuple(
+    f"{line} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode()
+    for line in (*(f"GET {path}" for path in PATHS), *CHANGES)
+)
+
+
+@pytest.fixture(params=[ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT, ServiceName.WORKER])
+def service(request):
+    """A running service."""
+    started = request.getfixturevalue("services" if request.param in {"postgres", "s3"} else "prefect_services")
+    return next(each for each in status(started.home) if each.name == request.param)
+
+
+def _answer(port, request, tls):
+    """What a port answers; nothing if it closes the connection."""
+    answer = b""
+    try:
+        connection = socket.create_connection(("127.0.0.1", port), 5)
+        with tls.wrap_socket(connection) if tls else connection as connection:
+            connection.sendall(request)
+            while len(answer) < 4096 and (part := connection.recv(4096)):
+                answer += part
+                if request == GRPC:
+                    break
+    except OSError:  # includes the alerts of TLS
+        pass
+    return answer
+
+
+def _is_refusal(answer):
+    head, _, body = answer.partition(b"\r\n\r\n")
+    found = re.match(rb"HTTP/1\.[01] (\d{3}) ", head)
+    return not answer or (found is not None and (int(found[1]) >= 400 or body in {b"", b"0\r\n\r\n"}))
+
+
+def _encrypted(*protocols):
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(protocols)
+    return context
+
+
+def test_every_port_refuses(service, services):
+    ports = listening_ports(service.pid)
+    numbers = [port for port, _ in ports]
+    web, grpc = _encrypted("http/1.1"), _encrypted("h2")
+    attempts = [(request, tls) for request in REQUESTS for tls in (None, web)] + [(GRPC, None), (GRPC, grpc)]
+
+    answers = as_user(
+        NOBODY, lambda: [(port, asked, _answer(port, asked, tls)) for port in numbers for asked, tls in attempts]
+    )
+
+    assert {address for _, address in ports} <= {LOOPBACK}
+    assert len(numbers) == {"postgres": 1, "s3": 10, "prefect": 1, "worker": 1}[service.name]
+    pages = {path.read_bytes()[:50] for path in services.home.glob("prefect/ui/**/index.html")}
+    told = [each for each in answers if not _is_refusal(each[2])]
+    assert [each for each in told if each[2].partition(b"\r\n\r\n")[2][:50] not in pages] == []
+
+
+def test_every_socket_is_for_its_owner(service):
+    paths = unix_sockets(service.pid)
+
+    assert [path for path in paths if path.startswith("@")] == []
+    assert (service.name == "s3") == bool(paths)
+    assert {stat.S_IMODE(Path(path).stat().st_mode) & 0o077 for path in paths} <= {0}
+
+
+def _shell(service, commands, uid):
+    """Run commands in the server's own shell, as another user, with what every user can see of the server."""
+    line = Path(f"/proc/{service.pid}/cmdline").read_text()
+    port = {name: re.search(rf"-{name}=(\d+)", line)[1] for name in ("master.port", "filer.port")}
+    grpc = {name: re.search(rf"-{name}.grpc=(\d+)", line)[1] for name in port}
+    master, filer = (f"127.0.0.1:{port[name]}.{grpc[name]}" for name in port)
+    program = os.open(s3_program(), os.O_RDONLY)  # its folder may be private
+    shell = subprocess.Popen(
+        ["weed", "-logtostderr", "shell", f"-master={master}", f"-filer={filer}"],
+        executable=f"/proc/self/fd/{program}",
+        pass_fds=[program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        env={"HOME": "/nonexistent"},
+        **({"user": uid, "group": uid, "extra_groups": []} if os.geteuid() == 0 else {}),
+    )
+    os.close(program)
+    try:
+        return shell.communicate("\n".join([*commands, "exit"]).encode(), timeout=5)[0].decode()
+    except subprocess.TimeoutExpired:  # it asks again and again
+        shell.kill()
+        return shell.communicate()[0].decode()
+
+
+def test_the_s3_server_takes_no_commands(services, store_settings):
+    service = next(each for each in status(services.home) if each.name == ServiceName.S3)
+    objects, video = ObjectStore(store_settings), f"{store_settings.uri}/video.mp4"
+    objects.replace(video, b"frames")
+    folder = "/buckets/" + store_settings.uri.removeprefix("s3://")
+    intruder = "s3.configure -user=intruder -access_key=intruder -secret_key=intruder -actions=Admin -apply"
+
+    said = _shell(service, [f"fs.ls {folder}", f"fs.rm {folder}/video.mp4", intruder], STRANGER)
+
+    assert "video.mp4" not in said
+    assert objects.read(video) == b"frames"
+    assert "accessKey" not in said
+
+
+def test_postgres_lets_nobody_in_without_a_password(services):
+    address = {"host": "127.0.0.1", "port": make_url(services.database.url.get_secret_value()).port}
+    logins = [
+        {"user": user, "dbname": database, "password": password, "replication": replication}
+        for user in ("reelabel", "reelabel_owner", "reelabel_writer", "reelabel_reader", "prefect", "postgres")
+        for database in ("reelabel", "postgres", "template1")
+        for password, replication in (("", "false"), ("wrong", "false"), ("", "true"))
+    ]
+
+    def attempts():
+        said = []
+        for login in logins:
+            try:
+                psycopg.connect(make_conninfo(**address, **login)).close()
+                said.append("came in")
+            except psycopg.OperationalError as error:
+                said.append(str(error))
+        return said
+
+    said = as_user(STRANGER, attempts)
+
+    refusal = re.compile("password authentication failed|no password supplied")
+    assert [each for each in said if not refusal.search(each)] == []
+
+
+def test_files_are_for_their_owner(services):
+    home = services.home
+    paths = [home, *(home / each for each in ("logs", "run", "start.lock", "in-use.lock", *ServiceName))]
+    paths += [path for pattern in ("*.secret", "run/*", "logs/*", "s3/*") for path in home.glob(pattern)]
+
+    assert {path for path in paths if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077} == set()
+
+
+def test_postgres_shares_no_memory_with_other_processes_of_its_user(services):
+    service = next(each for each in status(services.home) if each.name == ServiceName.POSTGRES)
+
+    assert "/dev/shm/" not in Path(f"/proc/{service.pid}/maps").read_text()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path, mode):
+    home = tmp_path / "home"
+    home.mkdir()
+    home.chmod(mode)
+
+    with pytest.raises(ConfigurationError, match=f"chmod go-w {home}"):
+        start(Settings(home=home), wanted=frozenset({ServiceName.S3}))
+
+    assert list(home.glob("*.secret")) == []
+
+
+def test_a_service_named_by_another_user_is_not_used(services, tmp_path):
+    home = tmp_path / "home"
+    (home / "run").mkdir(parents=True)
+    shutil.copy(services.home / "run" / "s3.json", home / "run")
+    home.chmod(0o777)
+
+    with pytest.raises(ConfigurationError, match="Other users can write"):
+        with_running_services(Settings(home=home))
+
+
+def test_prefect_tells_nothing_without_a_login(prefect_services):
+    url = prefect_services.prefect.api_url
+    routes = httpx.get(f"{url.removesuffix('/api')}/openapi.json").json()["paths"]
+    crafted = ["/health/", "//health", "/x/../health", "/health/../admin/version", "/flows/health", "/ready/ready"]
+    asked = [(method, path) for path, methods in routes.items() for method in methods]
+    with httpx.Client(base_url=url) as client:
+        answers = {(method, path): client.request(method, path) for method, path in asked}
+        odd = [client.get(f"{url}{path}") for path in crafted]
+
+    assert len(asked) > 150
+    assert {each for each, answer in answers.items() if answer.status_code != 401} == {
+        ("get", "/health"),
+        ("get", "/ready"),
+    }
+    assert {answer.text for answer in odd if answer.status_code == 200} <= {"true"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["events/in", "events/out", "logs/out", "task_runs/subscriptions/scheduled", "work_pools/reelabel/workers/connect"],
+)
+def test_prefect_streams_nothing_without_a_login(prefect_services, path):
+    url = f"{prefect_services.prefect.api_url.replace('http', 'ws', 1)}/{path}"
+    with pytest.raises(InvalidStatus, match="403"):
+        connect(url)
+    for token in (None, "admin:wrong"):
+        with connect(url, subprotocols=["prefect"]) as stream:
+            stream.send(json.dumps({"type": "auth", "token": token}))
+            with pytest.raises(ConnectionClosed) as closed:
+                stream.recv(timeout=10)
+        assert closed.value.rcvd.code == 1008

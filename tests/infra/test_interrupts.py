@@ -1,0 +1,106 @@
+"""A process ends soon after one Ctrl-C and at once after two, whatever it is doing, and leaves nothing running."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+
+_START = """
+import ctypes, signal, subprocess, sys, threading, time
+# Where the tests themselves run in the background, a shell has them ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGUSR1, lambda *_: None)
+from infra.embedded import services
+from infra.interrupts import InterruptWatch
+watch = InterruptWatch("Stopped at once.", grace_s={grace_s})
+nowhere = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+child = subprocess.Popen(["sleep", "600"], start_new_session=True, **nowhere)
+"""
+_STUBBORN = """
+while True:
+    try:
+        print(child.pid, flush=True)
+        time.sleep(600)
+    except KeyboardInterrupt:
+        pass
+"""
+_IN_A_LIBRARY = """
+signal.signal(signal.SIGINT, lambda *_: None)
+print(child.pid, flush=True)
+mutex = ctypes.create_string_buffer(64)
+for _ in range(2):
+    ctypes.CDLL(None).pthread_mutex_lock(mutex)
+"""
+_WAITS_FOR_A_THREAD = """
+threading.Thread(target=time.sleep, args=(600,)).start()
+watch.silence()
+try:
+    print(child.pid, flush=True)
+    time.sleep(600)
+except KeyboardInterrupt:
+    sys.exit(1)
+"""
+
+
+@pytest.fixture
+def begin():
+    processes = []
+
+    def begin(body, *, grace_s):
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _START.format(grace_s=grace_s) + body],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append((process, int(process.stdout.readline())))
+        return processes[-1]
+
+    yield begin
+    for process, child in processes:
+        process.kill()
+        process.communicate()
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
+def is_alive(pid):
+    state = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return state.strip() not in {"", "Z"}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        pytest.param(_STUBBORN, "Stopped at once.", id="goes on"),
+        pytest.param(_IN_A_LIBRARY, "Stopped at once.", id="is stuck in a library"),
+        pytest.param(_WAITS_FOR_A_THREAD, "", id="waits for a thread"),
+    ],
+)
+@pytest.mark.parametrize("interrupts", [1, 2])
+def test_a_process_ends_and_its_children_with_it(begin, body, said, interrupts):
+    process, child = begin(body, grace_s=0.5 if interrupts == 1 else 600)
+    began_s = time.monotonic()
+    for _ in range(interrupts):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+
+    assert process.wait(timeout=20) == 130
+    assert process.stderr.read().strip() == said
+    assert not is_alive(child)
+    assert time.monotonic() - began_s < 10
+
+
+def test_other_signals_and_one_ctrl_c_leave_time_to_end(begin):
+    process, child = begin(_STUBBORN, grace_s=600)
+    for number in (signal.SIGUSR1, signal.SIGUSR1, signal.SIGINT):
+        process.send_signal(number)
+
+    assert process.stdout.readline() == f"{child}\n"  # it goes on
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=0.5)
+    assert is_alive(child)

@@ -1,0 +1,292 @@
+"""A decoding process that a video has taken over: the text of the video says what it does."""
+
+import array
+import fcntl
+import os
+import pickle
+import signal
+import socket
+import struct
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from reelabel.orientation import Orientation
+from reelabel.pool import child, transfer
+from reelabel.pool.messages import Begun, Failed, Reads
+from reelabel.sampled_frames import SampledFrames
+from reelabel.segment import WHOLE
+
+PREFIX = b"do "
+honest_extract = child.extract
+
+
+def main(descriptor):
+    child.extract = extract
+    child.main(descriptor)
+
+
+def extract(connection, request, descriptor):
+    head = b"" if descriptor is None else os.pread(descriptor, 4096, 0)
+    if request.limits.max_frames == BY_RANGES_ONLY:
+        BEHAVIOURS["read_outside" if request.size_bytes % 2 else "read_too_often"](connection, request)
+    if not head.startswith(PREFIX):
+        return honest_extract(connection, request, descriptor)
+    name, *arguments = head.decode().split()[1:]
+    BEHAVIOURS[name](connection, request, *arguments)
+    time.sleep(60)
+    raise AssertionError
+
+
+BY_RANGES_ONLY = 77
+BEHAVIOURS = {}
+
+
+def behaviour(function):
+    BEHAVIOURS[function.__name__] = function
+    return function
+
+
+def frames(**changed):
+    """Return frames that a pool would take."""
+    fields = {
+        "images": np.zeros((2, 8, 8, 3), np.uint8),
+        "pts": np.arange(2),
+        "time_s": np.arange(2.0),
+        "frame_index": np.arange(2),
+        "is_keyframe": np.ones(2, np.bool_),
+        "picks": np.arange(2),
+        "keyframes_in_file": 2,
+        "total_frames": 2,
+        "fps": 1.0,
+        "duration_s": 2.0,
+        "native_width_px": 8,
+        "native_height_px": 8,
+        "orientation": Orientation(),
+        "method": "linear",
+        "reason": "",
+        "decode_ms": 1.0,
+        "segment": WHOLE,
+    }
+    return SampledFrames(**fields | changed)
+
+
+def answer_with(connection, request, *, change=None, seals=None, write=None, **changed):
+    """Send frames, of which the message, the file or its seals are changed."""
+    if seals is not None:
+        transfer._SEALS = seals
+    message, descriptor = transfer.pack_frames(frames(), (), request)
+    if write:
+        copy = os.memfd_create("frames", os.MFD_ALLOW_SEALING)
+        os.write(copy, write(bytearray(os.pread(descriptor, 1 << 20, 0))))
+        fcntl.fcntl(copy, fcntl.F_ADD_SEALS, transfer._SEALS)
+        descriptor = copy
+    text = message.model_copy(update=changed).model_dump_json()
+    child.send(connection, (change(text) if change else text).encode(), descriptor)
+
+
+def put(offset, value):
+    """Return a change of eight bytes of the file."""
+
+    def write(data):
+        data[offset : offset + 8] = value
+        return data
+
+    return write
+
+
+IMAGES = 2 * 8 * 8 * 3
+TIMES, INDICES, KEY, PICKS = IMAGES + 16, IMAGES + 32, IMAGES + 48, IMAGES + 56
+NAN, MINUS_TWO, FIVE = struct.pack("d", float("nan")), struct.pack("q", -2), struct.pack("q", 5)
+
+CHANGES = {
+    "another_height": {"height_px": 9},
+    "gigantic_shape": {"height_px": 2**31 - 1, "width_px": 2**31 - 1, "count": 2**62},
+    "no_frames": {"count": 0},
+    "another_sampler": {"sampler": "uniform"},
+    "another_method": {"method": "guess"},
+    "an_angle_of_its_own": {"orientation": (False, False, False, 45)},
+    "endless_text": {"reason": "x" * 3000},
+    "infinite_fps": {"change": lambda text: text.replace('"fps":1.0', '"fps":Infinity')},
+    "number_as_text": {"change": lambda text: text.replace('"count":2', '"count":"2"')},
+    "more_fields": {"change": lambda text: text.replace('"count":2', '"count":2,"images":[]')},
+    "not_sealed": {"seals": 0},
+    "sealed_but_writable": {"seals": fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW},
+    "sealed_but_shrinkable": {"seals": fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW},
+    "time_that_is_none": {"write": put(TIMES, NAN)},
+    "negative_index": {"write": put(INDICES, MINUS_TWO)},
+    "neither_true_nor_false": {"write": put(KEY, b"\7" * 8)},
+    "pick_of_no_frame": {"write": put(PICKS, FIVE)},
+    "negative_pick": {"write": put(PICKS, MINUS_TWO)},
+    "longer_file": {"write": lambda data: data + bytes(8)},
+}
+for name, change in CHANGES.items():
+    BEHAVIOURS[name] = lambda connection, request, change=change: answer_with(connection, request, **change)
+
+
+@behaviour
+def control_characters(connection, request):
+    answer_with(connection, request, reason="\x1b[2J\0red")
+
+
+@behaviour
+def hang(*_):
+    pass
+
+
+@behaviour
+def burn(_connection, _request, seconds):
+    started = time.process_time()
+    while time.process_time() - started < float(seconds):
+        pass
+    raise ValueError("burnt")
+
+
+@behaviour
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@behaviour
+def die_once(_connection, _request, marker):
+    if Path(marker).exists():
+        raise ValueError("alive")
+    Path(marker).touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@behaviour
+def allocate(*_):
+    bytearray(4 * 1024**3)
+
+
+class Bomb:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.mkdir, (self.marker,)
+
+
+@behaviour
+def pickle_bomb(connection, _request, marker):
+    child.send(connection, pickle.dumps(Bomb(marker)))
+
+
+@behaviour
+def garbage(connection, *_):
+    connection.sendall(os.urandom(4096))
+
+
+@behaviour
+def endless_message(connection, *_):
+    connection.sendall(struct.pack("!Q", 2**40))
+    while True:
+        connection.sendall(bytes(65536))
+
+
+@behaviour
+def drip(connection, *_):
+    connection.sendall(struct.pack("!Q", 1000))
+    while True:
+        connection.sendall(b" ")
+        time.sleep(0.05)
+
+
+@behaviour
+def deep_nesting(connection, *_):
+    child.send(connection, b"[" * 1_000_000)
+
+
+@behaviour
+def begin_forever(connection, *_):
+    while True:
+        child.say(connection, Begun())
+
+
+@behaviour
+def error_of_the_store(connection, *_):
+    child.say(connection, Failed(code="store_unavailable", message="The store is down; stop the run."))
+
+
+@behaviour
+def failed_read_that_was_none(connection, *_):
+    child.say(connection, Failed(code="read_failed", message=""))
+
+
+@behaviour
+def reads_of_a_whole_video(connection, *_):
+    child.say(connection, Reads(spans=((0, 1),)))
+
+
+@behaviour
+def no_descriptor(connection, request):
+    message, _ = transfer.pack_frames(frames(), (), request)
+    child.say(connection, message)
+
+
+@behaviour
+def descriptor_of_a_pipe(connection, request):
+    message, _ = transfer.pack_frames(frames(), (), request)
+    child.say(connection, message, os.pipe()[0])
+
+
+@behaviour
+def descriptor_of_a_file(connection, request):
+    message, frames_file = transfer.pack_frames(frames(), (), request)
+    with tempfile.TemporaryFile() as file:
+        file.write(os.pread(frames_file, 1 << 20, 0))
+        file.flush()
+        child.say(connection, message, file.fileno())
+
+
+@behaviour
+def file_of_holes(connection, request):
+    message, _ = transfer.pack_frames(frames(), (), request)
+    holes = os.memfd_create("frames", os.MFD_ALLOW_SEALING)
+    message = message.model_copy(update={"height_px": 4096, "width_px": 4096})
+    os.ftruncate(
+        holes, sum(column.size_bytes + transfer._padding(column.size_bytes) for column in transfer._columns(message))
+    )
+    fcntl.fcntl(holes, fcntl.F_ADD_SEALS, transfer._SEALS)
+    child.say(connection, message, holes)
+
+
+@behaviour
+def flood_of_descriptors(connection, request):
+    message, descriptor = transfer.pack_frames(frames(), (), request)
+    rights = array.array("i", [descriptor] * 200)
+    text = message.model_dump_json().encode()
+    connection.sendmsg([struct.pack("!Q", len(text))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    connection.sendall(text)
+
+
+@behaviour
+def descriptors_in_the_body(connection, request):
+    message, descriptor = transfer.pack_frames(frames(), (), request)
+    text = message.model_dump_json().encode()
+    connection.sendall(struct.pack("!Q", len(text)))
+    for at in range(0, len(text), 16):
+        rights = array.array("i", [descriptor] * 10)
+        connection.sendmsg([text[at : at + 16]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+
+
+@behaviour
+def one_more_answer(connection, request):
+    answer_with(connection, request, reason="taken over")
+    answer_with(connection, request, reason="for the next video")
+
+
+@behaviour
+def read_outside(connection, request):
+    child.say(connection, Reads(spans=((request.size_bytes - 1, 2),)))
+    time.sleep(60)
+
+
+@behaviour
+def read_too_often(connection, *_):
+    while True:
+        child.say(connection, Reads(spans=((0, 1),) * 600))
+        connection.recv(601)

@@ -1,0 +1,87 @@
+import errno
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from reelabel.disk import disk_errors, full_disk, is_full
+from reelabel.errors import DiskFullError, TransientError, VideoMissingError
+from reelabel.sources.folder import FileStore
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+def write_text():
+    Path("/dev/full").write_text("x")
+
+
+def write_arrow():
+    with pa.OSFile("/dev/full", "wb") as file:
+        file.write(b"x" * 10)
+
+
+def write_of_a_library():
+    try:
+        write_text()
+    except OSError as error:
+        raise ValueError("It cannot be saved.") from error
+
+
+@pytest.mark.parametrize("write", [write_text, write_arrow, write_of_a_library])
+def test_a_write_that_finds_no_space_names_the_disk_whatever_library_it_is_in(write, tmp_path):
+    with (
+        pytest.raises(
+            DiskFullError, match=rf"^The disk of {tmp_path} .* MiB free.*run the same command again\.$"
+        ) as caught,
+        disk_errors(tmp_path),
+    ):
+        write()
+    assert isinstance(caught.value, TransientError)
+
+
+def test_other_errors_stay_what_they_are(tmp_path):
+    for error in (
+        OSError(errno.EIO, "Input/output error", "No space left on device.mp4"),
+        ValueError("x"),
+        VideoMissingError("x"),
+    ):
+        with pytest.raises(type(error)) as caught, disk_errors(tmp_path):
+            raise error
+        assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FULL,
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        RuntimeError("Error while serializing: IO Error: No space left on device (os error 28)"),
+        FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
+    ],
+)
+def test_signs_of_a_full_disk(error):
+    assert is_full(error)
+    assert full_disk([Path("/tmp")], error)
+
+
+def test_a_disk_with_space_is_not_full_and_a_terminal_or_a_read_only_image_is_none():
+    assert full_disk([Path("/nowhere/at/all"), Path("/proc/self/fd"), Path("/dev/pts")]) is None
+    assert full_disk([]) is None
+
+
+def test_the_file_that_could_not_be_written_tells_the_disk(tmp_path):
+    error = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "there" / "x"))
+
+    assert f"The disk of {tmp_path} was full" in full_disk([Path("/dev/shm")], error).message
+
+
+@pytest.mark.parametrize("write", [FileStore.write_new, FileStore.replace])
+def test_a_store_in_a_folder_says_so(tmp_path, write, monkeypatch):
+    def fail(_file):
+        raise FULL
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(DiskFullError, match=f"The disk of {tmp_path}"):
+        write(FileStore(), f"{tmp_path.as_uri()}/x", b"data")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,120 @@
+"""Frame times are checked against the limit, whatever the header claims, and whoever reads them."""
+
+import struct
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.extraction.loaders import FileParts
+from benchmarks.media.timestamps import fuzzed_timestamps, retimed, with_sample_times
+from reelabel.containers.duration_guard import check_frame_times
+from reelabel.errors import VideoError, VideoTooLargeError
+from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.integrations.vllm.video_input import video_input
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+from reelabel.segment import Segment
+
+HOUR = Limits(max_duration_s=3600.0)
+FOREVER = Limits(max_duration_s=float("inf"))
+SAMPLERS = ("keyframes", "uniform", "num_frames", "auto")
+# In milliseconds; all fit into the 26 hours of MPEG-TS's clock.
+OVER_AN_HOUR = [number * 300_000 for number in range(40)]
+EPOCH_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(data):
+        path = tmp_path / "clip"
+        path.write_bytes(data)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("container", ["mp4", "fmp4", "mov", "mkv", "flv", "ts", "asf", "3gp"])
+def test_frames_that_span_too_long_are_refused_in_every_container(write, container, sampler):
+    path = write(retimed(container, OVER_AN_HOUR))
+
+    with pytest.raises(VideoTooLargeError, match=r", which exceeds extract\.max_duration_s \(3,600 s\)"):
+        extract_keyframes(path, sampling=Sampling(sampler=sampler), limits=HOUR)
+
+
+@pytest.mark.parametrize("wanted", [{}, {"every": True}, {"native": True}, {"segment": Segment(0.0, 1.0)}], ids=str)
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_header_that_claims_a_second_changes_nothing(write, sampler, wanted):
+    path = write(with_sample_times([(40, 2**30)], timescale=12_800))
+
+    with pytest.raises(VideoTooLargeError, match="span of frame times is "):
+        extract_keyframes(path, sampling=Sampling(sampler=sampler), limits=Limits(), **wanted)
+
+
+def test_ranges_are_held_to_the_limit_with_and_without_a_saved_index(write):
+    # Ranges of a small file would be most of it.
+    padding = struct.pack(">I4s", 1_000_000, b"free") + bytes(1_000_000 - 8)
+    source = FileParts(write(with_sample_times([(40, 2**30)], timescale=12_800) + padding))
+    _, index = extract_keyframes_by_ranges(source, sampling=Sampling(), limits=FOREVER)
+
+    for known in ((), index):
+        with pytest.raises(VideoTooLargeError, match="span of frame times is "):
+            extract_keyframes_by_ranges(source, sampling=Sampling(), limits=Limits(), known=known)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_recording_may_start_at_any_time(write, sampler):
+    path = write(retimed("mkv", [EPOCH_MS + number * 40 for number in range(40)]))
+
+    frames = extract_keyframes(path, sampling=Sampling(sampler=sampler), limits=HOUR)
+
+    assert frames.time_s[0] == EPOCH_MS / 1e3
+    assert np.ptp(frames.time_s) < 2
+
+
+def test_times_that_are_not_exact_any_more_are_refused(write):
+    path = write(retimed("mkv", [2**60 + number * 40 for number in range(40)]))
+
+    with pytest.raises(VideoTooLargeError, match="frame times reach 1,152,921,504,606,84"):
+        extract_keyframes(path, sampling=Sampling(), limits=FOREVER)
+
+
+@pytest.fixture
+def frames(write):
+    return extract_keyframes(write(retimed("mp4", range(0, 1600, 40))), sampling=Sampling(), limits=HOUR)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"time_s": [0.0, 1.0, 2.0, 9e3]}, "span of frame times is 9,000 s"),
+        ({"time_s": [-9e3, 0.0, 1.0, 2.0]}, "span of frame times is 9,002 s"),
+        ({"time_s": [0.0, 1.0, 2.0, float("nan")]}, "frame times reach nan s"),
+        ({"time_s": [0.0, 1.0, 2.0, float("inf")]}, "frame times reach inf s"),
+        ({"keyframe_ms": np.array([0, 9_000_000])}, "span of frame times is 9,000 s"),
+        ({"first_ms": -9_000_000}, "span of frame times is 9,0"),
+        ({"duration_s": 9e3}, "duration is 9,000 s"),
+        ({"duration_s": float("nan")}, "duration is nan s"),
+        ({"fps": 0.001}, "length of 40 frames at 0.001 fps is 40,000 s"),
+        ({"fps": 0.001, "total_frames": None}, "length of 31 frames at 0.001 fps is 31,000 s"),
+    ],
+)
+def test_everything_that_is_known_of_the_times_counts(frames, changed, words):
+    changed = changed | ({"time_s": np.array(changed["time_s"])} if "time_s" in changed else {})
+
+    with pytest.raises(VideoTooLargeError, match=words):
+        check_frame_times(replace(frames, **changed), HOUR)
+
+
+@pytest.mark.parametrize("sampler", ["keyframes", "fps"])
+def test_random_timestamps_are_shown_or_refused_by_name(write, sampler):
+    for seed in range(30):
+        path = write(fuzzed_timestamps(seed))
+        with suppress(VideoError):  # any other error fails the test
+            frames = extract_keyframes(path, sampling=Sampling(sampler=sampler), limits=Limits())
+            shown = video_input(frames)[1]
+            assert np.ptp(frames.time_s) <= Limits().max_duration_s, seed
+            assert min(shown["frames_indices"]) >= 0, seed
+            assert shown["duration"] <= Limits().max_duration_s + 1, seed

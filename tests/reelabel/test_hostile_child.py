@@ -1,0 +1,166 @@
+"""A decoding process that its video has taken over costs that video its frames, and nothing else."""
+
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reelabel.errors import DecoderCrashedError, DecoderTimeoutError, VideoError
+from reelabel.limits import Limits
+from reelabel.pool import process as process_module
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
+from tests.reelabel import bad_child
+
+pytestmark = pytest.mark.xdist_group("hostile child")
+WANTED = {"sampling": Sampling(num_frames=2), "limits": Limits()}
+
+
+@pytest.fixture(scope="module")
+def bad_pool():
+    """A pool whose processes obey their videos, and could do anything that this user may."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process_module, "CHILD_MODULE", bad_child.__name__)
+        with DecodePool(processes=1, timeout_s=4, memory_mib=2048, threads=1, sandbox="off") as pool:
+            yield pool
+
+
+@pytest.fixture
+def video(tmp_path):
+    """Make a video that tells the process what to do."""
+
+    def make(behaviour, *arguments):
+        path = tmp_path / "hostile.mp4"
+        path.write_text(" ".join(["do", behaviour, *map(str, arguments)]))
+        return path
+
+    return make
+
+
+def open_descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+INVALID = [
+    *sorted(bad_child.CHANGES),
+    "begin_forever",
+    "deep_nesting",
+    "descriptor_of_a_file",
+    "descriptor_of_a_pipe",
+    "endless_message",
+    "error_of_the_store",
+    "failed_read_that_was_none",
+    "file_of_holes",
+    "flood_of_descriptors",
+    "garbage",
+    "no_descriptor",
+    "reads_of_a_whole_video",
+]
+
+
+@pytest.mark.parametrize("behaviour", INVALID)
+def test_an_invalid_answer_fails_its_video_and_ends_its_process(bad_pool, video, make_clip, behaviour):
+    bad_pool.extract(make_clip(), **WANTED)
+    before, descriptors = set(bad_pool.process_ids), open_descriptors()
+
+    with pytest.raises(DecoderCrashedError, match=r"sent something invalid .*; do not trust the video\.$"):
+        bad_pool.extract(video(behaviour), **WANTED)
+
+    assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
+    assert not before & set(bad_pool.process_ids)
+    assert open_descriptors() <= descriptors
+
+
+@pytest.mark.parametrize("behaviour", ["hang", "drip", "descriptors_in_the_body"])
+def test_a_process_that_never_comes_to_an_end_is_ended(bad_pool, video, make_clip, behaviour):
+    with pytest.raises(VideoError) as error:
+        bad_pool.extract(video(behaviour), **WANTED)
+
+    assert isinstance(error.value, DecoderTimeoutError | DecoderCrashedError)
+    assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
+
+
+def test_nothing_that_a_process_sends_is_unpickled(bad_pool, video, tmp_path):
+    with pytest.raises(DecoderCrashedError, match="invalid"):
+        bad_pool.extract(video("pickle_bomb", tmp_path / "exploded"), **WANTED)
+
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_an_answer_to_the_next_video_sent_ahead_is_not_taken_for_one(bad_pool, video, make_clip):
+    assert bad_pool.extract(video("one_more_answer"), **WANTED).reason == "taken over"
+
+    assert bad_pool.extract(make_clip(), **WANTED).method == "index"
+
+
+def test_text_of_a_process_cannot_control_a_terminal_or_break_a_row(bad_pool, video, make_clip, monkeypatch):
+    assert bad_pool.extract(video("control_characters"), **WANTED).reason == "?[2J?red"
+
+    monkeypatch.setattr(process_module, "_BEGIN_S", 1.0)  # it does nothing for the next video
+    assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
+
+
+class Bytes:
+    """A source that counts what is read of it."""
+
+    max_wait_s = math.inf
+
+    def __init__(self, size_bytes):
+        self.size_bytes = size_bytes
+        self.reads = []
+
+    def read(self, start, size):
+        assert 0 <= start < start + size <= self.size_bytes
+        self.reads.append((start, size))
+        return bytes(size)
+
+
+@pytest.mark.parametrize("size_bytes", [10_001, 10_000], ids=["outside the video", "too often"])
+def test_reads_are_held_to_the_video(bad_pool, make_clip, size_bytes):
+    source = Bytes(size_bytes)
+    wanted = WANTED | {"limits": replace(Limits(), max_frames=bad_child.BY_RANGES_ONLY)}
+
+    with pytest.raises(DecoderCrashedError, match=r"invalid \(reads outside the video"):
+        bad_pool.extract_by_ranges(source, **wanted)
+
+    assert len(source.reads) < 2000
+    assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
+
+
+def test_a_killed_child_fails_its_video_alone(bad_pool, video, make_clip):
+    with pytest.raises(DecoderCrashedError, match=r"died twice \(exit code -9\)"):
+        bad_pool.extract(video("die"), **WANTED)
+
+    assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
+
+
+def test_a_child_killed_once_costs_its_video_nothing(bad_pool, video, tmp_path):
+    with pytest.raises(VideoError, match="alive"):
+        bad_pool.extract(video("die_once", tmp_path / "died"), **WANTED)
+
+
+def test_a_hanging_child_is_ended_in_time(bad_pool, video):
+    started = time.monotonic()
+
+    with pytest.raises(DecoderTimeoutError, match=r"longer than 4 s; raise extract\.timeout_s"):
+        bad_pool.extract(video("hang"), **WANTED)
+
+    assert time.monotonic() - started < 10
+
+
+def test_memory_is_limited(bad_pool, video):
+    with pytest.raises(DecoderCrashedError, match="memory_mib"):
+        bad_pool.extract(video("allocate"), **WANTED)
+
+
+def test_processor_time_is_limited_for_each_video_alone(video, monkeypatch):
+    monkeypatch.setattr(process_module, "CHILD_MODULE", bad_child.__name__)
+    with DecodePool(processes=1, timeout_s=30, memory_mib=2048, cpu_s=1, sandbox="off") as pool:
+        with pytest.raises(DecoderTimeoutError, match="1 s of CPU time"):
+            pool.extract(video("burn", 10), **WANTED)
+
+        for _ in range(3):
+            with pytest.raises(VideoError, match="burnt"):
+                pool.extract(video("burn", 0.6), **WANTED)

@@ -1,0 +1,224 @@
+"""A full disk, at each stage: one sentence names it, nothing is lost, and the same call works once there is space.
+
+Each test has a small disk of its own, which only root may mount.
+"""
+
+import os
+import subprocess
+import tempfile
+from contextlib import suppress
+
+import polars as pl
+import pytest
+from sqlalchemy import text
+
+from infra.database.connect import connect, database_errors
+from infra.embedded import ServiceName, running
+from infra.settings import Settings, StoreSettings
+from reelabel.errors import DiskFullError
+from reelabel.frames.cache import FrameCache
+from reelabel.frames.extractor import FrameExtractor
+from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
+from reelabel.sources.object_store import ObjectStore
+from tasks.manifest.table import open_jobs
+from tasks.model.engine.process import EngineProcess
+from tasks.model.identity import TINY_MODEL
+from tasks.model.protocol import EngineConfig
+from tests.clips import make_clip
+from tests.model.asked import batch_about, question
+
+__all__ = ["make_clip"]
+
+TINY = EngineConfig(model=str(TINY_MODEL), dtype="float32")
+
+
+class SmallDisk:
+    """A tmpfs."""
+
+    def __init__(self, path, size_mib):
+        path.mkdir(parents=True)
+        self.path = path
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(path)]
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+        if mounted.returncode:
+            pytest.skip(f"this user may not mount a disk: {mounted.stderr.strip()}")
+
+    def fill(self, *, leave_bytes=0):
+        """Leave next to no space."""
+        with (self.path / "filler").open("ab", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(1 << 12))
+        (self.path / "filler").chmod(0o600)
+        with (self.path / "filler").open("ab") as file:
+            file.truncate(max(0, file.tell() - leave_bytes))
+
+    def clear(self):
+        """Give the space back."""
+        (self.path / "filler").unlink()
+
+    def unmount(self):
+        subprocess.run(["umount", "--lazy", str(self.path)], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mount disks of some MiB, by default below the test's folder."""
+    made = []
+
+    def mount(size_mib, path=None):
+        made.append(SmallDisk(path or tmp_path / f"disk{len(made)}", size_mib))
+        return made[-1]
+
+    yield mount
+    for disk in made:
+        disk.unmount()
+
+
+def said(path):
+    """Expect the sentence on a folder."""
+    return pytest.raises(
+        DiskFullError, match=rf"^The disk of {path}\S* (is|was) full \(.* MiB free.*\); free space, then run the same"
+    )
+
+
+@pytest.fixture
+def video(make_clip):
+    return str(make_clip())
+
+
+def test_the_frame_cache(small_disk, video):
+    disk = small_disk(4)
+    objects = ObjectStore(StoreSettings())
+    disk.fill()
+    with DecodePool(memory_mib=2048) as pool:
+        extractor = FrameExtractor(
+            objects=objects,
+            cache=FrameCache(objects, disk.path.as_uri()),
+            pool=pool,
+            sampling=Sampling(),
+            limits=Limits(),
+        )
+        with said(disk.path):
+            extractor.prepare(video)
+        assert [path.name for path in disk.path.rglob("*") if path.is_file()] == ["filler"]
+
+        disk.clear()
+        assert not extractor.prepare(video).was_cached
+        assert extractor.prepare(video).was_cached
+
+
+def test_temporary_files_of_a_manifest(small_disk, tmp_path, monkeypatch):
+    disk = small_disk(8)
+    rows = 200_000
+    ids = pl.Series("job_id", [f"job {number} {number * 7919 % rows}" for number in range(rows)])
+    frame = pl.DataFrame({"job_id": ids, "video_uri": ids, "prompt": ids}).with_columns(choices=pl.lit(["yes", "no"]))
+    frame.write_parquet(tmp_path / "m.parquet")
+    monkeypatch.setenv("TMPDIR", str(disk.path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+    with said(disk.path), open_jobs(str(tmp_path / "m.parquet"), ObjectStore(StoreSettings())):
+        pass
+    assert list(disk.path.iterdir()) == []
+
+
+def ids_in(engine):
+    with database_errors(), engine.connect() as connection:
+        return connection.scalar(text("SELECT count(*) FROM kept WHERE id = ANY(ARRAY[1, 2, 3])"))
+
+
+def test_the_data_of_postgres(small_disk, tmp_path):
+    disk = small_disk(128, tmp_path / "home")
+    settings = Settings(home=disk.path)
+    wanted = frozenset({ServiceName.POSTGRES})
+    with running(settings, wanted=wanted) as started:
+        engine = connect(started.database.model_copy(update={"url": started.database.owner_url}))
+        with database_errors(), engine.begin() as connection:
+            connection.execute(text("CREATE TABLE kept (id int, body text)"))
+            connection.execute(text("INSERT INTO kept SELECT id, '' FROM generate_series(1, 3) id"))
+        engine.dispose()
+
+    def write_until_full():
+        with running(settings, wanted=wanted) as started:
+            engine = connect(started.database.model_copy(update={"url": started.database.owner_url}))
+            disk.fill(leave_bytes=1 << 16)
+            statement = "INSERT INTO kept SELECT id, repeat(md5(id::text), 100) FROM generate_series(10, 100000) id"
+            try:
+                with database_errors(), engine.begin() as connection:
+                    connection.execute(text(statement))
+            finally:
+                engine.dispose()
+
+    with pytest.raises(DiskFullError, match=r"disk of .* is full"):
+        write_until_full()
+
+    disk.clear()
+    with running(settings, wanted=wanted) as started:
+        engine = connect(started.database.model_copy(update={"url": started.database.owner_url}))
+        assert ids_in(engine) == 3
+        engine.dispose()
+
+
+def test_services_that_cannot_start(small_disk, tmp_path):
+    disk = small_disk(16, tmp_path / "home")
+    disk.fill(leave_bytes=1 << 19)
+    settings = Settings(home=disk.path)
+
+    with said(disk.path), running(settings, wanted=frozenset({ServiceName.POSTGRES})):
+        pass
+
+
+def test_the_data_of_the_s3_server(small_disk, tmp_path):
+    disk = small_disk(64, tmp_path / "home")
+    settings = Settings(home=disk.path, store={"max_attempts": 1})
+    wanted = frozenset({ServiceName.S3})
+
+    def write_until_full():
+        with running(settings, wanted=wanted) as started:
+            objects = ObjectStore(started.store)
+            objects.replace(f"{started.store.uri}/kept", b"kept")
+            disk.fill(leave_bytes=1 << 16)
+            objects.replace(f"{started.store.uri}/lost", os.urandom(8 << 20))
+
+    with said(disk.path):
+        write_until_full()
+
+    disk.clear()
+    with running(settings, wanted=wanted) as started:
+        assert ObjectStore(started.store).read(f"{started.store.uri}/kept") == b"kept"
+
+
+def test_the_log_of_an_engine_that_loads(small_disk):
+    disk = small_disk(8)
+    disk.fill()
+    with EngineProcess(TINY, log_path=disk.path / "engine.log", start_timeout_s=240) as engine:
+        engine.start()
+        with said(disk.path):
+            engine.wait_ready()
+        disk.clear()
+        engine.start()
+        assert engine.answer(batch_about(question()))
+
+
+def test_temporary_files_and_caches_of_an_engine_which_does_without(small_disk, tmp_path, monkeypatch):
+    disk = small_disk(8)
+    for variable in ("TMPDIR", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "HF_HOME"):
+        monkeypatch.setenv(variable, str(disk.path))
+    disk.fill()
+    with EngineProcess(TINY, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
+        engine.start()
+        assert engine.answer(batch_about(question()))
+
+
+def test_a_command_whose_output_does_not_fit(small_disk, reelabel, tmp_path):
+    disk = small_disk(1)
+    disk.fill()
+    target = disk.path / "x.parquet"
+    (tmp_path / "m.csv").write_text("job_id,video_uri,prompt,choices\na,a.mp4,?,yes|no\n")
+
+    ended = reelabel("manifest", "import", str(tmp_path / "m.csv"), str(target))
+
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"disk_full: The disk of {disk.path} is full (")
+    assert not target.exists()
