@@ -10,17 +10,17 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.run.execute import execute_run
 from flows.run.local_executor import MAX_TASKS
 from flows.run.names import manifest_run_name
-from flows.run.parameters import EMPTY_SELECTION, NO_OVERRIDES, Dataset, Manifest, SpecOverrides
+from flows.run.parameters import EMPTY_SELECTION, NO_OVERRIDES, Dataset, Jobs, Manifest, Overrides
 from flows.run.request import RunRequest
 from flows.run.result import completed_state
 from flows.run.selection import JobSelector, find_base_run, read_ids
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import prepare_database
-from tasks.results.selection import Selection
 
 if TYPE_CHECKING:
     from infra.settings import Settings
+    from tasks.results.selection import Selection
 
 
 @flow(
@@ -33,9 +33,9 @@ def backfill(
     manifest: Manifest,
     job_ids: list[str] = [],  # noqa: B006 - a form's default; never changed
     ids_file: str | None = None,
-    jobs: Selection = EMPTY_SELECTION,
+    jobs: Jobs = EMPTY_SELECTION,
     dataset: Dataset = None,
-    overrides: SpecOverrides = NO_OVERRIDES,
+    overrides: Overrides = NO_OVERRIDES,
     *,
     force: bool = False,
 ) -> State[str]:
@@ -63,6 +63,7 @@ def backfill(
         base=selector.earlier.spec,
         selector=selector,
         force=force,
+        keep_going=selector.earlier.keep_going,
         limit=jobs.limit,
     )
     return completed_state(execute_run(request, selector.earlier.restored(settings)))

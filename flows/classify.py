@@ -14,7 +14,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.execute import execute_run
 from flows.run.local_executor import MAX_TASKS
-from flows.run.parameters import NO_OVERRIDES, Dataset, Manifest, SpecOverrides
+from flows.run.parameters import NO_OVERRIDES, Dataset, Manifest, Overrides
 from flows.run.request import RunRequest
 from flows.run.result import completed_state
 from infra.errors import ManifestMissingError
@@ -61,10 +61,11 @@ def _first_scheduled(flow_run_id: str | None) -> datetime:
 def classify(
     manifest: Manifest,
     dataset: Dataset = None,
-    overrides: SpecOverrides = NO_OVERRIDES,
+    overrides: Overrides = NO_OVERRIDES,
     timezone: Timezone = "UTC",
     *,
     force: bool = False,
+    keep_going: bool = False,
     may_be_empty: bool = False,
 ) -> State[str]:
     """Answer every job of a manifest that has no valid label yet; return the audit's sentence.
@@ -76,6 +77,7 @@ def classify(
         overrides: Model, sampling and prompts of this run; empty fields take the settings.
         timezone: Time zone of {scheduled_date}, such as Europe/Berlin.
         force: Also answer jobs that have a valid label.
+        keep_going: Answer the valid rows of a manifest, and list the others with their reasons, instead of failing.
         may_be_empty: Complete instead of failing if no manifest is found.
     """
     request = RunRequest(
@@ -85,6 +87,7 @@ def classify(
         overrides=overrides,
         shared=not force,
         force=force,
+        keep_going=keep_going,
     )
     try:
         return completed_state(execute_run(request, load_settings()))

@@ -24,6 +24,7 @@ from flows.schedule.automations import apply_automations
 from flows.watch import watch
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
+from reelabel.validation import first_fault
 from tasks.manifest.location import check_date_placeholders
 
 if TYPE_CHECKING:
@@ -122,5 +123,5 @@ def _schedule(section: str, cron: str, timezone: str) -> CronSchedule:
     try:
         return CronSchedule(cron=cron, timezone=timezone)
     except ValidationError as error:
-        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ConfigurationError(f"{section}.cron is invalid: {reason}.") from None
+        _, _, clause = first_fault(error)
+        raise ConfigurationError(f"{section}.cron is invalid: {clause}.") from None
