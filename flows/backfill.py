@@ -12,7 +12,7 @@ from flows.run.execute import execute_run
 from flows.run.forecast import forecast
 from flows.run.local_executor import MAX_TASKS
 from flows.run.naming import name_of_current
-from flows.run.parameters import EMPTY_SELECTION, NO_OVERRIDES, Dataset, Manifest, SpecOverrides
+from flows.run.parameters import EMPTY_SELECTION, NO_OVERRIDES, Dataset, Jobs, Manifest, Overrides
 from flows.run.request import RunRequest
 from flows.run.result import completed_state
 from flows.run.selection import JobSelector, find_base_run, read_ids
@@ -20,10 +20,10 @@ from flows.run.sentence import failing_in_a_sentence
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import prepare_database
-from tasks.results.selection import Selection
 
 if TYPE_CHECKING:
     from infra.settings import Settings
+    from tasks.results.selection import Selection
 
 
 @flow(
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 def backfill(
     manifest: Manifest,
     job_ids: list[str] = [],  # noqa: B006 - a form's default; never changed
-    jobs: Selection = EMPTY_SELECTION,
+    jobs: Jobs = EMPTY_SELECTION,
     *,
     ids_file: str | None = None,
     force: bool = False,
     dry_run: bool = False,
     dataset: Dataset = None,
-    overrides: SpecOverrides = NO_OVERRIDES,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> State[str]:
     """Answer selected jobs again; return the audit's sentence.
 
@@ -74,6 +74,7 @@ def backfill(
         base=selector.earlier.spec,
         selector=selector,
         force=force,
+        keep_going=selector.earlier.keep_going,
         limit=jobs.limit,
     )
     return completed_state(execute_run(request, selector.earlier.restored(settings)))

@@ -17,7 +17,7 @@ from flows.run.empty import empty_night
 from flows.run.execute import execute_run
 from flows.run.local_executor import MAX_TASKS
 from flows.run.names import run_name
-from flows.run.parameters import NO_OVERRIDES, Dataset, Manifest, SpecOverrides
+from flows.run.parameters import NO_OVERRIDES, Dataset, Manifest, Overrides
 from flows.run.request import RunRequest
 from flows.run.result import completed_state
 from flows.run.sentence import failing_in_a_sentence
@@ -74,7 +74,8 @@ def classify(
     dataset: Dataset = None,
     *,
     force: bool = False,
-    overrides: SpecOverrides = NO_OVERRIDES,
+    keep_going: bool = False,
+    overrides: Overrides = NO_OVERRIDES,
     timezone: Timezone = "UTC",
     may_be_empty: bool = False,
 ) -> State[str]:
@@ -88,6 +89,7 @@ def classify(
         force: Also answer jobs that have a valid label.
         overrides: Model, sampling and prompts of this run; empty fields take the settings.
         timezone: Time zone of {scheduled_date}, such as Europe/Berlin.
+        keep_going: Answer the valid rows of a manifest, and list the others with their reasons, instead of failing.
         may_be_empty: Complete instead of failing if no manifest is found, but not the third time in a row.
     """
     dataset = dataset or nightly_dataset(manifest)
@@ -99,6 +101,7 @@ def classify(
         overrides=overrides,
         shared=not force,
         force=force,
+        keep_going=keep_going,
     )
     try:
         with broken_manifest_told(request.manifest, settings):

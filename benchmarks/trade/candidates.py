@@ -1,4 +1,4 @@
-"""The specs to compare: samplers, and escalation from keyframes to the native sampler."""
+"""The specs to compare: samplers, and escalation from keyframes to the dense sampler."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from tasks.domain import ModelIdentity
 
-NATIVE, UNIFORM, KEYFRAMES, AUTO = "native", "uniform:16", "keyframes", "auto"
+DENSE, UNIFORM, KEYFRAMES, AUTO = "qwen2_vl", "uniform:16", "keyframes", "auto"
 _FIXED: dict[str, dict[str, Any]] = {
-    NATIVE: {"sampler": "qwen2_vl"},  # the baseline: the sampler that the model was trained with
+    DENSE: {"sampler": DENSE},  # the baseline: two frames per second
     UNIFORM: {"sampler": "uniform"},
     "uniform:8": {"sampler": "uniform", "num_frames": 8},
     KEYFRAMES: {"sampler": "keyframes"},
@@ -41,7 +41,7 @@ def auto_of(model: ModelIdentity, still_tasks: Sequence[str]) -> RunSpec:
 
 
 def escalated(spec: RunSpec, below: float) -> RunSpec:
-    """Return a spec that asks again with the native sampler where the margin of an answer is lower."""
+    """Return a spec that asks again with the dense sampler where the margin of an answer is lower."""
     options = {"dense_sampler": "qwen2_vl", "escalate_below": min(below, 1.0)}
     return spec.model_copy(update={"sampling": Sampling(**spec.sampling.model_dump() | options)})
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from benchmarks.trade.candidates import AUTO, KEYFRAMES, NATIVE
+from benchmarks.trade.candidates import AUTO, DENSE, KEYFRAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BELOW = 560, 300, 60, 130, 46, 44
 _LABEL_PX, _LETTER_PX = 13, 6.4
 _STYLE = "<style>text { paint-order: stroke; stroke: white; stroke-width: 3px }</style>"  # readable over lines
-_COLOURS = {NATIVE: "#222222", "uniform": "#4477aa", KEYFRAMES: "#cc6611", AUTO: "#228833"}
+_COLOURS = {DENSE: "#222222", "uniform": "#4477aa", KEYFRAMES: "#cc6611", AUTO: "#228833"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

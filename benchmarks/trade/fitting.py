@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from benchmarks.trade.candidates import AUTO, ESCALATED, KEYFRAMES, NATIVE, auto_of, escalated, escalated_name, specs_of
+from benchmarks.trade.candidates import AUTO, DENSE, ESCALATED, KEYFRAMES, auto_of, escalated, escalated_name, specs_of
 from benchmarks.trade.thresholds import try_thresholds
 from reelabel.digest import hash64
 from tasks.evaluation.route_fit import Target, fit_route
@@ -56,7 +56,7 @@ class Fitted:
 
 
 def fit(manifest: pl.DataFrame, model: ModelIdentity, ask: Ask, *, seed: int) -> Fitted:
-    """Ask with keyframes, with the native sampler and with `auto`, and fit to the answers.
+    """Ask with keyframes, with the dense sampler and with `auto`, and fit to the answers.
 
     Args:
         manifest: Jobs to fit on.
@@ -65,27 +65,25 @@ def fit(manifest: pl.DataFrame, model: ModelIdentity, ask: Ask, *, seed: int) ->
         seed: Seed of the clips.
     """
     specs = specs_of(model)
-    answers = {name: ask(name, specs[name]) for name in (NATIVE, KEYFRAMES)}
-    still = fit_still_tasks(asked_twice(manifest, answers[KEYFRAMES], answers[NATIVE]))
+    answers = {name: ask(name, specs[name]) for name in (DENSE, KEYFRAMES)}
+    still = fit_still_tasks(asked_twice(manifest, answers[KEYFRAMES], answers[DENSE]))
     answers[AUTO] = ask(AUTO, auto_of(model, still.tasks))
     return Fitted(
         clips=manifest.height,
         seed=seed,
         still=still,
-        routes={
-            first: fit_route(asked_twice(manifest, answers[first], answers[NATIVE]), TARGET) for first in ESCALATED
-        },
-        thresholds=tuple(try_thresholds(manifest, answers[KEYFRAMES], answers[NATIVE])),
+        routes={first: fit_route(asked_twice(manifest, answers[first], answers[DENSE]), TARGET) for first in ESCALATED},
+        thresholds=tuple(try_thresholds(manifest, answers[KEYFRAMES], answers[DENSE])),
     )
 
 
 def asked_twice(manifest: pl.DataFrame, first: Answers, second: Answers) -> PairedAnswers:
-    """Join first answers with those of the native sampler.
+    """Join first answers with those of the dense sampler.
 
     Args:
         manifest: Jobs with their right answers.
         first: Answers with keyframes, or with `auto`.
-        second: Answers with the native sampler.
+        second: Answers with the dense sampler.
     """
     known = manifest.select("job_id", "video_uri", "answer", "task", "subtask")
     rows = known.join(first.rows, on="job_id").join(second.rows, on="job_id", suffix="_again")

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from benchmarks.console import OUT, PROGRESS, print_json
-from benchmarks.trade.candidates import NATIVE, specs_of
+from benchmarks.trade.candidates import DENSE, specs_of
 from benchmarks.trade.chart import draw
 from benchmarks.trade.clips import FIT_SEED_OFFSET, MANIFEST_NAME, fit_clips, kept_trade, make_trade
 from benchmarks.trade.fitting import fit
@@ -91,7 +91,7 @@ def measure(
     ):
         runner = SpecRunner(engine=engine, pool=pool)
         specs = specs_of(card.identity)
-        runner.run(jobs_of(fit_manifest)[:_WARM_UP_JOBS], specs[NATIVE])  # the first answers of a process take longer
+        runner.run(jobs_of(fit_manifest)[:_WARM_UP_JOBS], specs[DENSE])  # the first answers of a process take longer
 
         def ask(jobs: pl.DataFrame, name: str, spec: RunSpec) -> Answers:
             on_progress(f"Answering {jobs.height:,} questions with {name}")

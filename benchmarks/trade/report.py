@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from benchmarks.trade.candidates import ESCALATED, NATIVE
+from benchmarks.trade.candidates import DENSE, ESCALATED
 from benchmarks.trade.fitting import asked_twice
 from tasks.evaluation.compare import CandidateResults, compare_candidates
 from tasks.evaluation.route_fit import accuracy_curve
@@ -31,7 +31,7 @@ class Trade:
     """Results of all candidates.
 
     Attributes:
-        evaluation: Accuracies with intervals, and paired differences to the native sampler.
+        evaluation: Accuracies with intervals, and paired differences to the dense sampler.
         cells: `jobs` and `accuracy` by candidate, task, subtask and number of keyframes.
         work: `frames_decoded` and `seconds` (decoding and engine) by candidate and task.
         fitted: Numbers that escalation and `auto` use, fitted on other clips.
@@ -57,7 +57,7 @@ class Trade:
         judged = rows.join(manifest, on="job_id").with_columns(is_right=pl.col("label") == pl.col("answer"))
         return cls(
             evaluation=compare_candidates(
-                manifest, [_results(name, answers[name], specs[name]) for name in answers], baseline=NATIVE
+                manifest, [_results(name, answers[name], specs[name]) for name in answers], baseline=DENSE
             ),
             cells=judged.group_by(_BY, maintain_order=True).agg(jobs=pl.len(), accuracy=pl.col("is_right").mean()),
             work=judged.group_by("candidate", "task", maintain_order=True).agg(
@@ -65,7 +65,7 @@ class Trade:
             ),
             fitted=fitted,
             curves={
-                first: accuracy_curve(asked_twice(manifest, answers[first], answers[NATIVE])) for first in ESCALATED
+                first: accuracy_curve(asked_twice(manifest, answers[first], answers[DENSE])) for first in ESCALATED
             },
         )
 

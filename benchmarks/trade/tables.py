@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from benchmarks.trade.candidates import KEYFRAMES, NATIVE
+from benchmarks.trade.candidates import DENSE, KEYFRAMES
 from benchmarks.trade.mix import KEYFRAMES as NUMBERS
 from benchmarks.trade.mix import MOTION, SCENE
 from tasks.evaluation.route_needs import NON_INFERIORITY_BOUND
@@ -22,7 +22,7 @@ def still_table(fitted: Fitted) -> Table:
     title = f"Fitted on {fitted.clips:,} other clips, seed {fitted.seed:,}: what {KEYFRAMES} lose"
     table = Table(title=title, title_justify="left")
     table.add_column("questions")
-    for name in (KEYFRAMES, NATIVE, "difference, with 95% interval", f"less than {NON_INFERIORITY_BOUND:g}"):
+    for name in (KEYFRAMES, DENSE, "difference, with 95% interval", f"less than {NON_INFERIORITY_BOUND:g}"):
         table.add_column(name, justify="right")
     for need in fitted.still.needs:
         verdict = "surely" if need.is_still else "not surely"
@@ -35,7 +35,7 @@ def threshold_table(fitted: Fitted) -> Table:
     title = f"{fitted.clips:,} other clips, seed {fitted.seed:,}: motion questions, one coverage threshold at a time"
     table = Table(title=title, title_justify="left")
     table.add_column("threshold")
-    for name in ("keyframes sufficient", "accuracy", f"frames of {NATIVE}"):
+    for name in ("keyframes sufficient", "accuracy", f"frames of {DENSE}"):
         table.add_column(name, justify="right")
     for result in fitted.thresholds:
         share = result.frames_decoded / fitted.thresholds[0].frames_decoded
@@ -48,7 +48,7 @@ def margin_table(fitted: Fitted) -> Table:
     title = f"Fitted on {fitted.clips:,} other clips, seed {fitted.seed:,}: margins below which to ask again"
     table = Table(title=title, title_justify="left")
     table.add_column("from")
-    for name in ("margin", "of each half", "accuracy, held out", f"{NATIVE}, held out", "frames, held out"):
+    for name in ("margin", "of each half", "accuracy, held out", f"{DENSE}, held out", "frames, held out"):
         table.add_column(name, justify="right")
     for first, route in fitted.routes.items():
         table.add_row(
@@ -69,7 +69,7 @@ def accuracy_table(trade: Trade, candidate: str) -> Table:
     for number in NUMBERS:
         table.add_column(f"{number}", justify="right")
     table.add_column("all, with 95% interval", justify="right")
-    table.add_column(f"minus {NATIVE}", justify="right")
+    table.add_column(f"minus {DENSE}", justify="right")
     evaluation = trade.evaluation
     for task in (SCENE, MOTION):
         scores = [*evaluation.tasks, *evaluation.subtasks]
@@ -79,10 +79,10 @@ def accuracy_table(trade: Trade, candidate: str) -> Table:
 
 
 def cost_table(trade: Trade) -> Table:
-    """Tabulate cost, compared with the native sampler."""
+    """Tabulate cost, compared with the dense sampler."""
     table = Table(title="Cost", title_justify="left")
     table.add_column("candidate")
-    for name in ("accuracy, with 95% interval", "frames decoded", f"of {NATIVE}", "on scenes", "wall s", "jobs/s"):
+    for name in ("accuracy, with 95% interval", "frames decoded", f"of {DENSE}", "on scenes", "wall s", "jobs/s"):
         table.add_column(name, justify="right")
     for spec in trade.evaluation.specs:
         table.add_row(*_cost_cells(trade, spec))
@@ -90,10 +90,10 @@ def cost_table(trade: Trade) -> Table:
 
 
 def curve_table(trade: Trade, first: str) -> Table:
-    """Tabulate escalation to the native sampler, by the margin below which it happens."""
-    all_frames = trade.frames_decoded(NATIVE)
-    table = Table(title=f"{first}, then {NATIVE} where the margin is below", title_justify="left")
-    for name in ("margin", "asked again", "accuracy", "frames decoded", f"of {NATIVE}", "seconds"):
+    """Tabulate escalation to the dense sampler, by the margin below which it happens."""
+    all_frames = trade.frames_decoded(DENSE)
+    table = Table(title=f"{first}, then {DENSE} where the margin is below", title_justify="left")
+    for name in ("margin", "asked again", "accuracy", "frames decoded", f"of {DENSE}", "seconds"):
         table.add_column(name, justify="right")
     for point in trade.curves[first]:
         table.add_row(
@@ -121,7 +121,7 @@ def _accuracy_cells(trade: Trade, score: GroupScore) -> list[str]:
 def _cost_cells(trade: Trade, spec: CandidateScore) -> list[str]:
     assert spec.accuracy is not None
     all_share, scene_share = (
-        trade.frames_decoded(spec.name, task) / trade.frames_decoded(NATIVE, task) for task in (None, SCENE)
+        trade.frames_decoded(spec.name, task) / trade.frames_decoded(DENSE, task) for task in (None, SCENE)
     )
     return [
         spec.name,

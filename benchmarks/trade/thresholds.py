@@ -1,4 +1,4 @@
-"""Results of `auto` at other coverage thresholds, computed from answers with keyframes and with the native sampler."""
+"""Results of `auto` at other coverage thresholds, computed from answers with keyframes and with the dense sampler."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from benchmarks.trade.candidates import NATIVE
+from benchmarks.trade.candidates import DENSE
 from benchmarks.trade.mix import MOTION
 from reelabel.coverage import DEFAULT_THRESHOLDS, CoverageThresholds, measure_coverage
 
@@ -43,18 +43,18 @@ class ThresholdResult:
 def try_thresholds(manifest: pl.DataFrame, first: Answers, second: Answers) -> list[ThresholdResult]:
     """Apply no threshold, each one alone, and the default ones together.
 
-    The first result is that of the native sampler.
+    The first result is that of the dense sampler.
 
     Args:
         manifest: Jobs with their right answers.
         first: Answers with keyframes.
-        second: Answers with the native sampler.
+        second: Answers with the dense sampler.
     """
     moving = manifest.filter(task=MOTION).select("job_id", "answer")
     rows = moving.join(first.rows, on="job_id").join(second.rows, on="job_id", suffix="_again")
     ends = [
         _try(
-            rows, replace(DEFAULT_THRESHOLDS, coverage_radius_s=0.0), f"{NATIVE} for all clips"
+            rows, replace(DEFAULT_THRESHOLDS, coverage_radius_s=0.0), f"{DENSE} for all clips"
         ),  # no instant is near a keyframe
         _try(rows, _NONE, "none: clips of one keyframe alone"),
     ]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
+from rich.text import Text
 
 from flows.cli.console import OUT, cell, print_line, require_parent_folder
 from flows.cli.context import connected, open_database, prefect_ready, running_services, startup_errors
@@ -27,7 +29,7 @@ from tasks.manifest.dataset import dataset_name
 from tasks.manifest.table import read_jobs
 from tasks.results.calibrations import known_answers, save_calibration
 from tasks.results.evaluations import last_evaluation
-from tasks.results.runs import find_run, require_newest_run
+from tasks.results.runs import find_run, require_only_spec
 
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping
@@ -40,25 +42,26 @@ def calibrate_spec(manifest: str, *, run: str | None, as_json: bool) -> None:
     """Fit the temperature of a run's spec on a manifest's known answers, save it and print it.
 
     Raises:
-        ConfigurationError: No such run.
-        ManifestError: The manifest cannot be read, or too few labelled jobs have a known answer.
+        ConfigurationError: No such run, or no run was named and there are several ways to choose from.
+        ManifestError: The manifest cannot be read, or its known answers cannot tell a temperature.
     """
     uri = absolute_uri(manifest)
     with open_database(ServiceName.POSTGRES, ServiceName.S3, login=Login.WRITER) as (settings, engine):
-        row = find_run(engine, run) if run else require_newest_run(engine, uri)
+        row = find_run(engine, run) if run else require_only_spec(engine, uri)
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
         jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
         calibration = calibrate(known_answers(engine, **key, jobs=jobs))
-        save_calibration(engine, calibration, **key, manifest_uri=uri)
+        save_calibration(engine, calibration, **key, run_id=row["run_id"], manifest_uri=uri)
     if as_json:
-        print(json.dumps(key | asdict(calibration) | {"bins": BINS}, indent=2))  # noqa: T201 - for programs
+        facts = {"run_id": str(row["run_id"])} | key | asdict(calibration) | {"bins": BINS}
+        print(json.dumps(facts, indent=2))  # noqa: T201 - for programs
         return
     _print(row, calibration)
 
 
 def _print(run: RowMapping, calibration: Calibration) -> None:
-    title = f"{run['dataset']}, spec {run['spec_id']}: {pluralize(calibration.jobs, 'known answer')}"
-    table = Table("", "raw", "calibrated (held out)", title=cell(title))
+    known = f"{pluralize(calibration.jobs, 'known answer')}, {calibration.wrong:,} labels wrong"
+    table = Table("", "raw", "calibrated (held out)", title=cell(f"{run['dataset']}: {known}"))
     for name, before, after in (
         ("accuracy", calibration.accuracy, calibration.accuracy),
         ("mean confidence", calibration.confidence_before, calibration.confidence_after),
@@ -67,14 +70,20 @@ def _print(run: RowMapping, calibration: Calibration) -> None:
     ):
         table.add_row(name, f"{before:.4f}", f"{after:.4f}")
     OUT.print(table)
-    first, second = calibration.half_temperatures
+    short_id, (first, second) = str(run["run_id"])[:8], calibration.half_temperatures
     print_line(
-        f"Temperature {calibration.temperature:.3f}; fitted on each half of the jobs: {first:.3f} and {second:.3f}."
+        f"Temperature {calibration.temperature:.3f} ({calibration.temperature_low:.3f} to "
+        f"{calibration.temperature_high:.3f}), fitted on the labels of run {short_id} (spec {run['spec_id']}); on each "
+        f"half of its videos: {first:.3f} and {second:.3f}."
     )
-    if calibration.ece_after >= calibration.ece_before:
-        print_line("Calibration does not improve held-out answers: use the raw probabilities.")
+    print_line(
+        f"Held-out negative log-likelihood changes by {calibration.nll_change:+.4f} "
+        f"({calibration.nll_change_low:+.4f} to {calibration.nll_change_high:+.4f})."
+    )
+    if calibration.nll_change_high >= 0:
+        print_line("Calibration is not shown to improve held-out answers: use the raw probabilities.")
     else:
-        print_line(f"See calibrated labels: reelabel results {str(run['run_id'])[:8]} --calibrated")
+        print_line(f"See calibrated labels: reelabel results {short_id} --calibrated")
 
 
 _PRINTED = "-"
@@ -123,15 +132,22 @@ def _run_flow(parameters: dict[str, Any]) -> None:
     run_flow(evaluate, flow_run=flow_run, parameters=parameters)
 
 
+# Two tables, and two lines a cell, so that both fit into 80 columns.
+_SCORES = ("accuracy (95%)", "difference (95%)", "p (Holm)", "calibration error")
+_COSTS = ("labels", "failures", "jobs/s", "frames decoded", "decode s", "MB read")
+
+
 def print_evaluation(evaluation: Evaluation) -> None:
-    """Print an evaluation: all candidates, then by task and subtask."""
-    title = f"{evaluation.dataset}: {pluralize(evaluation.known, 'known answer')}, compared with {evaluation.baseline}"
-    rows = [spec_cells(spec) for spec in evaluation.specs]
-    known = [place for place in range(len(SPEC_COLUMNS)) if any(row[place] for row in rows)]
-    table = Table(*(SPEC_COLUMNS[place] for place in known), title=cell(title))
-    for row in rows:
-        table.add_row(*(cell(row[place]) for place in known))
-    OUT.print(table)
+    """Print an evaluation: all candidates with their scores, then their costs, then scores by task and subtask."""
+    known = pluralize(evaluation.known, "known answer")
+    print_line(f"{evaluation.dataset}: {known}, compared with {evaluation.baseline}")
+    rows = [dict(zip(SPEC_COLUMNS, spec_cells(spec), strict=True)) for spec in evaluation.specs]
+    for names in (_SCORES, _COSTS):
+        shown = [name for name in names if any(row[name] for row in rows)]
+        table = _table("candidate", *shown)
+        for row in rows:
+            table.add_row(*(_cell(row[name]) for name in ("candidate", *shown)))
+        OUT.print(table)
     for groups in (evaluation.tasks, evaluation.subtasks):
         if groups:
             _print_groups(groups)
@@ -142,17 +158,27 @@ def print_evaluation(evaluation: Evaluation) -> None:
             print_line(f'{spec.name}: the frames of {of} came from the cache; "decode s" excludes them.')
 
 
+def _table(name: str, *numbers: str) -> Table:
+    table = Table()
+    table.add_column(name, overflow="fold")
+    for number in numbers:
+        table.add_column(number, justify="right")
+    return table
+
+
+def _cell(text: str) -> Text:
+    """Put an interval below its value."""
+    return Text(text.replace(" (", "\n").removesuffix(")") if " to " in text else text)
+
+
 def _print_groups(groups: tuple[GroupScore, ...]) -> None:
-    table = Table(*GROUP_COLUMNS)
-    last = None
-    for group in groups:
-        cells = group_cells(group)
-        if group.title == last:
-            cells[0] = ""
-        elif last is not None:
-            table.add_section()
-        last = group.title
-        table.add_row(*map(cell, cells))
+    table = _table("task / subtask", *GROUP_COLUMNS[2:])
+    for title, candidates in groupby(groups, lambda group: group.title):
+        table.add_row(cell(title or "no task"))
+        for group in candidates:
+            _, candidate, *numbers = group_cells(group)
+            table.add_row(cell(f"  {candidate}"), *map(_cell, numbers))
+        table.add_section()
     OUT.print(table)
 
 

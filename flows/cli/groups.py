@@ -84,7 +84,7 @@ def manifest_import(
     target: Annotated[str, typer.Argument(help="Parquet file to write.")],
     *,
     layout: Annotated[
-        str | None, typer.Option(help="nextqa, mvbench, videomme, or csv for any column names (see --column).")
+        str | None, typer.Option(help="nextqa, mvbench, videomme, or csv for choices in several columns.")
     ] = None,
     videos: Annotated[
         str | None,
@@ -95,13 +95,22 @@ def manifest_import(
     ] = None,
     column: Annotated[
         list[str] | None,
-        typer.Option(help="With --layout csv: NAME=COLUMN, such as choices=a+b+c; repeatable."),
+        typer.Option(
+            help="For CSV: NAME=COLUMN, such as prompt=question, or with --layout csv choices=a+b+c; repeatable."
+        ),
     ] = None,
+    keep_going: Annotated[
+        bool,
+        typer.Option(
+            "--keep-going", help="Write the valid rows, list the others in rejected.csv beside the target, and exit 1."
+        ),
+    ] = False,
 ) -> None:
     """Convert CSV, OpenAI batch JSONL or a benchmark's files to a manifest, and validate it."""
-    from flows.cli.manifest import import_manifest  # noqa: PLC0415
+    from flows.cli.manifest import ImportOptions, import_manifest  # noqa: PLC0415
 
-    import_manifest(source, target, layout=layout, videos=videos, video_map=video_map, columns=column or [])
+    options = ImportOptions(layout=layout, videos=videos, video_map=video_map, columns=column or [])
+    raise typer.Exit(import_manifest(source, target, options, keep_going=keep_going))
 
 
 route_app = typer.Typer(
@@ -134,13 +143,15 @@ def route_fit(
 ) -> None:
     """Fit the margin below which jobs are escalated to the dense sampler, for `--escalate-below fitted`.
 
+    It is stored if known answers prove that it loses no more than asked; exit 1 if none does.
+
     Also find the tasks for which keyframes are always enough. Jobs without an answer yet are answered first.
     """
     from flows.cli.route import fit_margin  # noqa: PLC0415
     from tasks.evaluation.route_fit import Target  # noqa: PLC0415
 
     target = Target(within=max_loss / 100, accuracy=target_accuracy)
-    fit_margin(manifest, target, overrides=overrides, dataset=dataset, as_json=json)
+    raise typer.Exit(fit_margin(manifest, target, overrides=overrides, dataset=dataset, as_json=json))
 
 
 worker_app = typer.Typer(

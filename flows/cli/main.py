@@ -1,6 +1,6 @@
 """The command line.
 
-Exit codes: 0 done; 1 finished with failures, not reconciled, or interrupted; 2 usage or configuration;
+Exit codes: 0 done; 1 finished with failures or rejected rows, not reconciled, or interrupted; 2 usage or configuration;
 130 stopped by Ctrl-C, within ten seconds; at once by a second one.
 """
 
@@ -92,11 +92,16 @@ def classify(
     *,
     overrides: SpecOverrides,
     force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
+    keep_going: Annotated[
+        bool,
+        typer.Option("--keep-going", help="Answer the valid rows, list the others in ./rejected.csv, and exit 1."),
+    ] = False,
 ) -> None:
     """Answer every job of a manifest that has no valid label yet."""
     from flows.cli.run import run_classify  # noqa: PLC0415 - Prefect takes a second to import
 
-    raise typer.Exit(run_classify(manifest, dataset=dataset, overrides=overrides, force=force))
+    parameters = {"dataset": dataset, "force": force, "keep_going": keep_going}
+    raise typer.Exit(run_classify(manifest, overrides=overrides, **parameters))
 
 
 @app.command(rich_help_panel=_RUN)
@@ -296,7 +301,7 @@ def calibrate(
     manifest: LabelledManifest,
     run: Annotated[
         str | None,
-        typer.Option(help="Run whose labels to use: an id, or 'last'. Default: the manifest's latest run."),
+        typer.Option(help="Run whose labels to use: an id, or 'last'. Default: the manifest's, if all had one spec."),
     ] = None,
     *,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,

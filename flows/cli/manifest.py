@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flows.cli.console import print_line, require_parent_folder
 from flows.cli.context import running_services
 from infra.embedded import ServiceName
-from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
-from tasks.manifest.check import check_manifest
-from tasks.manifest.import_csv import import_csv, unknown_columns
+from tasks.manifest.import_csv import import_csv
 from tasks.manifest.import_openai import import_openai_batch
 from tasks.manifest.layouts.mapped import read_mapped
 from tasks.manifest.layouts.mvbench import read_mvbench
 from tasks.manifest.layouts.nextqa import read_nextqa
 from tasks.manifest.layouts.source import BenchmarkFiles
 from tasks.manifest.layouts.videomme import read_videomme
+from tasks.manifest.rejects import REJECTED_FILE, ImportedRows, rejected_csv
 from tasks.manifest.table import open_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import polars as pl
-
-
-LAYOUTS: dict[str, Callable[[BenchmarkFiles], pl.DataFrame]] = {
+LAYOUTS: dict[str, Callable[[BenchmarkFiles], ImportedRows]] = {
     "nextqa": read_nextqa,
     "mvbench": read_mvbench,
     "videomme": read_videomme,
@@ -38,35 +35,61 @@ LAYOUTS: dict[str, Callable[[BenchmarkFiles], pl.DataFrame]] = {
 }
 
 
-def read_layout(
-    layout: str, path: str, *, videos: str | None, video_map: str | None, columns: Sequence[str]
-) -> pl.DataFrame:
-    """Read a benchmark's files as a manifest's columns.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """How to read a source.
 
-    Args:
-        layout: One of `LAYOUTS`.
-        path: A file or folder.
-        videos: Folder or prefix of the videos; None is the folder of the file.
-        video_map: JSON file with the videos' paths below that.
-        columns: For `csv`, as `NAME=COLUMN`.
+    Attributes:
+        layout: One of `LAYOUTS`; None goes by the file's suffix.
+        videos: With a layout: folder or prefix of the videos; None is the folder of the file.
+        video_map: With a layout: JSON file with the videos' paths below that.
+        columns: For CSV, as `NAME=COLUMN`.
+    """
+
+    layout: str | None = None
+    videos: str | None = None
+    video_map: str | None = None
+    columns: Sequence[str] = ()
+
+    @property
+    def by_name(self) -> dict[str, str]:
+        """The file's columns by those of the manifest."""
+        wrong = [text for text in self.columns if "=" not in text]
+        if wrong:
+            raise ConfigurationError(f"--column {wrong[0]} is malformed; use NAME=COLUMN, such as prompt=question.")
+        return dict(text.split("=", 1) for text in self.columns)
+
+
+def read_source(path: str, options: ImportOptions) -> ImportedRows:
+    """Read a file, or a benchmark's folder, as rows of a manifest.
 
     Raises:
-        ConfigurationError: Unknown layout, or a malformed column.
-        ManifestError: The files do not have this layout.
+        ConfigurationError: Unknown layout, or an option that does not fit it.
+        ManifestError: The files cannot be read, or do not have this layout.
     """
-    if layout not in LAYOUTS:
-        raise ConfigurationError(f"Unknown layout {layout}; use one of {', '.join(LAYOUTS)}.")
-    wrong = [text for text in columns if "=" not in text]
-    if wrong:
-        raise ConfigurationError(f"--column {wrong[0]} is malformed; use NAME=COLUMN, such as prompt=question.")
-    folder = videos or str(Path(path) if Path(path).is_dir() else Path(path).parent)
+    columns = options.by_name
+    if options.layout is None:
+        return _read_by_name(path, options, columns)
+    if options.layout not in LAYOUTS:
+        raise ConfigurationError(f"Unknown layout {options.layout}; use one of {', '.join(LAYOUTS)}.")
+    folder = options.videos or str(Path(path) if Path(path).is_dir() else Path(path).parent)
     source = BenchmarkFiles(
         path=Path(path),
         videos=absolute_uri(folder),
-        video_map=Path(video_map) if video_map else None,
-        columns=dict(text.split("=", 1) for text in columns),
+        video_map=Path(options.video_map) if options.video_map else None,
+        columns=columns,
     )
-    return LAYOUTS[layout](source)
+    return LAYOUTS[options.layout](source)
+
+
+def _read_by_name(path: str, options: ImportOptions, columns: dict[str, str]) -> ImportedRows:
+    if options.videos or options.video_map:
+        raise ConfigurationError("--videos and --video-map require --layout.")
+    if not path.endswith((".jsonl", ".ndjson")):
+        return import_csv(Path(path), columns)
+    if columns:
+        raise ConfigurationError(f"--column names columns of CSV files, and {path} has none; leave it out.")
+    return import_openai_batch(Path(path))
 
 
 def check(manifest: str) -> None:
@@ -82,39 +105,34 @@ def check(manifest: str) -> None:
     print_line(f"{manifest} is valid: {said}.")
 
 
-def import_manifest(source: str, target: str, *, layout: str | None, **named: Any) -> None:  # noqa: ANN401
-    """Convert a file to a manifest and validate it; write nothing if it is invalid.
+def import_manifest(source: str, target: str, options: ImportOptions, *, keep_going: bool = False) -> int:
+    """Convert a file to a manifest and validate it; return the exit code, 1 if rows were rejected.
 
     Args:
         source: The file, or a benchmark's folder.
         target: Parquet file to write.
-        layout: A benchmark's, as `read_layout` knows it; None goes by the file's suffix.
-        named: Options of the layout.
+        options: How to read it.
+        keep_going: Write the valid rows, and the others to `rejected.csv` beside the target; else write nothing if
+            any row is invalid.
 
     Raises:
         ManifestError: The source cannot be read, or makes an invalid manifest.
-        ConfigurationError: The target's folder does not exist, or the layout is unknown.
+        ConfigurationError: The target's folder does not exist, or an option does not fit.
     """
     if scheme_of(target) is None:
         require_parent_folder(target)
-    if layout is None and any(named.values()):
-        raise ConfigurationError("--videos, --video-map and --column require --layout.")
-    frame = read_layout(layout, source, **named) if layout else _read_by_name(source)
-    faults = check_manifest(frame)
-    if faults:
-        raise ManifestError(f"{source} is not a valid manifest:", faults)
+    found = read_source(source, options)
+    for note in found.notes:
+        print_line(note)
+    frame, rejects = found.divided() if keep_going else (found.valid(), None)
     with running_services(*([ServiceName.S3] if target.startswith("s3://") else [])) as settings:
         parquet = BytesIO()
         frame.write_parquet(parquet)
         ObjectStore(settings.store, settings.web).replace(target, parquet.getvalue())
     print_line(f"Wrote {pluralize(len(frame), 'job')} to {target}.")
-
-
-def _read_by_name(source: str) -> pl.DataFrame:
-    if source.endswith((".jsonl", ".ndjson")):
-        return import_openai_batch(Path(source))
-    frame = import_csv(Path(source))
-    dropped = unknown_columns(Path(source))
-    if dropped:
-        print_line(f"Dropped columns that a manifest does not have: {', '.join(dropped)}.")
-    return frame
+    if rejects is None or rejects.is_empty():
+        return 0
+    folder = Path(target).absolute().parent if scheme_of(target) is None else Path.cwd()
+    (folder / REJECTED_FILE).write_bytes(rejected_csv(rejects))
+    print_line(f"Rejected {pluralize(len(rejects), 'row')}: {folder / REJECTED_FILE} has the reasons.")
+    return 1

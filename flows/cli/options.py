@@ -15,6 +15,7 @@ from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import describe_samplers
 from reelabel.sampling.registry import find_sampler
+from reelabel.validation import first_fault
 from tasks.results.selection import Selection
 
 if TYPE_CHECKING:
@@ -82,9 +83,8 @@ def choose(model: type[Choice], values: dict[str, Any]) -> Choice:
     try:
         return model(**_READERS.get(model, dict)(fields))
     except ValidationError as error:
-        fault = error.errors()[0]
-        reason = fault["msg"].removeprefix("Value error, ")
-        raise ConfigurationError(f"{_flag(str(fault['loc'][0]))} {fault['input']}: {reason}.") from None
+        where, value, clause = first_fault(error)
+        raise ConfigurationError(f"{_flag(where.split('.')[0])} {value}: {clause}.") from None
 
 
 def _options(model: type[BaseModel], panel: str | None, hints: Mapping[str, str]) -> Iterator[inspect.Parameter]:

@@ -21,8 +21,7 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.evaluation.temperature import calibrate_probabilities
 from tasks.frame_cache.pool import frame_cache
-from tasks.manifest.parquet import open_manifest
-from tasks.manifest.table import read_unchecked_batches
+from tasks.manifest.table import open_audited
 from tasks.report.page import render
 from tasks.report.report import gather
 from tasks.results.audit import audit_jobs, check_listing
@@ -124,10 +123,11 @@ def print_audit(run: str, *, as_json: bool, listing: str | None, raw: bool = Fal
         require_parent_folder(listing)
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
         row = find_run(engine, run)
-        with open_manifest(row["manifest_uri"], ObjectStore(settings.store, settings.web)) as files:
+        objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
+        with open_audited(row["manifest_uri"], objects, keep_going=keep_going) as read:
             key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
             target = Path(listing) if listing else None
-            report = audit_jobs(engine, **key, jobs=read_unchecked_batches(files), listing=target, raw=raw)
+            report = audit_jobs(engine, **key, jobs=read(), listing=target, raw=raw)
         is_whole = not is_partial_run(engine, row)
     asked = row["jobs_labelled"] + row["jobs_failed"]
     if not is_whole and report.labels + report.failures >= asked:

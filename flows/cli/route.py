@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tasks.domain import RunSpec
     from tasks.evaluation.route_fit import RouteFit, RoutingPoint, Target
     from tasks.evaluation.route_needs import StillFit
+    from tasks.evaluation.route_proof import RouteProof
 
 
 def fit_margin(
@@ -42,8 +43,10 @@ def fit_margin(
     overrides: SpecOverrides,
     dataset: str | None,
     as_json: bool,
-) -> None:
-    """Fit the margin below which jobs are escalated, save it and print it.
+) -> int:
+    """Fit the margin below which jobs are escalated, save it if it is proven, and print it.
+
+    Return the exit code, 1 if no margin is proven to reach the target.
 
     Missing answers are computed first, from keyframes (or with `auto`) and with the dense sampler. If all jobs are
     answered from keyframes, also print the tasks for which keyframes are always enough.
@@ -76,17 +79,21 @@ def fit_margin(
             jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
             sample = paired_answers(engine, dataset=dataset, first=first, dense=dense, jobs=jobs)
             fit = fit_route(sample, target)
-            save_route(engine, fit, specs=(escalating, first, dense), dataset=dataset, manifest_uri=uri)
+            if fit.proven:
+                save_route(engine, fit, specs=(escalating, first, dense), dataset=dataset, manifest_uri=uri)
         finally:
             engine.dispose()
     still = fit_still_tasks(sample) if first.sampling.sampler == "keyframes" else None
     if as_json:
         facts = {"dataset": dataset, "spec_id": escalating.spec_id} | asdict(fit)
         print(json.dumps(facts | {"still": asdict(still) if still else None}, indent=2))  # noqa: T201
-        return
+        return 0 if fit.proven else 1
     if still and still.needs:
         _print_still(still)
     _print(fit, title=f"{dataset}, spec {escalating.spec_id}: {pluralize(fit.jobs, 'known answer')}")
+    _print_tasks(fit.proof, target)
+    _print_verdict(fit, target)
+    return 0 if fit.proven else 1
 
 
 def _passes(settings: Settings, overrides: SpecOverrides) -> list[SpecOverrides]:
@@ -134,25 +141,70 @@ def _print_still(still: StillFit) -> None:
 
 
 def _print(fit: RouteFit, *, title: str) -> None:
-    columns = ("", "escalated", "accuracy", "frames decoded", "seconds")
-    table = Table(*columns, title=cell(title))
-    for name, each in (
+    table = Table("", "escalated", "accuracy", "loses at most", "frames", "seconds", title=cell(title))
+    named = [
         ("dense sampler only", fit.dense),
         ("first answers only", fit.first),
-        (f"escalated below {fit.below:.4g} (held out)", fit.held_out),
-    ):
+        (f"estimated, below {fit.below:.4g} (held out)", fit.held_out),
+    ]
+    if fit.proven:
+        named.append((f"proven, below {fit.proven.below:.4g}", fit.proven))
+    for name, each in named:
         table.add_row(name, *_cells(each))
     table.add_section()
     for each in fit.curve:
         table.add_row(f"below {each.below:.4g}", *_cells(each))
     OUT.print(table)
-    spared = 1 - fit.held_out.frames_decoded / max(1, fit.dense.frames_decoded)
-    first, second = fit.half_below
-    print_line(f"Margin {fit.below:.4g}; fitted on each half of the videos: {first:.4g} and {second:.4g}.")
-    print_line(f"Decodes {spared:.0%} fewer frames than the dense sampler alone. To use it: --escalate-below fitted")
-    if fit.held_out.accuracy < fit.target:
-        print_line(f"Held-out accuracy is below the target of {fit.target:.4f}: fit on more jobs.")
 
 
-def _cells(each: RoutingPoint) -> tuple[str, str, str, str]:
-    return f"{each.asked_again:.1%}", f"{each.accuracy:.4f}", f"{each.frames_decoded:,}", f"{each.seconds:.1f}"
+def _print_tasks(proof: RouteProof, target: Target) -> None:
+    if not proof.tasks:
+        return
+    table = Table("task", "jobs", "loses, points", "at most", title="Loss at this margin, by task")
+    is_loss = target.accuracy is None
+    if is_loss:
+        table.add_column("proven")
+    for task in proof.tasks:
+        verdict = ["yes" if task.at_most <= target.within else "no"] if is_loss else []
+        loss = (f"{100 * task.loss:+.2f}", f"{100 * task.at_most:.2f}")
+        table.add_row(cell(task.name or "no task"), f"{task.jobs:,}", *loss, *verdict)
+    OUT.print(table)
+
+
+def _print_verdict(fit: RouteFit, target: Target) -> None:
+    """Say what the sample proves, and recommend the margin only if that is what was asked for."""
+    proof, overall = fit.proof, fit.proof.overall
+    wanted = (
+        f"a loss of at most {100 * target.within:g} points"
+        if target.accuracy is None
+        else f"an accuracy of {target.accuracy:g}"
+    )
+    if fit.proven is None:
+        enough = f"; that takes about {pluralize(proof.enough_jobs, 'job')}" if proof.enough_jobs else ""
+        print_line(
+            f"This sample of {pluralize(overall.jobs, 'job')} proves at most {100 * overall.at_most:.2f} points of "
+            f"loss, even at the largest margin that keeps a first answer, and not {wanted}{enough}. No margin was "
+            "stored: know more answers, ask for less, or use the dense sampler."
+        )
+        return
+    spared = 1 - fit.proven.frames_decoded / max(1, fit.dense.frames_decoded)
+    print_line(
+        f"Below a margin of {fit.proven.below:.4g}, this sample proves {wanted}: {100 * overall.loss:.2f} points are "
+        f"lost in it, and at most {100 * overall.at_most:.2f} at 95% confidence. "
+        f"{abs(spared):.0%} {'fewer' if spared >= 0 else 'more'} frames are decoded than by the dense sampler alone."
+    )
+    unproven = proof.unproven(target.within) if target.accuracy is None else ()
+    if not unproven:
+        print_line("To use it: --escalate-below fitted")
+        return
+    names = ", ".join(f"{task.name or 'no task'} (at most {100 * task.at_most:.1f} points)" for task in unproven)
+    print_line(f"It proves this for all jobs together, but not for {names}.")
+    tasks = ",".join(task.name for task in unproven if task.name)
+    if len(unproven) < len(proof.tasks) and tasks:
+        print_line(f"To use it for the other tasks, fit again with --sampler auto --motion-tasks {tasks}")
+    print_line("To use it where tasks are mixed as in this sample: --escalate-below fitted")
+
+
+def _cells(each: RoutingPoint) -> tuple[str, ...]:
+    at_most = "" if each.loss_at_most is None else f"{100 * each.loss_at_most:.2f}"
+    return f"{each.asked_again:.1%}", f"{each.accuracy:.4f}", at_most, f"{each.frames_decoded:,}", f"{each.seconds:.1f}"

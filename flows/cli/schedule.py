@@ -17,6 +17,7 @@ from infra.settings import load_settings
 from infra.settings.schedule import NightlySettings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
+from reelabel.validation import first_fault
 from tasks.database.schema import prepare_database
 from tasks.manifest.location import is_one_file
 
@@ -65,9 +66,8 @@ def with_nightly(settings: Settings, nightly: dict[str, Any]) -> Settings:
     try:
         section = NightlySettings.model_validate(settings.nightly.model_dump(exclude_unset=True) | nightly)
     except ValidationError as error:
-        fault = error.errors()[0]
-        option = str(fault["loc"][0]).replace("_", "-")
-        raise ConfigurationError(f"--{option}: {fault['msg'].removeprefix('Value error, ')}.") from None
+        where, value, clause = first_fault(error)
+        raise ConfigurationError(f"--{where.replace('_', '-')} {value}: {clause}.") from None
     return settings.model_copy(update={"nightly": section})
 
 

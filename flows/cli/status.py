@@ -91,7 +91,7 @@ def _runs_and_plans(engine: Engine) -> Iterator[RenderableType]:
 
 
 def _runs(runs: Sequence[RunStatus]) -> Table:
-    table = _table("run", "dataset", "state", "jobs", "failed", "shards", "jobs/s", "elapsed", "left")
+    table = _table("run", "dataset", "state", "jobs", "failed", "shards", "per s, so far", "elapsed", "left")
     for run in runs:
         table.add_row(
             str(run.run_id)[:8],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -14,10 +15,11 @@ from reelabel.errors import ObjectError
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
-from tasks.manifest.parquet import open_manifest
-from tasks.manifest.table import read_unchecked_batches
-from tasks.report.run_key import page_uri
+from tasks.manifest.rejects import REJECTED_FILE
+from tasks.manifest.table import open_audited
+from tasks.report.run_key import page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
+from tasks.results.routing import read_routing
 from tasks.results.runs import read_run
 from tasks.results.summary import summarize_results
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from tasks.results.audit import AuditReport
+    from tasks.results.routing import Routing
     from tasks.results.summary import Summary
 
 
@@ -64,21 +67,40 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
         row = read_run(engine, run_id)
         assert row is not None
         key = {"dataset": row["dataset"], "spec_id": row["spec_id"]}
-        with open_manifest(row["manifest_uri"], ObjectStore(settings.store, settings.web)) as files:
-            report = audit_jobs(engine, **key, jobs=read_unchecked_batches(files))
-            summary = summarize_results(engine, **key, jobs=read_unchecked_batches(files))
+        objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
+        with open_audited(row["manifest_uri"], objects, keep_going=keep_going) as read:
+            report = audit_jobs(engine, **key, jobs=read())
+            summary = summarize_results(engine, **key, jobs=read())
+        routing = read_routing(engine, **key, run_id=run_id)
     finally:
         engine.dispose()
-    OUT.print(_table(row, report, summary))
+    OUT.print(_table(row, report, summary, routing))
     print_line(f"Results: reelabel results {str(run_id)[:8]}")
     page = download_report(settings, run_id)
     if page:
         print_line(f"Report: {page}")
     if settings.prefect.api_url:
         print_line("Prefect: " + redact_uri(settings.prefect.api_url).removesuffix("/api") + f"/runs/flow-run/{run_id}")
+    rejected = _save_rejects(settings, row)
+    if rejected:
+        print_line(f"Rejected {pluralize(row['jobs_rejected'], 'row')} of the manifest: {rejected} has the reasons.")
     if row["kind"] == "backfill":
         return 1 if row["jobs_failed"] else 0
-    return 0 if report.is_reconciled and not report.failures else 1
+    return 0 if report.is_reconciled and not report.failures and not rejected else 1
+
+
+def _save_rejects(settings: Settings, row: RowMapping) -> str | None:
+    """Copy the list of rejected rows to the current folder; return its place, or None if there is none."""
+    if not row["jobs_rejected"] or row["kind"] == "backfill":
+        return None
+    assert settings.store.uri is not None
+    uri = rejected_uri(settings.store.uri, row["run_id"])
+    target = Path.cwd() / REJECTED_FILE
+    try:
+        target.write_bytes(ObjectStore(settings.store, settings.web).read(uri))
+    except (ObjectError, OSError):
+        return uri
+    return str(target)
 
 
 def _accuracies(summary: Summary) -> Iterator[tuple[str, str]]:
@@ -92,7 +114,7 @@ def _accuracies(summary: Summary) -> Iterator[tuple[str, str]]:
             yield name, f"{score.accuracy:.3f} ({score.correct:,} of {score.known:,})"
 
 
-def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
+def _table(row: RowMapping, report: AuditReport, summary: Summary, routing: Routing | None) -> Table:
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
     asked = row["jobs_labelled"] + row["jobs_failed"]
     reason = "already ended" if row["kind"] == "classify" else "not selected, or already ended"
@@ -104,6 +126,7 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
         ("videos", f"{row['videos_extracted']:,} extracted, {row['videos_cached']:,} from the cache"),
     ]
     lines += [(f"accuracy: {name}", said) for name, said in _accuracies(summary)]
+    lines += routing.lines() if routing else []
     lines += [(f"seconds: {stage}", f"{row['stage_ms'].get(stage, 0.0) / 1e3:.2f}") for stage in _STAGES if asked]
     lines.append(("seconds: total", f"{seconds:.1f}"))
     lines += cost_lines(row)
@@ -111,6 +134,8 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary) -> Table:
         lines.append((f"failed: {group.code}", f"{group.count:,}, for example {group.job_id}: {group.message}"))
     if summary.order:
         lines.append(("order of choices", str(summary.order)))
+        if summary.order.warning:
+            lines.append(("warning", f"{summary.order.warning}."))
     if summary.cut_short:
         labels = pluralize(summary.cut_short, "label")
         lines.append(("truncated videos", f"{labels} from incomplete videos, for example {summary.cut_short_job_id}"))

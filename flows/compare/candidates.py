@@ -12,6 +12,7 @@ from flows.run.spec import make_spec
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.registry import NATIVE, SAMPLER_OPTIONS, find_sampler
+from reelabel.validation import first_fault
 from tasks.model.backend import backend_of
 
 if TYPE_CHECKING:
@@ -112,8 +113,8 @@ def parse_sampler(text: str) -> SamplingOptions:
     try:
         return SamplingOptions.model_validate(values)
     except ValidationError as error:
-        fault = error.errors()[0]
-        reason = f"{fault['loc'][0]} {fault['input']}: {fault['msg'].removeprefix('Value error, ')}"
+        where, value, clause = first_fault(error)
+        reason = f"{where} {value}: {clause}" if where else clause
         raise ConfigurationError(f"{text!r} cannot be used ({reason}); write {_FORM}.") from None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reelabel.wording import printable
+from tasks.evaluation.scores import format_p_value
 
 if TYPE_CHECKING:
     from tasks.evaluation.scores import CandidateScore, Difference, Evaluation, GroupScore, Proportion
@@ -81,4 +82,4 @@ def difference_cells(difference: Difference | None) -> tuple[str, str]:
         return "", ""
     points = f"{difference.value * 100:+.1f} ({difference.low * 100:+.1f} to {difference.high * 100:+.1f})"
     star = "*" if difference.p_holm < _ALPHA else ""
-    return points, ("<0.001" if difference.p_holm < 0.001 else f"{difference.p_holm:.3f}") + star  # noqa: PLR2004
+    return points, format_p_value(difference.p_holm) + star

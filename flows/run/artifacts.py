@@ -18,7 +18,6 @@ from prefect.artifacts import (
 from prefect.exceptions import PrefectException
 
 from flows.shard.metrics import set_jobs_left
-from reelabel.coverage import DOCS_PAGE
 from reelabel.wording import printable
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def publish_results(
     counts = {"jobs": report.jobs, "labels": report.labels, "failures": report.failures, "missing": report.missing}
     table = [{"outcome": name, "jobs": count} for name, count in counts.items()]
     figures = "".join(f"\n- {name}: {value}" for name, value in cost)
-    figures += "".join(f"\n- **{warning}**; see {DOCS_PAGE}" for warning in warnings)
+    figures += "".join(f"\n- **{warning}**" for warning in warnings)
     table += [{"outcome": f"failure: {code}", "jobs": count} for code, count in report.codes.items()]
     what = f"Dataset **{_plain(dataset)}**. {_plain(str(report))}"
     opened = f", or [open it here]({page})" if page else ""

@@ -74,7 +74,7 @@ def open_run_context(request: RunRequest, settings: Settings) -> Iterator[RunCon
     next(objects.list(_required_store(settings)), None)  # raises if the bucket is missing or refuses access
     # Read first: if the manifest is replaced meanwhile, its jobs must not be recorded under the new version.
     fingerprint = manifest_fingerprint(request.manifest, objects)
-    with open_jobs(request.manifest, objects, only=request.only) as jobs:
+    with open_jobs(request.manifest, objects, only=request.only, keep_going=request.keep_going) as jobs:
         card, spec = resolve_spec(request, settings)
         if settings.run.executor == "local":
             backend_of(settings).check(card, settings)

@@ -23,12 +23,16 @@ from infra.errors import NotReconciledError
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ReelabelError, TransientError
 from reelabel.sources.object_store import ObjectStore
+from reelabel.wording import pluralize
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import frame_cache
-from tasks.report.run_key import page_link, page_uri
+from tasks.manifest.rejects import rejected_csv
+from tasks.report.run_key import page_link, page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.read import failures_of_run
+from tasks.results.routing import read_routing
 from tasks.results.runs import cancel_run, close_run, read_run
+from tasks.results.summary import read_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,10 +52,10 @@ _FAILURES_SHOWN = 1000
 
 
 def warn_of_coverage(coverage: Mapping[str, int]) -> list[str]:
-    """Log a warning for each reason; return the sentences of `coverage_warnings`."""
-    warnings = coverage_warnings(coverage)
+    """Log a warning for each reason; return the warnings."""
+    warnings = [f"{warning}; see {DOCS_PAGE}" for warning in coverage_warnings(coverage)]
     for warning in warnings:
-        get_run_logger().warning("%s; see %s.", warning, DOCS_PAGE)
+        get_run_logger().warning("%s.", warning)
     return warnings
 
 
@@ -155,7 +159,7 @@ def _execute_plan(plan: Plan, progress: Progress, context: RunContext, *, done_b
 def _record(context: RunContext, progress: Progress, report: AuditReport) -> dict[str, Any]:
     """Record the outcome of the run; return the columns of its row."""
     # Jobs answered by other runs meanwhile count as skipped; a few may have been answered twice.
-    columns = progress.columns() | {"jobs_skipped": max(0, context.jobs.rows - progress.jobs_ended)}
+    columns = progress.columns() | {"jobs_skipped": max(0, context.jobs.jobs_in_manifest - progress.jobs_ended)}
     state = "done" if report.is_reconciled else "failed"
     retry_outage(partial(close_run, context.database, context.run.run_id, state=state, message=str(report), **columns))
     return columns
@@ -172,13 +176,44 @@ def _publish(context: RunContext, report: AuditReport, columns: dict[str, Any]) 
         context.run.run_id,
         dataset=context.run.dataset,
         report=report,
-        cost=cost_lines(columns),
-        warnings=warn_of_coverage(columns["coverage"]),
+        cost=[*_routing_lines(context), *cost_lines(columns)],
+        warnings=[*_report_rejects(context), *_warn_of_positions(context), *warn_of_coverage(columns["coverage"])],
         page=write_report_page(context.database, context.run.run_id, context.settings),
         failures=retry_outage(partial(failures_of_run, context.database, context.run.run_id, limit=_FAILURES_SHOWN)),
     )
     if not report.is_reconciled:
         raise NotReconciledError(str(report))
+
+
+def _warn_of_positions(context: RunContext) -> list[str]:
+    """Log a warning if position decided most answers; return it."""
+    order = retry_outage(partial(read_order, context.database, run_id=context.run.run_id))
+    if not order or not order.warning:
+        return []
+    get_run_logger().warning("%s.", order.warning)
+    return [order.warning]
+
+
+def _routing_lines(context: RunContext) -> list[tuple[str, str]]:
+    run = context.run
+    routing = retry_outage(
+        partial(read_routing, context.database, run_id=run.run_id, dataset=run.dataset, spec_id=run.spec_id)
+    )
+    return routing.lines() if routing else []
+
+
+def _report_rejects(context: RunContext) -> list[str]:
+    """List the rows of the manifest that were rejected in a file on the store; return a sentence, if there are any."""
+    rejects, store_uri = context.jobs.rejects, context.settings.store.uri
+    if rejects.is_empty() or store_uri is None:
+        return []
+    uri = rejected_uri(store_uri, context.run.run_id)
+    retry_outage(lambda: context.objects.replace(uri, rejected_csv(rejects)))
+    rows = pluralize(len(rejects), "row")
+    first = f"row {rejects['row'][0]} ({rejects['job_id'][0]!r}): {rejects['reason'][0]}"
+    warning = f"{rows} of the manifest rejected, such as {first} All are listed in {uri}"
+    get_run_logger().warning("%s", warning)
+    return [warning]
 
 
 @contextmanager

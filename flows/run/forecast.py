@@ -49,7 +49,7 @@ def forecast(
     request = RunRequest(kind="backfill", manifest=manifest, base=choosing.earlier.spec, overrides=overrides)
     _, spec = resolve_spec(request, choosing.earlier.restored(settings))
     objects = ObjectStore(settings.store, settings.web)
-    with open_jobs(manifest, objects, only=choosing.only) as jobs:
+    with open_jobs(manifest, objects, only=choosing.only, keep_going=choosing.earlier.keep_going) as jobs:
         found = choosing.resolve(jobs, spec)
         wanted = found.jobs if force else _pending(found.jobs, choosing, spec)
         asked = wanted.first(choosing.selection.limit)

@@ -12,17 +12,20 @@ from pydantic import BeforeValidator, Field
 from infra.settings import PromptOptions
 from infra.settings.base import SettingsSection
 from infra.settings.sampling import SamplingOptions
+from reelabel.validation import PLAIN_WORDS
 from tasks.results.selection import Selection
 
-Manifest = Annotated[str, Field(min_length=1)]
+Manifest = Annotated[str, Field(min_length=1), PLAIN_WORDS]
 # An emptied field of a form, or an unset shell variable, is an empty string.
-Dataset = Annotated[Annotated[str, Field(max_length=200)] | None, BeforeValidator(lambda name: name or None)]
-Model = Annotated[str | None, Field(max_length=1000)]
-Samplers = Annotated[list[str], Field(min_length=1, max_length=50)]
-Models = Annotated[list[str], Field(max_length=20)]
-Baseline = Annotated[str | None, Field(max_length=200)]
-PlanId = Annotated[str | None, Field(max_length=36)]
-IdleTimeout = Annotated[float | None, Field(ge=0, le=86_400)]
+Dataset = Annotated[
+    Annotated[str, Field(max_length=200)] | None, BeforeValidator(lambda name: name or None), PLAIN_WORDS
+]
+Model = Annotated[str | None, Field(max_length=1000), PLAIN_WORDS]
+Samplers = Annotated[list[str], Field(min_length=1, max_length=50), PLAIN_WORDS]
+Models = Annotated[list[str], Field(max_length=20), PLAIN_WORDS]
+Baseline = Annotated[str | None, Field(max_length=200), PLAIN_WORDS]
+PlanId = Annotated[str | None, Field(max_length=36), PLAIN_WORDS]
+IdleTimeout = Annotated[float | None, Field(ge=0, le=86_400), PLAIN_WORDS]
 
 EMPTY_SELECTION = Selection()
 
@@ -49,3 +52,6 @@ class SpecOverrides(SettingsSection):
 
 
 NO_OVERRIDES = SpecOverrides()
+# As parameters of flows.
+Overrides = Annotated[SpecOverrides, PLAIN_WORDS]
+Jobs = Annotated[Selection, PLAIN_WORDS]

@@ -178,13 +178,15 @@ class Planner:
         if self._is_open:  # keep what an earlier plan of this run has recorded
             return
         self._is_open = True
-        context, rows = self.context, self.context.jobs.rows
+        context, total = self.context, self.context.jobs.jobs_in_manifest
         facts = {
             "dataset": context.run.dataset,
             "manifest_uri": context.request.manifest,
             "kind": context.request.kind,
-            "jobs_total": rows,
-            "jobs_skipped": rows - jobs,
+            "native_sampler": context.card.native_sampler,
+            "jobs_total": total,
+            "jobs_rejected": len(context.jobs.rejects),
+            "jobs_skipped": total - jobs,
             "shards_total": 0,
             "host": context.run.host,
             "versions": context.run.versions,
@@ -194,15 +196,15 @@ class Planner:
 
     def _record_size(self, *, jobs: int, shards: int) -> None:
         """Record and log how much there is to do."""
-        run, rows = self.context.run, self.context.jobs.rows
+        run, total = self.context.run, self.context.jobs.jobs_in_manifest
         self._jobs += jobs
         self._shards += shards
-        skipped = max(0, rows - self._jobs)  # some may be in two plans
+        skipped = max(0, total - self._jobs)  # some may be in two plans
         update_run(self.context.database, run.run_id, shards_total=self._shards, jobs_skipped=skipped)
         get_run_logger().info(
             "%s: %s jobs, %s to answer in %s shards, with %s.",
             run.dataset,
-            f"{rows:,}",
+            f"{total:,}",
             f"{jobs:,}",
             f"{shards:,}",
             run.model,

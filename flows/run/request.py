@@ -29,6 +29,7 @@ class RunRequest:
         base: Spec of an earlier run; None uses the settings.
         selector: Selects among the manifest's jobs; None selects all of them.
         force: Also answer jobs that have a valid label.
+        keep_going: Reject invalid rows of the manifest instead of all of it.
         limit: Most jobs to answer; None is no limit.
     """
 
@@ -40,6 +41,7 @@ class RunRequest:
     base: RunSpec | None = None
     selector: JobSelector | None = None
     force: bool = False
+    keep_going: bool = False
     limit: int | None = None
 
     @property

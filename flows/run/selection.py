@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
     from uuid import UUID
+
+    from sqlalchemy import Engine, RowMapping
 
     from infra.settings import Settings
     from reelabel.sources.object_store import ObjectStore
@@ -38,11 +40,13 @@ class BaseRun:
         dataset: Its dataset.
         spec: Its spec; None if there is no earlier run.
         run_id: The run that the user named, which limits the selection to its results; None if none was named.
+        keep_going: Whether it answered a manifest with invalid rows; if so, the backfill does, too.
     """
 
     dataset: str
     spec: RunSpec | None
     run_id: UUID | None = None
+    keep_going: bool = False
 
     def restored(self, settings: Settings) -> Settings:
         """Return the settings with the earlier run's numeric type, the only setting that its spec depends on."""
@@ -64,15 +68,20 @@ def find_base_run(settings: Settings, *, manifest: str, dataset: str | None, run
             row = newest_run(reader, manifest_uri=manifest, dataset=dataset)
             if row is None:
                 return BaseRun(dataset=dataset or dataset_name(manifest), spec=None)
-            return BaseRun(dataset=row["dataset"], spec=read_spec(reader, row["spec_id"]))
+            return _base_run(reader, row)
         named = find_run(reader, run)
         if dataset not in {None, named["dataset"]}:
             raise ConfigurationError(
                 f"Run {named['run_id']} belongs to dataset {named['dataset']}, not {dataset}; name only one of them."
             )
-        return BaseRun(dataset=named["dataset"], spec=read_spec(reader, named["spec_id"]), run_id=named["run_id"])
+        return replace(_base_run(reader, named), run_id=named["run_id"])
     finally:
         reader.dispose()
+
+
+def _base_run(reader: Engine, row: RowMapping) -> BaseRun:
+    spec = read_spec(reader, row["spec_id"])
+    return BaseRun(dataset=row["dataset"], spec=spec, keep_going=bool(row["jobs_rejected"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from pydantic import ValidationError, validate_call
 
 from infra.settings.base import title_of
 from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.validation import describe_fault
 from reelabel.wording import printable
 
 if TYPE_CHECKING:
@@ -54,4 +55,4 @@ def _sentence(fault: ValidationError) -> str:
     first = fault.errors(include_url=False)[0]
     labels = [title_of(str(name)) for name in first["loc"] if not isinstance(name, int)]
     where = ", ".join([*labels[:1], *(label[:1].lower() + label[1:] for label in labels[1:])])
-    return f"{where}: {first['msg'].removeprefix('Value error, ').rstrip('.')}."
+    return f"{where}: {describe_fault(first).rstrip('.')}."

@@ -11,6 +11,7 @@ from infra.settings import PromptOptions
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import ROUTING_OPTIONS, SAMPLER_OPTIONS
+from reelabel.validation import first_fault
 from tasks.domain import RunSpec
 from tasks.model.backend import backend_of
 from tasks.model.identity import max_frame_pixels
@@ -50,7 +51,8 @@ def make_spec(
     try:
         sampling = Sampling(**options)
     except ValidationError as error:
-        fault = error.errors()[0]["msg"].removeprefix("Value error, ")
+        where, value, clause = first_fault(error)
+        fault = f"{where} {value}: {clause}" if where else clause
         raise ConfigurationError(f"Conflicting sampling options: {fault}.") from None
     defaults = base or settings.model
     wording = {name: value for name in PromptOptions.model_fields if (value := getattr(defaults, name)) is not None}

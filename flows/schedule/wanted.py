@@ -17,6 +17,7 @@ from flows.maintain import maintain
 from flows.watch import watch
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
+from reelabel.validation import first_fault
 from tasks.manifest.dataset import nightly_dataset
 from tasks.manifest.location import check_date_placeholders, has_date_placeholders
 
@@ -179,5 +180,5 @@ def _cron(section: str, cron: str, timezone: str) -> CronSchedule:
     try:
         return CronSchedule(cron=cron, timezone=timezone)
     except ValidationError as error:
-        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ConfigurationError(f"{section}.cron is invalid: {reason}.") from None
+        _, _, clause = first_fault(error)
+        raise ConfigurationError(f"{section}.cron is invalid: {clause}.") from None

@@ -42,6 +42,7 @@ from infra.settings.store import StoreSettings
 from infra.settings.template import check_template
 from reelabel.errors import ConfigurationError
 from reelabel.sources.options import WebOptions
+from reelabel.validation import describe_fault
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -324,7 +325,8 @@ class ModelSettings(PromptOptions):
     def _hold_from_any_folder(cls, name: str | None) -> str | None:
         """Make a folder absolute: workers run in other folders."""
         folder = Path(name).expanduser() if name else None
-        return str(folder.absolute()) if folder and folder.is_dir() else name
+        is_folder = folder and os.path.isdir(folder)  # noqa: PTH112 - accepts a name that is too long, unlike Path.is_dir
+        return str(folder.absolute()) if folder and is_folder else name
 
 
 class _Environment(EnvSettingsSource):
@@ -428,10 +430,8 @@ def _refuse_unknown_variables() -> None:
 def _explain(fault: ErrorDetails) -> str:
     where = ".".join(str(part) for part in fault["loc"])
     variable = _PREFIX + where.replace(".", "_").upper()
-    message = {
-        "tuple_type": f'{fault.get("input")!r} is not a list; write it as ["a", "b"] (JSON in {variable})',
-        "extra_forbidden": "unknown setting",
-        "ip_any_network": f"{fault.get('input')!r} is not a network; write it as 10.1.0.0/16, with all host bits zero",
-        "string_pattern_mismatch": f"{fault.get('input')!r} has the wrong format; see `reelabel config`",
-    }.get(fault["type"], fault["msg"].removeprefix("Value error, "))
-    return f"{where}: {message}"
+    value = repr(fault.get("input"))
+    lists = dict.fromkeys(("tuple_type", "list_type"), f'must be a list; write it as ["a", "b"] (JSON in {variable})')
+    clause = describe_fault(fault, lists | {"extra_forbidden": "unknown setting"})
+    names_value = clause.startswith(("must", "has", "is not"))
+    return f"{where}: {value} {clause}" if names_value else f"{where}: {clause}"

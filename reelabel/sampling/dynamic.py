@@ -52,6 +52,5 @@ DYNAMIC = SamplerSpec(
     takes_num_frames=False,
     processors=("Glm4vVideoProcessor",),
     model_types=("glm4v",),
-    model_names=("glm-4",),
     source="vLLM's loader opencv_dynamic",
 )

@@ -64,6 +64,5 @@ GLM46V = SamplerSpec(
     choose=sample_glm46v,
     takes_num_frames=False,
     processors=("Glm46VVideoProcessor",),
-    model_names=("glm-4.6v",),
     source="vLLM's loader glm46v",
 )

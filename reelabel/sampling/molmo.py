@@ -88,6 +88,5 @@ MOLMO2 = SamplerSpec(
     choose=sample_molmo2,
     options=frozenset({"fps", "frame_sample_mode"}),
     processors=("Molmo2VideoProcessor",),
-    model_names=("molmo",),
     source="vLLM's loader molmo2",
 )

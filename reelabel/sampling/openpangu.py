@@ -41,6 +41,5 @@ OPENPANGU = SamplerSpec(
     choose=sample_openpangu,
     options=frozenset({"fps"}),
     model_types=("openpangu_vl",),
-    model_names=("pangu",),
     source="vLLM's loader openpangu",
 )

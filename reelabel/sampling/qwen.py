@@ -96,7 +96,6 @@ QWEN2_VL = SamplerSpec(
     takes_num_frames=False,
     processors=("Qwen2VLVideoProcessor",),
     model_types=("qwen2_vl", "qwen2_5_vl"),
-    model_names=("qwen",),
     source="vLLM's loader qwen2_vl",
 )
 QWEN3_VL = SamplerSpec(
@@ -106,6 +105,5 @@ QWEN3_VL = SamplerSpec(
     options=frozenset({"fps", "min_frames", "max_frames"}),
     takes_num_frames=False,
     processors=("Qwen3VLVideoProcessor", "Cosmos3EdgeVideoProcessor"),
-    model_names=("qwen3",),
     source="vLLM's loader qwen3_vl",
 )

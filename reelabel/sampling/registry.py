@@ -194,7 +194,7 @@ def deviations_s(sampling: Sampling, facts: VideoProperties) -> npt.NDArray[np.f
     return deviations
 
 
-def native_sampler(*, processors: Iterable[str] = (), model_type: str | None = None, model_name: str = "") -> str:
+def native_sampler(*, processors: Iterable[str] = (), model_type: str | None = None) -> str:
     """Return the name of the sampler that a model was trained with.
 
     vLLM chooses a loader by the model's video processor, and samples uniformly if none is registered for it.
@@ -202,17 +202,10 @@ def native_sampler(*, processors: Iterable[str] = (), model_type: str | None = N
     Args:
         processors: Hugging Face classes of its video processors; the first with a sampler decides.
         model_type: `model_type` of its configuration, for configurations that name no registered processor.
-        model_name: Its name on the hub or of its folder, used only if nothing else is known. The longest part known
-            to a sampler decides.
     """
     known = samplers().values()
-    classes = tuple(processors)
-    for cls in classes:
+    for cls in processors:
         for spec in known:
             if cls in spec.processors:
                 return spec.name
-    if classes or model_type:
-        return next((spec.name for spec in known if model_type in spec.model_types), UNIFORM.name)
-    name = model_name.lower()
-    found = [(len(part), -name.index(part), spec.name) for spec in known for part in spec.model_names if part in name]
-    return max(found)[-1] if found else UNIFORM.name
+    return next((spec.name for spec in known if model_type in spec.model_types), UNIFORM.name)

@@ -50,7 +50,6 @@ class SamplerSpec:
             of the chosen frames; both in seconds, float64. Frames then come with their deviations from it.
         processors: Hugging Face classes of the video processors of models trained with the sampler.
         model_types: `model_type` of such models whose configuration names no video processor.
-        model_names: Parts of such models' names, for when nothing but the name is known.
         source: What it reproduces, such as "vLLM's loader qwen2_vl"; empty if it is original.
     """
 
@@ -62,5 +61,4 @@ class SamplerSpec:
     instants_s: TargetInstants | None = None
     processors: tuple[str, ...] = ()
     model_types: tuple[str, ...] = ()
-    model_names: tuple[str, ...] = ()
     source: str = ""

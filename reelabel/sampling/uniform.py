@@ -59,6 +59,5 @@ UNIFORM = SamplerSpec(
     summary="frames spread evenly over the video",
     choose=sample_uniformly,
     options=frozenset({"fps"}),
-    model_names=("reelabel-tiny", "llava", "internvl"),
     source="vLLM's loader opencv",
 )

@@ -18,6 +18,7 @@ CREATE TABLE reelabel.run (
     dataset            text NOT NULL,
     spec_id            text NOT NULL REFERENCES reelabel.spec,
     manifest_uri       text NOT NULL,
+    native_sampler     text NOT NULL DEFAULT '',
     kind               text NOT NULL CHECK (kind IN ('classify', 'backfill')),
     state              text NOT NULL CHECK (state IN ('running', 'done', 'failed', 'cancelled', 'lost')),
     message            text NOT NULL DEFAULT '',
@@ -25,6 +26,7 @@ CREATE TABLE reelabel.run (
     seen_at            timestamptz NOT NULL DEFAULT now(),
     ended_at           timestamptz,
     jobs_total         bigint NOT NULL CHECK (jobs_total >= 0),
+    jobs_rejected      bigint NOT NULL DEFAULT 0 CHECK (jobs_rejected >= 0),
     jobs_skipped       bigint NOT NULL CHECK (jobs_skipped >= 0),
     jobs_labelled      bigint NOT NULL DEFAULT 0,
     jobs_failed        bigint NOT NULL DEFAULT 0,
@@ -208,9 +210,13 @@ CREATE INDEX shard_held ON reelabel.shard (plan_id) WHERE lease_until IS NOT NUL
 CREATE TABLE reelabel.calibration (
     spec_id           text PRIMARY KEY REFERENCES reelabel.spec,
     temperature       double precision NOT NULL CHECK (temperature > 0),
+    temperature_low   double precision NOT NULL,
+    temperature_high  double precision NOT NULL,
+    run_id            uuid NOT NULL,
     dataset           text NOT NULL,
     manifest_uri      text NOT NULL,
     jobs              bigint NOT NULL CHECK (jobs > 0),
+    wrong             bigint NOT NULL CHECK (wrong > 0),
     accuracy          double precision NOT NULL,
     confidence_before double precision NOT NULL,
     confidence_after  double precision NOT NULL,
@@ -218,12 +224,14 @@ CREATE TABLE reelabel.calibration (
     ece_after         double precision NOT NULL,
     nll_before        double precision NOT NULL,
     nll_after         double precision NOT NULL,
+    nll_change_low    double precision NOT NULL,
+    nll_change_high   double precision NOT NULL,
     bins              smallint NOT NULL,
     created_at        timestamptz NOT NULL DEFAULT now()
 );
 
--- The margin below which a job is escalated to a dense sampler: one per spec, fitted on known answers, with its effect
--- on held-out jobs.
+-- The margin below which a job is escalated to a dense sampler: one per spec, proven on known answers, with its effect
+-- on them.
 CREATE TABLE reelabel.route (
     spec_id           text PRIMARY KEY REFERENCES reelabel.spec,
     escalate_below   double precision NOT NULL CHECK (escalate_below >= 0),
@@ -233,6 +241,7 @@ CREATE TABLE reelabel.route (
     dense_spec_id     text NOT NULL REFERENCES reelabel.spec,
     jobs              bigint NOT NULL CHECK (jobs > 0),
     target            double precision NOT NULL,
+    loss_at_most      double precision NOT NULL,
     accuracy          double precision NOT NULL,
     first_accuracy    double precision NOT NULL,
     dense_accuracy    double precision NOT NULL,

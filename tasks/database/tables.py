@@ -53,8 +53,10 @@ RUN = Table(
     "run",
     METADATA,
     Column("run_id", Uuid, primary_key=True),
-    *(Column(name, Text) for name in ("dataset", "spec_id", "manifest_uri", "kind", "state", "message")),
-    *(Column(name, BigInteger) for name in ("jobs_total", "jobs_skipped", "jobs_labelled", "jobs_failed")),
+    *(Column(name, Text) for name in ("dataset", "spec_id", "manifest_uri", "native_sampler")),
+    *(Column(name, Text) for name in ("kind", "state", "message")),
+    *(Column(name, BigInteger) for name in ("jobs_total", "jobs_rejected", "jobs_skipped")),
+    *(Column(name, BigInteger) for name in ("jobs_labelled", "jobs_failed")),
     *(Column(name, BigInteger) for name in ("videos_extracted", "videos_cached", "videos_remade")),
     *(Column(name, BigInteger) for name in ("shards_total", "shards_done")),
     Column("stage_ms", JSONB),
@@ -107,7 +109,10 @@ ROUTE = Table(
     Column("escalate_below", Double),
     *(Column(name, Text) for name in ("dataset", "manifest_uri", "first_spec_id", "dense_spec_id")),
     Column("jobs", BigInteger),
-    *(Column(name, Double) for name in ("target", "accuracy", "first_accuracy", "dense_accuracy", "asked_again")),
+    *(
+        Column(name, Double)
+        for name in ("target", "loss_at_most", "accuracy", "first_accuracy", "dense_accuracy", "asked_again")
+    ),
     *(Column(name, BigInteger) for name in ("frames_decoded", "first_frames", "dense_frames")),
     Column("created_at", DateTime(timezone=True)),
 )
@@ -116,11 +121,13 @@ CALIBRATION = Table(
     "calibration",
     METADATA,
     Column("spec_id", Text, primary_key=True),
-    Column("temperature", Double),
+    *(Column(name, Double) for name in ("temperature", "temperature_low", "temperature_high")),
+    Column("run_id", Uuid),
     *(Column(name, Text) for name in ("dataset", "manifest_uri")),
-    Column("jobs", BigInteger),
+    *(Column(name, BigInteger) for name in ("jobs", "wrong")),
     *(Column(name, Double) for name in ("accuracy", "confidence_before", "confidence_after")),
     *(Column(name, Double) for name in ("ece_before", "ece_after", "nll_before", "nll_after")),
+    *(Column(name, Double) for name in ("nll_change_low", "nll_change_high")),
     Column("bins", SmallInteger),
     Column("created_at", DateTime(timezone=True)),
 )

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.evaluation.temperature import apply_temperature, fit_temperature
+from infra.errors import ManifestError
+from reelabel.wording import pluralize
+from tasks.evaluation.clusters import mean_interval
+from tasks.evaluation.temperature import (
+    MAX_TEMPERATURE,
+    MIN_TEMPERATURE,
+    apply_temperature,
+    fit_temperature,
+    temperature_interval,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -15,6 +24,11 @@ if TYPE_CHECKING:
     from tasks.evaluation.temperature import KnownAnswers
 
 BINS = 15
+
+
+FEWEST_WRONG = 20
+# Bisection ends this close to a bound, if the minimum is beyond it.
+_BOUND_MARGIN = 1 + 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +39,11 @@ class Calibration:
 
     Attributes:
         temperature: Fitted on all jobs.
+        temperature_low: Lower end of its 95% confidence interval.
+        temperature_high: Upper end.
         half_temperatures: Fitted on each half; if they are far apart, there are too few jobs.
         jobs: Jobs with a label and a known answer.
+        wrong: Those of them whose label is wrong.
         accuracy: Fraction of correct labels; temperature does not change it.
         confidence_before: Mean probability of the labels.
         confidence_after: The same, calibrated.
@@ -34,11 +51,17 @@ class Calibration:
         ece_after: The same, calibrated.
         nll_before: Mean negative log-likelihood of the known answers, in nats.
         nll_after: The same, calibrated.
+        nll_change: The latter minus the former.
+        nll_change_low: Lower end of its 95% confidence interval.
+        nll_change_high: Upper end; below 0, calibration is shown to help.
     """
 
     temperature: float
+    temperature_low: float
+    temperature_high: float
     half_temperatures: tuple[float, float]
     jobs: int
+    wrong: int
     accuracy: float
     confidence_before: float
     confidence_after: float
@@ -46,6 +69,9 @@ class Calibration:
     ece_after: float
     nll_before: float
     nll_after: float
+    nll_change: float
+    nll_change_low: float
+    nll_change_high: float
 
 
 def calibrate(known: KnownAnswers) -> Calibration:
@@ -53,7 +79,16 @@ def calibrate(known: KnownAnswers) -> Calibration:
 
     Args:
         known: Jobs on at least two videos.
+
+    Raises:
+        ManifestError: Too few labels are wrong to fit a temperature, no temperature within the bounds fits them, or
+            the fitted one is shown to harm held-out answers.
     """
+    wrong = int((known.logs.argmax(axis=1) != known.truths).sum())
+    _require_wrong(wrong, len(known.truths))
+    temperature = fit_temperature(known)
+    _require_within_bounds(temperature, wrong, len(known.truths))
+    low, high = temperature_interval(known, temperature)
     first, second = known.halves()
     temperatures = fit_temperature(first), fit_temperature(second)
     truths = np.concatenate([first.truths, second.truths])
@@ -62,18 +97,49 @@ def calibrate(known: KnownAnswers) -> Calibration:
         [apply_temperature(first.logs, temperatures[1]), apply_temperature(second.logs, temperatures[0])]
     )
     is_right = before.argmax(axis=1) == truths
+    loss_before, loss_after = _losses(before, truths), _losses(after, truths)
+    change = mean_interval(loss_after - loss_before, np.concatenate([first.videos, second.videos]))
+    if change.low > 0:
+        raise ManifestError(
+            f"Calibration makes held-out answers worse: their negative log-likelihood rises by {change.value:.4f} "
+            f"({change.low:+.4f} to {change.high:+.4f}). Use the raw probabilities, or know more answers."
+        )
     return Calibration(
-        temperature=fit_temperature(known),
+        temperature=temperature,
+        temperature_low=low,
+        temperature_high=high,
         half_temperatures=temperatures,
         jobs=len(truths),
+        wrong=wrong,
         accuracy=float(is_right.mean()),
         confidence_before=float(before.max(axis=1).mean()),
         confidence_after=float(after.max(axis=1).mean()),
         ece_before=expected_calibration_error(before.max(axis=1), is_right),
         ece_after=expected_calibration_error(after.max(axis=1), is_right),
-        nll_before=_negative_log_likelihood(before, truths),
-        nll_after=_negative_log_likelihood(after, truths),
+        nll_before=float(loss_before.mean()),
+        nll_after=float(loss_after.mean()),
+        nll_change=change.value,
+        nll_change_low=change.low,
+        nll_change_high=change.high,
     )
+
+
+def _require_wrong(wrong: int, jobs: int) -> None:
+    if wrong < FEWEST_WRONG:
+        raise ManifestError(
+            f"Cannot fit a temperature: of {pluralize(jobs, 'label')} with a known answer, {wrong:,} "
+            f"{'is' if wrong == 1 else 'are'} wrong; at least {FEWEST_WRONG} are needed, since only wrong labels show "
+            "how high a confidence may be. Know more answers, or harder ones."
+        )
+
+
+def _require_within_bounds(temperature: float, wrong: int, jobs: int) -> None:
+    if not MIN_TEMPERATURE * _BOUND_MARGIN < temperature < MAX_TEMPERATURE / _BOUND_MARGIN:
+        raise ManifestError(
+            f"Cannot fit a temperature: the best one is beyond {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}, where it "
+            f"says nothing about other jobs ({wrong:,} of {pluralize(jobs, 'label')} are wrong). Check that the column "
+            "answer is right, or know other answers."
+        )
 
 
 def expected_calibration_error(confidences: npt.NDArray[np.float64], is_right: npt.NDArray[np.bool_]) -> float:
@@ -92,6 +158,8 @@ def expected_calibration_error(confidences: npt.NDArray[np.float64], is_right: n
     return float(np.abs(gaps).sum() / len(confidences))
 
 
-def _negative_log_likelihood(probabilities: npt.NDArray[np.float64], truths: npt.NDArray[np.int64]) -> float:
+def _losses(probabilities: npt.NDArray[np.float64], truths: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the negative log-likelihood of each known answer."""
     at_truth = probabilities[np.arange(len(truths)), truths]
-    return float(-np.log(np.maximum(at_truth, np.finfo(np.float64).tiny)).mean())
+    losses: npt.NDArray[np.float64] = -np.log(np.maximum(at_truth, np.finfo(np.float64).tiny))
+    return losses

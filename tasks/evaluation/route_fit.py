@@ -1,7 +1,7 @@
 """Fit the margin below which jobs are asked again, on known answers.
 
-The margin is fitted on each half of the videos and evaluated on the other, so that the reported accuracy and cost
-are those of held-out jobs.
+An estimated margin is fitted on each half of the videos and evaluated on the other, so that its reported accuracy and
+cost are those of held-out jobs. The margin to use is the proven one (`tasks.evaluation.route_proof`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from infra.errors import ManifestError
+from tasks.evaluation.route_proof import prove_loss, prove_margin
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tasks.evaluation.route_proof import RouteProof
     from tasks.evaluation.route_sample import PairedAnswers
 
 FEWEST_JOBS = 100
@@ -51,6 +53,8 @@ class RoutingPoint:
         accuracy: Fraction of the jobs whose final answer is correct.
         frames_decoded: Frames decoded in all passes; those that several jobs share count once per pass.
         seconds: Seconds of decoding, preprocessing and inference, from the result rows.
+        loss_at_most: Upper end of the 95% confidence interval of the accuracy lost to the dense sampler; None if the
+            margin differs between the halves.
     """
 
     below: float | None
@@ -58,6 +62,7 @@ class RoutingPoint:
     accuracy: float
     frames_decoded: int
     seconds: float
+    loss_at_most: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +70,9 @@ class RouteFit:
     """A fitted margin, with its cost and accuracy.
 
     Attributes:
-        below: Margin fitted on all jobs.
+        below: Estimated margin, fitted on all jobs: the smallest that reaches the target in this sample.
+        proof: The smallest margin that is proven to reach it.
+        proven: Cost and accuracy at that margin; None if none is proven.
         half_below: Margins fitted on each half; if they are far apart, there are too few jobs.
         target: Accuracy to reach.
         held_out: Each half of the jobs evaluated at the margin of the other.
@@ -76,6 +83,8 @@ class RouteFit:
 
     jobs: int
     below: float
+    proof: RouteProof
+    proven: RoutingPoint | None
     half_below: tuple[float, float]
     target: float
     held_out: RoutingPoint
@@ -85,7 +94,7 @@ class RouteFit:
 
 
 def fit_route(sample: PairedAnswers, target: Target) -> RouteFit:
-    """Find the smallest margin that reaches the target.
+    """Find the smallest margin that reaches the target in the sample, and the smallest that provably does.
 
     Raises:
         ManifestError: The sample is too small, or even the dense sampler does not reach the target.
@@ -95,10 +104,12 @@ def fit_route(sample: PairedAnswers, target: Target) -> RouteFit:
     half_below = fit_margin(halves[0], target), fit_margin(halves[1], target)
     # Each half at the margin of the other.
     crossed = np.where(sample.is_first_half(), half_below[1], half_below[0])
-    below = fit_margin(sample, target)
+    proof = prove_margin(sample, target)
     return RouteFit(
         jobs=len(sample.margins),
-        below=below,
+        below=fit_margin(sample, target),
+        proof=proof,
+        proven=None if proof.below is None else evaluate_margin(sample, np.array(proof.below), below=proof.below),
         half_below=half_below,
         target=target.of(sample),
         held_out=evaluate_margin(sample, crossed, below=None),
@@ -147,6 +158,7 @@ def evaluate_margin(sample: PairedAnswers, thresholds: npt.NDArray[np.float64], 
         accuracy=float(np.where(again, sample.second_right, sample.first_right).mean()),
         frames_decoded=sample.count_first_frames() + sample.count_second_frames(again),
         seconds=float(sample.first_s.sum() + sample.second_s[again].sum()),
+        loss_at_most=None if below is None else prove_loss(sample, below).at_most,
     )
 
 

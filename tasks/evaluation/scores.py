@@ -200,3 +200,11 @@ class Evaluation:
 
 
 _ADAPTER = TypeAdapter(Evaluation)
+
+
+_LEAST_SHOWN = 0.001
+
+
+def format_p_value(p_value: float) -> str:
+    """Format a p-value, which is never 0."""
+    return f"<{_LEAST_SHOWN:g}" if p_value < _LEAST_SHOWN else f"{p_value:.3f}"

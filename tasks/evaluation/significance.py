@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+Z = float(stats.norm.ppf(0.975))
+_BISECTIONS = 50
+
 
 def proportion(correct: int, jobs: int) -> Proportion:
     """Return a proportion of jobs and its Wilson score interval.
@@ -72,6 +75,40 @@ def paired_interval(*, both: int, gained: int, lost: int, jobs: int) -> tuple[fl
     below = _combine(first.value - first.low, second.high - second.value, phi)
     above = _combine(first.high - first.value, second.value - second.low, phi)
     return value - below, value + above
+
+
+def paired_low(
+    *, gained: npt.NDArray[np.float64], lost: npt.NDArray[np.float64], jobs: float
+) -> npt.NDArray[np.float64]:
+    """Return lower ends of 95% confidence intervals of differences between two proportions of the same jobs.
+
+    The score interval of Tango, "Equivalence test and confidence interval for the difference in proportions for the
+    paired-sample design", Statistics in Medicine 17 (1998). Unlike `paired_interval`, it is also right where hardly any
+    answers differ: it depends on `gained` and `lost` alone.
+
+    Args:
+        gained: Jobs that only the first answers correctly; shape (N,). May be fractions: effective numbers of jobs.
+        lost: Jobs that only the second answers correctly; shape (N,).
+        jobs: All jobs.
+    """
+    low, high = np.full(gained.shape, -1.0), (gained - lost) / jobs
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        # Maximum likelihood of the share of `lost`, given the difference.
+        linear = (2 * jobs - gained + lost) * middle - gained - lost
+        constant = -lost * middle * (1 - middle)
+        share = (np.sqrt(np.maximum(linear**2 - 8 * jobs * constant, 0)) - linear) / (4 * jobs)
+        variance = jobs * np.maximum(2 * share + middle * (1 - middle), 0)
+        is_outside = gained - lost - jobs * middle > Z * np.sqrt(variance)
+        low, high = np.where(is_outside, middle, low), np.where(is_outside, high, middle)
+    return np.asarray((low + high) / 2)
+
+
+def wilson_low(correct: npt.NDArray[np.float64], jobs: float) -> npt.NDArray[np.float64]:
+    """Return lower ends of 95% Wilson score intervals, as `proportion` does, for effective numbers of jobs."""
+    share = correct / jobs
+    middle = share + Z**2 / (2 * jobs)
+    return np.asarray((middle - Z * np.sqrt(share * (1 - share) / jobs + Z**2 / (4 * jobs**2))) / (1 + Z**2 / jobs))
 
 
 def adjust_by_holm(p_values: Sequence[float]) -> list[float]:

@@ -103,7 +103,8 @@ def fit_temperature(known: KnownAnswers) -> float:
     It is convex in the inverse temperature, so bisection on its slope finds the minimum.
 
     Returns:
-        From LEAST to MOST; LEAST if every answer is correct, since no confidence is then too high.
+        From MIN_TEMPERATURE to MAX_TEMPERATURE; the least if every answer is correct, since no confidence is then too
+        high, and the most if a uniform distribution would be likelier.
     """
     finite = np.where(np.isfinite(known.logs), known.logs, 0.0)
     at_truth = known.logs[np.arange(len(known.truths)), known.truths]
@@ -113,3 +114,24 @@ def fit_temperature(known: KnownAnswers) -> float:
         slope = ((apply_temperature(known.logs, 1 / middle) * finite).sum(axis=1) - at_truth).mean()
         low, high = (middle, high) if slope < 0 else (low, middle)
     return float((low * high) ** -0.5)
+
+
+def temperature_interval(known: KnownAnswers, temperature: float) -> tuple[float, float]:
+    """Return the 95% confidence interval of a temperature that `fit_temperature` returned, not at a bound.
+
+    The sandwich estimator of White, "Maximum likelihood estimation of misspecified models", Econometrica 50 (1982):
+    one temperature is never the whole truth about a model. Its middle sums the scores of each video's jobs first, since
+    they are not independent (`tasks.evaluation.clusters`). The interval is symmetric in the logarithm, which does not
+    depend on whether the temperature or its inverse is fitted.
+    """
+    from tasks.evaluation.clusters import sum_variance, t_quantile  # noqa: PLC0415 - SciPy is slow to import
+
+    finite = np.where(np.isfinite(known.logs), known.logs, 0.0)
+    weights = apply_temperature(known.logs, temperature)
+    means = (weights * finite).sum(axis=1)
+    scores = known.logs[np.arange(len(known.truths)), known.truths] - means
+    curvature = float(((weights * finite**2).sum(axis=1) - means**2).sum())
+    # Of the logarithm: the standard error of the inverse temperature, times the temperature.
+    error = float(np.sqrt(sum_variance(scores, known.videos))) / curvature * temperature
+    reach = float(np.exp(t_quantile(known.videos) * error))
+    return temperature / reach, temperature * reach

@@ -92,8 +92,17 @@ def check_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
 
 def find_duplicate_ids(frame: pl.DataFrame) -> list[Fault]:
     """Find ids shared by several rows; `frame` needs only `ROW` and `job_id`."""
-    rows = frame.filter(pl.col("job_id").is_duplicated() & pl.col("job_id").is_not_null())
-    return [] if rows.is_empty() else [row_fault("job_id is not unique.", "job_id", rows.select(ROW, "job_id").rows())]
+    return _id_faults(frame, "job_id is not unique.", pl.col("job_id").is_duplicated())
+
+
+def find_later_duplicates(frame: pl.DataFrame) -> list[Fault]:
+    """Find rows whose id an earlier one has; `frame` needs only `ROW` and `job_id`."""
+    return _id_faults(frame, "job_id is that of an earlier row.", ~pl.col("job_id").is_first_distinct())
+
+
+def _id_faults(frame: pl.DataFrame, rule: str, broken: pl.Expr) -> list[Fault]:
+    rows = frame.filter(broken & pl.col("job_id").is_not_null())
+    return [] if rows.is_empty() else [row_fault(rule, "job_id", rows.select(ROW, "job_id").rows())]
 
 
 def _row_faults(frame: pl.DataFrame) -> Iterator[Fault]:

@@ -2,85 +2,76 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import sys
-from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
-
-import polars as pl
 
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode
+from reelabel.wording import pluralize
+from tasks.manifest.csv_rows import read_header, read_rows
+from tasks.manifest.rejects import ImportedRows
 from tasks.manifest.schema import COLUMNS, REPLACED_BY_MESSAGES, REQUIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
     from pathlib import Path
 
 _NUMBERS = ("start_s", "end_s")
 
 
-def import_csv(path: Path) -> pl.DataFrame:
-    """Read a CSV file with the manifest's column names; unknown columns are dropped.
+def import_csv(path: Path, columns: Mapping[str, str] | None = None) -> ImportedRows:
+    """Read a CSV file with the manifest's column names; other columns are dropped, and noted.
 
     `choices` is a JSON list (`["yes", "no"]`) or separated by bars (`yes|no`). An empty cell is null.
 
+    Args:
+        path: The file.
+        columns: The file's columns by those of the manifest, where they differ.
+
     Raises:
-        ManifestError: The file or a value cannot be parsed; the message gives the line.
+        ManifestError: The file is not CSV, or lacks a column.
     """
-    rows = []
-    try:
-        # Spreadsheets may export a byte order mark.
-        with _any_field_size(), path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, strict=True)
-            names = _known_names(path, list(reader.fieldnames or ()))
-            for cells in reader:
-                try:
-                    rows.append(_row(cells, names))
-                except ValueError as error:
-                    raise ManifestError(f"{path}, line {reader.line_num}: {error}.") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ManifestError(f"Cannot read {path} as CSV: {error}.") from None
-    return pl.DataFrame(rows, schema={name: COLUMNS[name] for name in names})
+    header, columns = read_header(path), dict(columns or {})
+    columns = _named(path, header, columns)
+    found = ImportedRows(source=path, columns=tuple(columns))
+    for place, cells in read_rows(path, found):
+        found.add(place, partial(_row, cells, columns), job_id=cells.get(columns.get("job_id", "")), given=cells)
+    dropped = [name for name in header if name not in columns.values()]
+    if dropped:
+        found.notes.append(f"Dropped {pluralize(len(dropped), 'column')} of {path}: {', '.join(dropped)}.")
+    return found
 
 
-@contextmanager
-def _any_field_size() -> Iterator[None]:
-    """Allow cells with whole videos as data: URIs; the limit is global, and is restored afterwards."""
-    before = csv.field_size_limit(sys.maxsize)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
+def require_known(columns: Mapping[str, str]) -> None:
+    """Check that a mapping names columns of a manifest.
+
+    Raises:
+        ManifestError: It names others.
+    """
+    unknown = sorted(columns.keys() - COLUMNS.keys())
+    if unknown:
+        raise ManifestError(f"Unknown manifest columns: {', '.join(unknown)}; a manifest has {', '.join(COLUMNS)}.")
 
 
-def unknown_columns(path: Path) -> list[str]:
-    """List the columns of a CSV file that are not manifest columns, and that `import_csv` drops."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        return [name for name in next(csv.reader(file), []) if name not in COLUMNS]
-
-
-def _known_names(path: Path, header: list[str]) -> list[str]:
-    duplicates = sorted({name for name in header if header.count(name) > 1})
-    if duplicates:
-        raise ManifestError(f"{path} has duplicate columns: {', '.join(duplicates)}; rename or remove one of each.")
-    replaced = REPLACED_BY_MESSAGES if "messages" in header else ()
-    missing = [name for name in REQUIRED if name not in header and name not in replaced]
+def _named(path: Path, header: list[str], columns: dict[str, str]) -> dict[str, str]:
+    """Return the file's column of each manifest column that it has."""
+    require_known(columns)
+    names = {name: columns.get(name, name) for name in COLUMNS if columns.get(name, name) in header}
+    replaced = REPLACED_BY_MESSAGES if "messages" in names else ()
+    missing = [columns.get(name, name) for name in (*REQUIRED, *columns) if name not in names and name not in replaced]
     if missing:
         found = ", ".join(header) or "nothing"
         raise ManifestError(
-            f"{path} lacks the columns {', '.join(missing)}; its first line is: {found}. "
-            "The first line must list the columns of a manifest, separated by commas.",
+            f"{path} lacks the columns {', '.join(dict.fromkeys(missing))}; its first line is: {found}. "
+            "The first line must list the columns, separated by commas; to use a column of another name, add "
+            "--column NAME=COLUMN, such as prompt=question.",
         )
-    return [name for name in header if name in COLUMNS]
+    return names
 
 
-def _row(cells: dict[str, str], names: list[str]) -> dict[str, object]:
-    # DictReader collects surplus cells under the key None, and fills missing cells with None.
-    if None in cells or None in cells.values():
-        raise ValueError("the number of cells differs from that of the header")
-    return {name: _value(name, cells[name]) for name in names}
+def _row(cells: dict[str, str], columns: dict[str, str]) -> dict[str, object]:
+    return {name: _value(name, cells[theirs]) for name, theirs in columns.items()}
 
 
 def _value(name: str, text: str) -> object:
@@ -88,8 +79,15 @@ def _value(name: str, text: str) -> object:
         return None
     if name == "choices":
         return _choices(text)
-    if name not in _NUMBERS:
-        return text
+    return parse_number(text, name) if name in _NUMBERS else text
+
+
+def parse_number(text: str, name: str) -> float:
+    """Parse a number.
+
+    Raises:
+        ValueError: The text is none; the message names its column.
+    """
     try:
         return float(text)
     except ValueError:

@@ -4,62 +4,73 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
-
-import polars as pl
 
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode, parse_messages
-from tasks.manifest.schema import COLUMNS
+from tasks.manifest.rejects import ImportedRows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _COLUMNS = ("job_id", "video_uri", "prompt", "choices", "system_prompt")
 _CHOICE_LINE = re.compile(r"^\s*\(?([A-Z])[.):]\s+(.+?)\s*$")
+_LONGEST_GIVEN = 4_000
 
 
-def import_openai_batch(path: Path) -> pl.DataFrame:
+def import_openai_batch(path: Path) -> ImportedRows:
     """Read requests in the OpenAI batch format, one per line.
 
-    `custom_id` becomes `job_id`. The messages must contain one `video_url` (or `video`) part and the
-    question as text, with its choices on lines of their own (`A. red`, `B) green`), or as a list
-    in `body.metadata.choices`.
+    `custom_id` becomes `job_id`. The messages must contain one `video_url` (or `video`) part and the question as
+    text. Its choices are the first of these that the request has: the list in `body.metadata.choices`; vLLM's list in
+    `body.structured_outputs.choice`; lines of the text such as `A. red` or `B) green`, which are then removed from
+    the question. If the list has only the letters of such lines, the choices are the lines' texts.
 
     Raises:
-        ManifestError: The file or a line cannot be parsed; the message gives the line.
+        ManifestError: The file cannot be read.
     """
     try:
         # Not splitlines(): JSON strings may contain other line separators, such as U+2028.
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ManifestError(f"Cannot read {path}: {error}.") from None
-    rows = [_line(line, where=f"{path}, line {number}") for number, line in enumerate(lines, start=1) if line.strip()]
-    return pl.DataFrame(rows, schema={name: COLUMNS[name] for name in _COLUMNS})
+    found = ImportedRows(source=path, columns=_COLUMNS)
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            found.add(f"line {number}", partial(_line, line), job_id=_job_id(line), given=line[:_LONGEST_GIVEN])
+    return found
 
 
-def _line(line: str, *, where: str) -> dict[str, Any]:
+def _job_id(line: str) -> object:
+    try:
+        return json.loads(line)["custom_id"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _line(line: str) -> dict[str, Any]:
     try:
         return _row(json.loads(line))
     except json.JSONDecodeError as error:
-        raise ManifestError(f"{where}: not JSON ({error.msg} at character {error.colno}).") from None
+        raise ValueError(f"not JSON ({error.msg} at character {error.colno})") from None
     except KeyError as error:
-        raise ManifestError(f"{where}: {error} is missing.") from None
+        raise ValueError(f"{error} is missing") from None
     except (TypeError, AttributeError):
-        raise ManifestError(f"{where}: not a request in the OpenAI batch format.") from None
+        raise ValueError("not a request in the OpenAI batch format") from None
     except RecursionError:
-        raise ManifestError(f"{where}: the JSON is nested too deeply.") from None
-    except ValueError as error:
-        raise ManifestError(f"{where}: {error}.") from None
+        raise ValueError("the JSON is nested too deeply") from None
 
 
 def _row(request: dict[str, Any]) -> dict[str, Any]:
     body = request["body"]
     question = parse_messages(body["messages"])
-    raw_choices = (body.get("metadata") or {}).get("choices")
-    prompt, choices = (question.prompt, _parse_choices(raw_choices)) if raw_choices else _split(question.prompt)
+    prompt, choices = _question(question.prompt, _listed_choices(body))
     if not choices:
-        raise ValueError("no choices; write them as lines 'A. text', or in metadata.choices")
+        raise ValueError(
+            "no choices; write them as lines 'A. text', or as a list in metadata.choices or structured_outputs.choice"
+        )
     job_id = str(request["custom_id"])
     if not all(map(is_valid_unicode, [job_id, *choices])):
         raise ValueError("custom_id or a choice contains an unpaired surrogate, which is not a valid character")
@@ -72,12 +83,31 @@ def _row(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _parse_choices(choices: str | list[str]) -> list[str]:
+def _listed_choices(body: dict[str, Any]) -> list[str]:
+    """Return the choices that a request lists outside its text; empty without any."""
+    for group, name in (("metadata", "choices"), ("structured_outputs", "choice")):
+        listed = (body.get(group) or {}).get(name)
+        if listed:
+            return _parse_choices(listed, f"{group}.{name}")
+    return []
+
+
+def _parse_choices(choices: str | list[str], name: str) -> list[str]:
     # Metadata values must be strings in the batch format, so the list is often encoded as JSON.
-    values = json.loads(choices) if isinstance(choices, str) else choices
+    try:
+        values = json.loads(choices) if isinstance(choices, str) else choices
+    except json.JSONDecodeError:
+        values = None
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"metadata.choices {choices!r} is not a list of strings")
+        raise ValueError(f"{name} {choices!r} is not a list of strings")
     return values
+
+
+def _question(text: str, listed: list[str]) -> tuple[str, list[str]]:
+    """Return a question and its choices, given those listed outside its text."""
+    prompt, lines = _split(text)
+    stands_for_lines = len(lines) > 1 and listed == [*ascii_uppercase[: len(lines)]]
+    return (text, listed) if listed and not stands_for_lines else (prompt, lines)
 
 
 def _split(text: str) -> tuple[str, list[str]]:

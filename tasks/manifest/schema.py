@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, redact_uri
+from reelabel.wording import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 REQUIRED: dict[str, pl.DataType] = {
@@ -46,36 +47,50 @@ LONGEST_ID_BYTES = 1024
 _SHOWN_ROWS = 3
 
 
+def _no_rows() -> pl.Series:
+    return pl.Series(ROW, [], dtype=pl.UInt32)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """A rule that some rows break.
 
     Attributes:
         rule: What is wrong, as a sentence.
-        count: Number of rows that break it; 0 if it concerns the whole file.
-        first_rows: Row numbers, from 0, and values of the first few.
+        rows: Numbers of the rows that break it, from 0; empty if it concerns the whole file.
+        values: The values of the first few.
     """
 
     rule: str
-    count: int = 0
-    first_rows: tuple[str, ...] = ()
+    rows: pl.Series = field(default_factory=_no_rows, repr=False, compare=False)
+    values: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Number of rows that break it; 0 if it concerns the whole file."""
+        return len(self.rows)
 
     def __add__(self, later: Fault) -> Fault:
         """Merge with the same fault of later rows."""
-        first = (*self.first_rows, *later.first_rows)[:_SHOWN_ROWS]
-        return Fault(rule=self.rule, count=self.count + later.count, first_rows=first)
+        values = (*self.values, *later.values)[:_SHOWN_ROWS]
+        return Fault(rule=self.rule, rows=pl.concat([self.rows, later.rows]), values=values)
 
     def __str__(self) -> str:
         """Format with the count and the first rows."""
+        return self.describe(lambda row: f"row {row}")
+
+    def describe(self, place: Callable[[int], str]) -> str:
+        """Format with the count and the first rows, named by their place in a file."""
         if not self.count:
             return self.rule
-        return f"{self.rule} {self.count:,} row{'s' * (self.count > 1)}, first {', '.join(self.first_rows)}."
+        first = ", ".join(f"{place(row)} ({value})" for row, value in zip(self.rows, self.values, strict=False))
+        return f"{self.rule} {pluralize(self.count, 'row')}, first {first}."
 
 
 def row_fault(rule: str, column: str, rows: Sequence[tuple[int, object]]) -> Fault:
     """Build the fault of rows, given their numbers and their values in a column."""
-    first = tuple(f"row {row} ({column} {_shown(value)!r})" for row, value in rows[:_SHOWN_ROWS])
-    return Fault(rule=rule, count=len(rows), first_rows=first)
+    values = tuple(f"{column} {_shown(value)!r}" for _, value in rows[:_SHOWN_ROWS])
+    return Fault(rule=rule, rows=pl.Series(ROW, [row for row, _ in rows], dtype=pl.UInt32), values=values)
 
 
 def _shown(value: object) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from tasks.manifest.check import check_rows, conform_columns, find_duplicate_ids
 from tasks.manifest.digests import job_digests, jobs_to_rows, rows_to_jobs
 from tasks.manifest.messages import fill_from_messages
 from tasks.manifest.parquet import open_manifest
+from tasks.manifest.rejects import REJECTS, list_faults, reject_repeated, reject_rows, without_rows
 from tasks.manifest.schema import ROW, Fault
 
 if TYPE_CHECKING:
@@ -45,9 +46,11 @@ class JobTable:
 
     Attributes:
         here: Whether each row of the manifest is selected; shape (rows of the manifest,).
+        rejects: The rows that are not jobs, as of `reject_rows`; only a manifest read with `keep_going` has any.
     """
 
     here: npt.NDArray[np.bool_] = field(repr=False)
+    rejects: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=REJECTS), repr=False)
     _parts: tuple[Callable[[], pl.DataFrame | None], ...] = field(repr=False)
 
     def __len__(self) -> int:
@@ -58,6 +61,11 @@ class JobTable:
     def rows(self) -> int:
         """Number of rows in the manifest."""
         return len(self.here)
+
+    @property
+    def jobs_in_manifest(self) -> int:
+        """Number of rows in the manifest that are jobs, selected or not."""
+        return self.rows - len(self.rejects)
 
     def parts(self) -> Iterator[pl.DataFrame]:
         """Yield the jobs, at most about 600,000 at a time; jobs on a video are in one part, or in consecutive ones.
@@ -93,13 +101,16 @@ class JobTable:
 
 
 @contextmanager
-def open_jobs(uri: str, objects: ObjectStore, *, only: pl.Series | None = None) -> Iterator[JobTable]:
+def open_jobs(
+    uri: str, objects: ObjectStore, *, only: pl.Series | None = None, keep_going: bool = False
+) -> Iterator[JobTable]:
     """Read and validate a manifest into a temporary folder; memory grows only by a few bytes per row.
 
     Args:
         uri: Parquet file, or a glob of Parquet files, local or `s3://`.
         objects: Store for `s3://`.
         only: Ids of the jobs to read and validate; None reads all. Ids that are not in the manifest are ignored.
+        keep_going: Reject invalid rows instead of the manifest, unless all are; of rows with one id, keep the first.
 
     Raises:
         ManifestError: The manifest is invalid; the message lists every fault, with counts and first rows.
@@ -109,11 +120,19 @@ def open_jobs(uri: str, objects: ObjectStore, *, only: pl.Series | None = None) 
             chosen = None if only is None else _rows_with_ids(files, only)
             most = files.rows if chosen is None else int(chosen.sum())
             spill = Spill(folder, parts=1 + most // _ROWS_PER_PART)
-            jobs, faults = _check_into(spill, read_numbered_batches(files, only=chosen))
-            _raise_faults(uri, [*faults, *_repeated_ids(read_numbered_batches(files, only=chosen), jobs["hash"])])
+            batches = partial(read_numbered_batches, files, only=chosen)
+            jobs, faults, rejects = _check_into(spill, batches(), keep_going=keep_going)
+            if keep_going:
+                repeated = _rows_of_repeated_ids(batches(), jobs, rejects)
+                rejects = pl.concat([rejects, reject_repeated(repeated)])
+            else:
+                faults += find_duplicate_ids(_rows_of_repeated_ids(batches(), jobs, rejects))
+            if not keep_going or 0 < len(jobs) == len(rejects):
+                _raise_faults(uri, faults)
         here = np.zeros(files.rows, np.bool_)
         here[jobs[ROW].to_numpy()] = True
-        yield JobTable(here=here, _parts=tuple(_readers(spill, folder)))
+        here[rejects[ROW].to_numpy()] = False
+        yield JobTable(here=here, rejects=rejects.sort(ROW), _parts=tuple(_readers(spill, folder)))
 
 
 def job_table(jobs: Sequence[Job]) -> JobTable:
@@ -156,9 +175,28 @@ def read_unchecked_batches(files: ManifestFiles) -> Iterator[pl.DataFrame]:
         yield resolved.with_columns(job_digests(resolved))
 
 
+@contextmanager
+def open_audited(uri: str, objects: ObjectStore, *, keep_going: bool) -> Iterator[Callable[[], Iterator[pl.DataFrame]]]:
+    """Open a manifest for audits, and yield a function that reads its rows with `row` and `job_digest`.
+
+    Args:
+        uri: Parquet file, or a glob of Parquet files, local or `s3://`.
+        objects: Store for `s3://`.
+        keep_going: Leave out the rows that `open_jobs` rejects; else read all without validating them.
+
+    Raises:
+        ManifestError: The manifest cannot be read.
+    """
+    with ExitStack() as stack:
+        if keep_going:
+            yield stack.enter_context(open_jobs(uri, objects, keep_going=True)).parts
+        else:
+            yield partial(read_unchecked_batches, stack.enter_context(open_manifest(uri, objects)))
+
+
 def _raise_faults(uri: str, faults: Collection[Fault]) -> None:
     if faults:
-        raise ManifestError(f"{uri} is not a valid manifest:", faults)
+        raise ManifestError(f"{uri} is not a valid manifest:", list_faults([*map(str, faults)]))
 
 
 def _rows_with_ids(files: ManifestFiles, ids: pl.Series) -> npt.NDArray[np.bool_]:
@@ -168,23 +206,45 @@ def _rows_with_ids(files: ManifestFiles, ids: pl.Series) -> npt.NDArray[np.bool_
     return np.concatenate([np.zeros(0, np.bool_), *(each.to_numpy() for each in found)])
 
 
-def _check_into(spill: Spill, batches: Iterable[pl.DataFrame]) -> tuple[pl.DataFrame, list[Fault]]:
+def _check_into(
+    spill: Spill, batches: Iterable[pl.DataFrame], *, keep_going: bool
+) -> tuple[pl.DataFrame, list[Fault], pl.DataFrame]:
     """Validate rows, and spill them by their videos' neighbourhood.
 
     Returns:
-        Each row's number and the `hash` of its id, and the faults of the rows.
+        Each row's number and the `hash` of its id; the faults of the rows; and with `keep_going`, the rejected rows.
     """
     faults: dict[str, Fault] = {}
     jobs = [pl.DataFrame(schema={ROW: pl.UInt32, "hash": pl.UInt64})]
+    rejects = [pl.DataFrame(schema=REJECTS)]
     with spill:
         for batch in batches:
             checked, found = check_rows(batch)
             for fault in found:
                 faults[fault.rule] = faults[fault.rule] + fault if fault.rule in faults else fault
             jobs.append(batch.select(ROW, hash=pl.col("job_id").hash()))
-            if not faults:
+            if keep_going and found:
+                rejects.append(reject_rows(batch, found))
+                checked = without_rows(checked, rejects[-1])
+            if keep_going or not faults:
                 spill.add(_with_neighbourhood(checked.with_columns(job_digests(checked))), _part(spill.parts))
-    return pl.concat(jobs), list(faults.values())
+    return pl.concat(jobs), list(faults.values()), pl.concat(rejects)
+
+
+def _rows_of_repeated_ids(batches: Iterable[pl.DataFrame], jobs: pl.DataFrame, rejects: pl.DataFrame) -> pl.DataFrame:
+    """Return number and id of rows whose ids have the same hash: 64 bits alone are not proof of a duplicate.
+
+    Args:
+        batches: The rows.
+        jobs: Each row's number and the `hash` of its id.
+        rejects: Rows to ignore.
+    """
+    left = without_rows(jobs, rejects)
+    rows = left.filter(pl.col("hash").is_duplicated())[ROW].implode()
+    found = [pl.DataFrame(schema={ROW: pl.UInt32, "job_id": pl.String})]
+    if len(rows[0]):
+        found += [batch.select(ROW, "job_id").filter(pl.col(ROW).is_in(rows)) for batch in batches]
+    return pl.concat(found)
 
 
 def _readers(spill: Spill, folder: Path) -> Iterator[Callable[[], pl.DataFrame | None]]:

@@ -96,6 +96,13 @@ def earlier_runs(connection: Connection, run: RowMapping) -> tuple[RunFigures, .
     return tuple(found.values())
 
 
+def count_other_ways(connection: Connection, run: RowMapping) -> int:
+    """Count the other specs and datasets under which the run's manifest was answered, at any time."""
+    way = select(RUN.c.dataset, RUN.c.spec_id).where(RUN.c.manifest_uri == run["manifest_uri"]).distinct().subquery()
+    is_other = (way.c.dataset != run["dataset"]) | (way.c.spec_id != run["spec_id"])
+    return connection.execute(select(func.count()).select_from(way).where(is_other)).scalar_one()
+
+
 def find_changes(connection: Connection, key: ReportKey, runs: tuple[RunFigures, ...]) -> Changes | None:
     """Compare with the latest earlier run with another spec; return None if there is none.
 

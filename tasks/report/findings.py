@@ -62,17 +62,20 @@ def find_caveats(connection: Connection, key: ReportKey, run: RowMapping) -> tup
     query = select(
         func.count().filter(RESULT.c.decode_note.contains("cut short")).label("cut_short"),
         func.count().filter(RESULT.c.same_position).label("by_position"),
+        func.count().filter(RESULT.c.permutations > 1).label("in_orders"),
     ).where(key.matches(RESULT))
     counts = connection.execute(query).mappings().one()
     caveats = [f"{line}." for line in coverage_warnings(run["coverage"])]
     if run["videos_remade"]:
         caveats.append(f"In this run, {describe_remade(run['videos_remade'])}.")
+    if run["jobs_rejected"]:
+        caveats.append(f"Rejected, and not answered: {pluralize(run['jobs_rejected'], 'row')} of the manifest.")
     if counts["cut_short"]:
         caveats.append(f"Based on truncated videos: {pluralize(counts['cut_short'], 'label')}.")
     if counts["by_position"]:
         caveats.append(
-            f"In {pluralize(counts['by_position'], 'job')} the model chose the same position "
-            "in every order of the choices."
+            f"In {counts['by_position']:,} of {pluralize(counts['in_orders'], 'job')} the model chose the same "
+            "position in every order of the choices: there, position decided, not the choices."
         )
     if run["state"] != "running" and run["message"] and not run["message"].startswith("Reconciled"):
         caveats.append(run["message"])

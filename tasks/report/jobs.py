@@ -148,7 +148,7 @@ def _read_jobs(sources: Sources, rows: Mapping[str, RowMapping]) -> tuple[dict[s
         return {}, ""
     try:
         only = pl.Series("job_id", list(rows), dtype=pl.String)
-        with open_jobs(sources.manifest_uri, sources.objects, only=only) as table:
+        with open_jobs(sources.manifest_uri, sources.objects, only=only, keep_going=True) as table:
             jobs = [job for part in table.parts() for job in rows_to_jobs(part)]
     except (ManifestError, ObjectError) as error:
         return {}, f"Questions and frames are unavailable: {error.message}"

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from reelabel.coverage import DOCS_PAGE
 from reelabel.wording import pluralize, printable
+from tasks.evaluation.scores import format_p_value
 from tasks.report.jobs import drop_strips
 
 if TYPE_CHECKING:
@@ -169,9 +170,9 @@ def _trade(trade: TradeOff) -> dict[str, Any]:
     return {
         "specs": [
             asdict(spec.accuracy)
-            | {"name": spec.name, "jobs_per_s": spec.cost.jobs_per_s, "is_baseline": spec.name == evaluation.baseline}
+            | {"name": spec.name, "frames": spec.cost.frames_decoded, "is_baseline": spec.name == evaluation.baseline}
             for spec in evaluation.specs
-            if spec.accuracy and spec.cost.jobs_per_s
+            if spec.accuracy and spec.cost.frames_decoded
         ],
         "deltas": [asdict(group.difference) | {"title": group.title} for group in trade.drawn if group.difference],
     }
@@ -222,6 +223,7 @@ def _environment() -> Environment:
         "counted": pluralize,
         "percent": lambda share: f"{share:.1%}",
         "duration": _duration,
+        "p_value": format_p_value,
         "ms": lambda ms: f"{ms:,.1f}",
         "moment": _moment,
         "points": lambda share: f"{share * 100:+.1f}",

@@ -10,13 +10,12 @@ from sqlalchemy import func, select
 
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
-from reelabel.sampling.registry import native_sampler
 from reelabel.sources.object_info import redact_uri
 from reelabel.wording import pluralize
 from tasks.database.tables import FAILURE, RESULT
 from tasks.report.choose import MAX_JOBS, choose_jobs
 from tasks.report.counts import calibration_error, count_labels, count_margins, measure_reliability, score_tasks
-from tasks.report.earlier import earlier_runs, find_changes
+from tasks.report.earlier import count_other_ways, earlier_runs, find_changes
 from tasks.report.findings import find_caveats, find_slowest, group_failures
 from tasks.report.glance import summarize
 from tasks.report.jobs import Sources, read_shown
@@ -24,6 +23,7 @@ from tasks.report.run_key import ReportKey
 from tasks.report.timeline import read_timeline
 from tasks.report.trade import select_trade_off
 from tasks.results.evaluations import last_evaluation
+from tasks.results.routing import read_routing
 from tasks.results.runs import read_spec
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tasks.report.jobs import ShownJobs
     from tasks.report.timeline import Timeline
     from tasks.report.trade import TradeOff
+    from tasks.results.routing import Routing
 
 _MAX_VIDEOS = 60
 
@@ -53,9 +54,11 @@ class Report:
         labels: Number of current labels, from this run and others with the same spec.
         failures: Number of current failures.
         sampling: Sampling options by name.
-        native_sampler: Name of the sampler that the model was trained with.
+        native_sampler: Name of the sampler that the model was trained with; empty if unknown.
         runs: Latest runs of the manifest, this one first.
         changes: Comparison with an earlier run with another spec; None if there is none.
+        routing: The routes of this run's labels; None if its spec has only one.
+        other_ways: Number of other specs and datasets under which the manifest was answered, at any time.
         trade: The latest evaluation of the dataset; None if there is none.
     """
 
@@ -68,12 +71,14 @@ class Report:
     margins: tuple[MarginBin, ...]
     reliability: tuple[Reliability, ...]
     tasks: tuple[TaskAccuracy, ...]
+    routing: Routing | None
     failure_groups: tuple[FailureGroup, ...]
     caveats: tuple[str, ...]
     slowest: tuple[SlowJob, ...]
     timeline: Timeline | None
     runs: tuple[RunFigures, ...]
     changes: Changes | None
+    other_ways: int
     trade: TradeOff | None
     shown: ShownJobs
     made_at: datetime
@@ -116,6 +121,7 @@ def gather(
     key = ReportKey(dataset=run["dataset"], spec_id=run["spec_id"])
     spec = _spec(engine, key.spec_id)
     evaluation = last_evaluation(engine, dataset=key.dataset)
+    routing = read_routing(engine, run_id=run["run_id"], dataset=key.dataset, spec_id=key.spec_id)
     with database_errors(), engine.connect() as connection:
         runs = earlier_runs(connection, run)
         changes = find_changes(connection, key, runs)
@@ -134,17 +140,19 @@ def gather(
             labels=_count(connection, select(func.count()).select_from(RESULT).where(key.matches(RESULT))),
             failures=_count(connection, select(func.count()).select_from(FAILURE).where(key.matches(FAILURE))),
             sampling=spec.sampling.model_dump(exclude_none=True) if spec else {},
-            native_sampler=native_sampler(model_name=spec.model.name if spec else ""),
+            native_sampler=run["native_sampler"],
             label_counts=count_labels(connection, key),
             margins=count_margins(connection, key),
             reliability=measure_reliability(connection, key),
             tasks=score_tasks(connection, key),
+            routing=routing,
             failure_groups=group_failures(connection, key),
             caveats=find_caveats(connection, key, run),
             slowest=find_slowest(connection, key, run["run_id"]),
             timeline=read_timeline(connection, key, run),
             runs=runs,
             changes=changes,
+            other_ways=count_other_ways(connection, run),
             trade=select_trade_off(evaluation, key.spec_id) if evaluation else None,
             shown=shown,
             made_at=datetime.now(UTC),

@@ -1,4 +1,4 @@
-"""Whose rows a page shows, and where the page is."""
+"""Whose rows a page shows, and where the files of a run are."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ class ReportKey:
 def page_uri(store_uri: str, run_id: UUID) -> str:
     """Return the URI of a run's report in the store."""
     return f"{store_uri.rstrip('/')}/reports/{run_id}.html"
+
+
+def rejected_uri(store_uri: str, run_id: UUID) -> str:
+    """Return the URI of the list of rows that a run rejected."""
+    return f"{store_uri.rstrip('/')}/reports/{run_id}.csv"
 
 
 def page_link(base_url: str, run_id: UUID) -> str:

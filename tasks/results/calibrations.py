@@ -18,6 +18,7 @@ from tasks.evaluation.temperature import KnownAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
     from sqlalchemy import Engine
 
@@ -55,15 +56,16 @@ def known_answers(engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[
 
 
 def save_calibration(
-    engine: Engine, calibration: Calibration, *, spec_id: str, dataset: str, manifest_uri: str
+    engine: Engine, calibration: Calibration, *, run_id: UUID, spec_id: str, dataset: str, manifest_uri: str
 ) -> None:
-    """Save a spec's temperature and the data it was fitted on, replacing the previous one.
+    """Save a spec's temperature, and the run and data it was fitted on, replacing the previous one.
 
     Raises:
         DatabaseUnavailableError: Nothing was changed.
     """
     numbers = {name: value for name, value in asdict(calibration).items() if name in CALIBRATION.c}
-    row = {"dataset": dataset, "manifest_uri": manifest_uri, "bins": BINS, "created_at": func.now(), **numbers}
+    row = {"run_id": run_id, "dataset": dataset, "manifest_uri": manifest_uri, "bins": BINS, **numbers}
+    row["created_at"] = func.now()
     statement = insert(CALIBRATION).values(spec_id=spec_id, **row)
     with database_errors(), engine.begin() as connection:
         connection.execute(statement.on_conflict_do_update(index_elements=["spec_id"], set_=row))

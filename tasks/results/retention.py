@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # No other files in these folders may be removed.
 SELECTION = re.compile(r"/[0-9a-f]{16}\.txt$")
-PAGE = re.compile(r"/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.html$")
+PAGE = re.compile(r"/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.(html|csv)$")
 
 
 def remove_old_files(

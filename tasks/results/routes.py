@@ -78,11 +78,11 @@ def paired_answers(
 def save_route(
     engine: Engine, fit: RouteFit, *, specs: tuple[RunSpec, RunSpec, RunSpec], dataset: str, manifest_uri: str
 ) -> None:
-    """Save a fitted margin and the data it was fitted on, replacing the previous one.
+    """Save a proven margin and the data it was fitted on, replacing the previous one.
 
     Args:
         engine: The database.
-        fit: The fitted margin.
+        fit: With a proven margin.
         specs: The spec that escalates, and those of its first and dense pass.
         dataset: The dataset with the answers.
         manifest_uri: The manifest with their jobs.
@@ -91,19 +91,21 @@ def save_route(
         DatabaseUnavailableError: Nothing was changed.
     """
     escalated, first, dense = specs
+    assert fit.proven is not None
     row = {
-        "escalate_below": fit.below,
+        "escalate_below": fit.proven.below,
         "dataset": dataset,
         "manifest_uri": manifest_uri,
         "first_spec_id": first.spec_id,
         "dense_spec_id": dense.spec_id,
         "jobs": fit.jobs,
         "target": fit.target,
-        "accuracy": fit.held_out.accuracy,
+        "loss_at_most": fit.proof.overall.at_most,
+        "accuracy": fit.proven.accuracy,
         "first_accuracy": fit.first.accuracy,
         "dense_accuracy": fit.dense.accuracy,
-        "asked_again": fit.held_out.asked_again,
-        "frames_decoded": fit.held_out.frames_decoded,
+        "asked_again": fit.proven.asked_again,
+        "frames_decoded": fit.proven.frames_decoded,
         "first_frames": fit.first.frames_decoded,
         "dense_frames": fit.dense.frames_decoded,
         "created_at": func.now(),

@@ -132,20 +132,37 @@ def run_states(engine: Engine, manifest_uri: str, *, since: datetime) -> set[str
         return set(connection.execute(query).scalars())
 
 
-def require_newest_run(engine: Engine, manifest_uri: str) -> RowMapping:
-    """Find the latest run of a manifest, or fail.
+def require_only_spec(engine: Engine, manifest_uri: str) -> RowMapping:
+    """Find the latest run of a manifest whose runs all have the same dataset and spec.
 
     Raises:
-        ConfigurationError: The manifest has no run.
+        ConfigurationError: The manifest has no run, or its jobs were answered in several ways.
     """
-    query = _newest().where(RUN.c.manifest_uri == manifest_uri).limit(1)
+    latest = (
+        select(RUN, SPEC.c.body)
+        .join(SPEC, SPEC.c.spec_id == RUN.c.spec_id)
+        .where(RUN.c.manifest_uri == manifest_uri)
+        .distinct(RUN.c.dataset, RUN.c.spec_id)
+        .order_by(RUN.c.dataset, RUN.c.spec_id, RUN.c.started_at.desc())
+    )
     with database_errors(), engine.connect() as connection:
-        row = connection.execute(query).mappings().one_or_none()
-    if row is None:
+        rows = connection.execute(latest).mappings().all()
+    if not rows:
         raise ConfigurationError(
             f"No run of {manifest_uri} has been started; start one with `reelabel classify`, or name one."
         )
-    return row
+    if len(rows) > 1:
+        newest = sorted(rows, key=lambda row: row["started_at"], reverse=True)
+        ways = "; ".join(describe_run(row) for row in newest[:_SHOWN_RUNS])
+        raise ConfigurationError(f"{manifest_uri} was answered in {len(rows)} ways; name one: {ways}.")
+    return rows[0]
+
+
+def describe_run(run: RowMapping) -> str:
+    """Describe a run, given its row and the `body` of its spec, in a few words."""
+    sampling = run["body"]["sampling"]
+    how = f"{sampling['sampler']}, {sampling['num_frames']} frames, {run['body']['model']['name']}"
+    return f"{str(run['run_id'])[:8]} ({run['dataset']}: {how})"
 
 
 def newest_run(engine: Engine, *, manifest_uri: str, dataset: str | None) -> RowMapping | None:

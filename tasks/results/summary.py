@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, func, select, text
 
+from infra.database.connect import database_errors
 from reelabel.wording import pluralize
 from sql.queries import read_query
 from tasks.database.tables import RESULT
@@ -14,9 +15,10 @@ from tasks.database.temp_table import ASKED, temp_job_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from uuid import UUID
 
     import polars as pl
-    from sqlalchemy import ColumnElement, Connection, Engine, Table
+    from sqlalchemy import ColumnElement, Connection, Engine, Select, Table
 
     from tasks.domain import Job
 
@@ -58,6 +60,17 @@ class OrderScore:
     content: int
     position: int
     spread: float
+
+    @property
+    def warning(self) -> str:
+        """Warn, in a clause, if position decides most answers; empty if it does not."""
+        if self.position <= self.jobs / 2:
+            return ""
+        return (
+            f"Position decided {self.position / self.jobs:.0%} of the answers in several orders, not the choices: the "
+            "model was probably never trained on other orders, and averaging them does not help; use one order "
+            "(permutations 1), or another model"
+        )
 
     def __str__(self) -> str:
         """Describe the effect in one sentence."""
@@ -158,17 +171,33 @@ def _failures(connection: Connection, dataset: str, spec_id: str) -> tuple[Failu
 
 def _order(connection: Connection, dataset: str, spec_id: str) -> OrderScore | None:
     query = (
-        select(
-            func.count().label("jobs"),
-            func.count().filter(RESULT.c.order_agreement == 1).label("content"),
-            func.count().filter(RESULT.c.same_position).label("position"),
-            func.avg(RESULT.c.order_spread).label("spread"),
-        )
+        _order_counts()
         .join(ASKED, _is_current(RESULT))
         .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id, RESULT.c.permutations > 1)
     )
     row = connection.execute(query).mappings().one()
     return OrderScore(**row) if row["jobs"] else None
+
+
+def read_order(engine: Engine, *, run_id: UUID) -> OrderScore | None:
+    """Read the effect of the order of choices on the labels of one run; None if it asked in one order only.
+
+    Raises:
+        DatabaseUnavailableError: Postgres is unavailable.
+    """
+    query = _order_counts().where(RESULT.c.run_id == run_id, RESULT.c.permutations > 1)
+    with database_errors(), engine.connect() as connection:
+        row = connection.execute(query).mappings().one()
+    return OrderScore(**row) if row["jobs"] else None
+
+
+def _order_counts() -> Select[Any]:
+    return select(
+        func.count().label("jobs"),
+        func.count().filter(RESULT.c.order_agreement == 1).label("content"),
+        func.count().filter(RESULT.c.same_position).label("position"),
+        func.avg(RESULT.c.order_spread).label("spread"),
+    )
 
 
 def _cut_short(connection: Connection, dataset: str, spec_id: str) -> tuple[int, str | None]:

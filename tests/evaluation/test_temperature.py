@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.errors import ManifestError
 from reelabel.digest import hash64
 from tasks.evaluation.calibration import calibrate, expected_calibration_error
 from tasks.evaluation.temperature import (
@@ -15,6 +16,7 @@ from tasks.evaluation.temperature import (
     calibrate_probabilities,
     fit_temperature,
     log_table,
+    temperature_interval,
 )
 
 distributions = st.lists(st.floats(0.01, 1), min_size=2, max_size=6).map(lambda row: [x / sum(row) for x in row])
@@ -105,17 +107,15 @@ def test_too_sure_a_model_is_found_out_and_set_right_on_jobs_it_was_not_fitted_o
 
 def test_what_a_temperature_learns_by_heart_does_not_count():
     # Each half is answered as the other is not: fitted on all nothing is gained, held out it is worse.
-    first, second = KnownAnswers.of([([0.8, 0.2], 0, str(number)) for number in range(40)]).halves()
+    first, second = KnownAnswers.of([([0.8, 0.2], 0, str(number)) for number in range(60)]).halves()
     known = KnownAnswers(
         logs=np.concatenate([first.logs, second.logs]),
-        truths=np.concatenate([first.truths, 1 - second.truths]),
+        truths=np.concatenate([first.truths, np.arange(len(second.truths)) % 4 > 0]).astype(np.int64),
         videos=np.concatenate([first.videos, second.videos]),
     )
 
-    found = calibrate(known)
-
-    assert found.half_temperatures == pytest.approx((MIN_TEMPERATURE, MAX_TEMPERATURE))
-    assert found.nll_after > found.nll_before
+    with pytest.raises(ManifestError, match="Calibration makes held-out answers worse"):
+        calibrate(known)
 
 
 def test_no_video_is_in_both_halves_and_the_order_of_jobs_does_not_matter():
@@ -138,3 +138,59 @@ def test_halves_are_the_same_on_any_machine_and_an_inline_video_makes_no_row_wid
     first = set(known.halves()[0].videos.tolist())
     assert [video for video in videos if hash64(video) in first] == ["1.mp4", "2.mp4", "3.mp4", inline]
     assert known.videos.nbytes == 8 * len(videos)
+
+
+def with_wrong(wrong, *, jobs=200, confidence=0.8):
+    """Labels of one confidence, some of them wrong."""
+    rows = [([confidence, 1 - confidence], int(number < wrong), f"{number}.mp4") for number in range(jobs)]
+    return KnownAnswers.of(rows)
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 19])
+def test_too_few_wrong_labels_fit_no_temperature(wrong):
+    verb = "is" if wrong == 1 else "are"
+    with pytest.raises(ManifestError, match=rf"of 200 labels with a known answer, {wrong} {verb} wrong; at least 20"):
+        calibrate(with_wrong(wrong))
+
+
+@pytest.mark.parametrize(("known", "told"), [(with_wrong(150), "150 of 200"), (with_wrong(100), "100 of 200")])
+def test_a_temperature_at_a_bound_is_refused(known, told):
+    with pytest.raises(ManifestError, match=f"where it says nothing about other jobs .{told} labels"):
+        calibrate(known)
+
+
+def test_a_fit_says_how_sure_it_is_of_itself():
+    found = calibrate(draw_known(3.0, jobs=600))
+
+    assert found.temperature_low < 3.0 < found.temperature_high
+    assert found.temperature_low < found.temperature < found.temperature_high
+    assert found.nll_change == pytest.approx(found.nll_after - found.nll_before)
+    assert found.nll_change_low < found.nll_change < found.nll_change_high < 0
+    assert found.wrong == round((1 - found.accuracy) * 600)
+
+
+def test_a_model_that_needs_no_calibration_is_not_said_to():
+    found = calibrate(draw_known(1.0, jobs=600))
+
+    assert found.nll_change_high > 0
+
+
+@pytest.mark.parametrize("jobs_per_video", [1, 4])
+def test_nineteen_of_twenty_intervals_hold_the_true_temperature(jobs_per_video):
+    """Jobs of one video share the luck of their answer, so that four tell no more than one."""
+    rng = np.random.default_rng(7)
+    held = 0
+    for _ in range(300):
+        true = rng.dirichlet(np.ones(4), size=80)
+        truths = (true.cumsum(axis=1) < rng.uniform(size=(80, 1))).sum(axis=1)
+        videos = np.arange(80, dtype=np.uint64)
+        logs = np.log(apply_temperature(np.log(true), 0.5))
+        known = KnownAnswers(
+            logs=np.maximum(logs, -27).repeat(jobs_per_video, axis=0),
+            truths=truths.repeat(jobs_per_video),
+            videos=videos.repeat(jobs_per_video),
+        )
+        low, high = temperature_interval(known, fit_temperature(known))
+        held += low <= 2.0 <= high
+
+    assert 0.91 <= held / 300 <= 0.985

@@ -249,17 +249,32 @@ def test_log_lines_are_json_and_carry_run_shard_and_job(first_run):
 
 
 @pytest.mark.usefixtures("first_run")
-def test_probabilities_are_calibrated_on_known_answers_beside_the_raw_ones(environment, manifest):
+def test_probabilities_are_calibrated_on_known_answers_beside_the_raw_ones(
+    environment, manifest, own_services, tmp_path
+):
     refused = reelabel(environment, "results", "last", "--calibrated")
     assert refused.returncode == 2
     assert "is not calibrated; calibrate it on known answers with `reelabel calibrate MANIFEST`" in refused.stderr
     raw = json.loads(reelabel(environment, "results", "last", "--format", "json").stdout)
 
-    fitted = json.loads(reelabel(environment, "calibrate", manifest, "--json").stdout)
-    shown = reelabel(environment, "calibrate", manifest, "--run", "last").stdout
+    jobs = pl.read_parquet(ObjectStore(own_services.store).read(manifest))
+    others = pl.col("choices").list.get(0)  # wrong for most jobs
+    jobs = jobs.with_columns(answer=pl.when(pl.int_range(pl.len()) % 2 == 0).then(others).otherwise("answer"))
+    jobs.write_parquet(tmp_path / "hard.parquet")
+    easy = reelabel(environment, "calibrate", manifest)
+    unnamed = reelabel(environment, "calibrate", str(tmp_path / "hard.parquet"))
+    fitted = json.loads(
+        reelabel(environment, "calibrate", str(tmp_path / "hard.parquet"), "--run", "last", "--json").stdout
+    )
+    shown = reelabel(environment, "calibrate", str(tmp_path / "hard.parquet"), "--run", "last").stdout
 
+    assert easy.returncode == 2
+    assert re.search(r"of 144 labels with a known answer, \d+ (is|are) wrong; at least 20 are needed", easy.stderr)
+    assert "has been started" in unnamed.stderr
     assert (fitted["jobs"], fitted["bins"], fitted["dataset"]) == (144, 15, "first")
-    assert f"Temperature {fitted['temperature']:.3f}; fitted on each half of the jobs" in shown
+    assert f"Temperature {fitted['temperature']:.3f} ({fitted['temperature_low']:.3f} to" in shown
+    assert f"fitted on the labels of run {fitted['run_id'][:8]} (spec {fitted['spec_id']})" in shown
+    assert "Held-out negative log-likelihood changes by" in shown
     rows = json.loads(reelabel(environment, "results", "last", "--calibrated", "--format", "json").stdout)
     assert [row["probabilities"] for row in rows] == [row["probabilities"] for row in raw]
     labelled = [row for row in rows if row["label"] is not None]

@@ -87,12 +87,19 @@ def test_a_margin_must_be_fitted_before_a_run_goes_by_it(reelabel, manifests, re
 
 @pytest.mark.usefixtures("plain_run")
 def test_a_margin_is_fitted_on_answers_that_are_asked_for_where_they_are_missing(reelabel, manifests, read):
-    fitted = reelabel("route", "fit", manifests["manifest"], "--max-loss", "5", "--json")
+    unproven = reelabel("route", "fit", manifests["manifest"], "--max-loss", "0.5")
+    stored = read(ROUTE, dataset="routes")
+    fitted = reelabel("route", "fit", manifests["manifest"], "--max-loss", "20", "--json")
 
+    assert (unproven.returncode, stored) == (1, []), unproven.stderr
+    assert "This sample of 120 jobs proves at most" in unproven.stdout
+    assert "--escalate-below fitted" not in unproven.stdout
     assert fitted.returncode == 0, fitted.stderr
     facts = json.loads(fitted.stdout)
     [route] = read(ROUTE, dataset="routes")
-    assert (facts["jobs"], facts["below"]) == (route["jobs"], route["escalate_below"])
+    assert (facts["jobs"], facts["proof"]["below"]) == (route["jobs"], route["escalate_below"])
+    assert facts["proof"]["overall"]["at_most"] == route["loss_at_most"] <= 0.2
+    assert {task["name"] for task in facts["proof"]["tasks"]} == set(QUESTIONS)
     assert route["jobs"] == 3 * (CLIPS + LONE)
     assert {need["name"] for need in facts["still"]["needs"]} >= set(QUESTIONS)
     dense = read(RESULT, spec_id=route["dense_spec_id"])
@@ -102,7 +109,7 @@ def test_a_margin_is_fitted_on_answers_that_are_asked_for_where_they_are_missing
 
 
 @pytest.mark.usefixtures("plain_run")
-def test_jobs_go_their_ways_by_tag_by_video_and_by_margin(reelabel, manifests, read):
+def test_jobs_go_their_ways_by_tag_by_video_and_by_margin(reelabel, manifests, read, own_services):
     tags = ["--motion-tasks", "direction", "--still-tasks", "colour"]
     options = ["--sampler", "auto", *tags, "--escalate-below", "1", "--dense-sampler", "num_frames"]
 
@@ -110,6 +117,10 @@ def test_jobs_go_their_ways_by_tag_by_video_and_by_margin(reelabel, manifests, r
 
     assert "Reconciled: 12 jobs = 12 labels + 0 failures." in run.stdout, run.stderr
     last = max(read(RUN, dataset="routes"), key=lambda row: row["started_at"])
+    for told in (run.stdout, artifact_of(own_services.prefect, last["run_id"], "reelabel-how-to-read")):
+        assert "route: dense sampler by task" in told
+        assert "route: escalated, since the margin was low" in told
+        assert "by the dense sampler alone" in told
     rows = {row["job_id"]: row for row in read(RESULT, run_id=last["run_id"])}
     assert len(rows) == 12
     for job_id, row in rows.items():

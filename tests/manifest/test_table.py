@@ -253,3 +253,47 @@ def test_what_a_faulty_manifest_asks_can_still_be_compared(tmp_path, objects):
         [batch] = read_unchecked_batches(files)
 
     assert batch["job_digest"].is_null().to_list() == [False, True, False]
+
+
+@pytest.mark.usefixtures("_small_batches")
+def test_valid_rows_are_kept_and_others_rejected_with_all_their_reasons(tmp_path, objects):
+    frame = manifest(40).with_columns(
+        job_id=pl.when(pl.int_range(40) == 30).then(pl.lit("j2")).otherwise("job_id"),
+        prompt=pl.when(pl.int_range(40).is_in([3, 33])).then(None).otherwise("prompt"),
+        video_uri=pl.when(pl.int_range(40) == 33).then(pl.lit("ftp://x/y")).otherwise("video_uri"),
+    )
+    frame.write_parquet(tmp_path / "m.parquet")
+
+    with (
+        pytest.raises(ManifestError, match=r"prompt is null\. 2 rows"),
+        open_jobs(str(tmp_path / "m.parquet"), objects),
+    ):
+        pass
+    with open_jobs(str(tmp_path / "m.parquet"), objects, keep_going=True) as jobs:
+        ids = ids_of(jobs)
+        rejects = {row: (job_id, reason) for row, job_id, reason in jobs.rejects.rows()}
+        assert (jobs.rows, jobs.jobs_in_manifest, len(jobs)) == (40, 37, 37)
+
+    assert ids == [f"j{number}" for number in range(40) if number not in {3, 30, 33}]
+    assert list(rejects) == [3, 30, 33]
+    assert rejects[30] == ("j2", "job_id is that of an earlier row.")
+    assert "prompt is null." in rejects[33][1]
+    assert "its scheme is not one of" in rejects[33][1]
+
+
+def test_a_repeated_id_of_an_invalid_row_does_not_reject_the_valid_one(tmp_path, objects):
+    frame = manifest(3).with_columns(job_id=pl.Series(["a", "a", "b"]), prompt=pl.Series([None, "?", "?"]))
+    frame.write_parquet(tmp_path / "m.parquet")
+
+    with open_jobs(str(tmp_path / "m.parquet"), objects, keep_going=True) as jobs:
+        assert ids_of(jobs) == ["a", "b"]
+
+
+def test_a_manifest_without_a_valid_row_is_refused_in_any_case(tmp_path, objects):
+    manifest(3).with_columns(prompt=pl.lit(" ")).write_parquet(tmp_path / "m.parquet")
+
+    with (
+        pytest.raises(ManifestError, match=r"prompt is empty\. 3 rows"),
+        open_jobs(str(tmp_path / "m.parquet"), objects, keep_going=True),
+    ):
+        pass

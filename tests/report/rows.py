@@ -118,6 +118,7 @@ def report(jobs=None, strips=None, **changed):
             Reliability(confidence=0.9, accuracy=1.0, jobs=1),
         ),
         tasks=(TaskAccuracy(task="colour", known=2, right=1),),
+        routing=None,
         failure_groups=(
             FailureGroup(code="video_missing", stage="fetch", jobs=1, examples=(("gone", "There is no video."),)),
         ),
@@ -128,6 +129,7 @@ def report(jobs=None, strips=None, **changed):
         timeline=Timeline(drawn=(span,), shards=1, extract_s=2, infer_s=4, both_s=1),
         runs=(figures,),
         changes=None,
+        other_ways=0,
         trade=None,
         shown=ShownJobs(jobs=tuple(jobs or (shown_job(),)), strips=tuple(strips or (strip(),)), note=""),
         made_at=STARTED,

@@ -19,6 +19,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import PLAN, SHARD
 from tasks.domain import ModelIdentity, RunSpec
+from tasks.report.page import render
 from tasks.report.report import gather
 from tasks.results.runs import close_run, find_run, open_run, update_run
 from tasks.results.write import RunKey, ShardWriter
@@ -186,3 +187,35 @@ def test_shards_tell_how_long_extraction_and_inference_overlapped(engine, starte
     assert (timeline.shards, [span.shard for span in timeline.drawn]) == (2, [0, 1])
     assert (timeline.extract_s, timeline.infer_s) == (pytest.approx(0.5, abs=1e-3), pytest.approx(0.5, abs=1e-3))
     assert timeline.both_s == pytest.approx(0.2, abs=1e-3)
+
+
+def test_only_a_manifest_that_was_always_asked_in_one_way_is_said_to_be(engine, started, manifest, tmp_path):
+    started(SPEC, [of(manifest, "a")])
+    alone = page_of(engine, tmp_path)
+    first = find_run(engine, "last")["run_id"]
+    started(OTHER, [of(manifest, "a")])
+    row = find_run(engine, str(first))
+    earlier = gather(engine, ObjectStore(StoreSettings()), row, store_uri=f"file://{tmp_path}/cache")
+
+    assert (alone.changes, alone.other_ways) == (None, 0)
+    assert "This manifest was always asked in the same way" in render(alone)
+    assert (earlier.changes, earlier.other_ways) == (None, 1)
+    assert "always asked in the same way" not in render(earlier)
+    assert "another spec; it was asked in 1 other way, later" in render(earlier)
+
+
+def test_the_native_sampler_is_that_of_the_model_s_processor_as_the_run_found_it(engine, started, manifest, tmp_path):
+    named = RunSpec(model=ModelIdentity(name="Qwen/Qwen3-VL-8B-Instruct"))
+    run = started(named, [of(manifest, "a")])
+    assert page_of(engine, tmp_path).native_sampler == ""  # not guessed from the name
+
+    update_run(engine, run.run_id, native_sampler="uniform")
+
+    assert page_of(engine, tmp_path).native_sampler == "uniform"
+
+
+def test_rows_that_were_rejected_are_told(engine, started, manifest, tmp_path):
+    run = started(SPEC, [of(manifest, "a")])
+    update_run(engine, run.run_id, jobs_rejected=2)
+
+    assert "Rejected, and not answered: 2 rows of the manifest." in page_of(engine, tmp_path).caveats

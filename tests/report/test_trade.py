@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import polars as pl
 
 from tasks.evaluation.compare import CandidateResults, compare_candidates
@@ -31,7 +33,7 @@ def evaluation():
 
 
 def _cost(jobs_per_s):
-    return Cost(wall_s=1.0, jobs_per_s=jobs_per_s, decode_s=3.0)
+    return Cost(wall_s=1.0, jobs_per_s=jobs_per_s, decode_s=3.0, frames_decoded=120)
 
 
 def test_subtasks_are_shown_from_the_worst_to_the_best():
@@ -54,3 +56,16 @@ def test_a_page_shows_the_trade_off_in_numbers():
     assert "85.7%" in page
     assert "-14.3" in page
     assert "keyframes:16 by subtask: the worst and the best" in page
+
+
+def test_a_page_draws_accuracy_against_frames_and_never_says_that_p_is_nothing():
+    compared = evaluation()
+    [native, keyframes] = compared.specs
+    certain = replace(keyframes, difference=replace(keyframes.difference, p_holm=1e-9))
+    page = render(report(trade=select_trade_off(replace(compared, specs=(native, certain)), "5" * 16)))
+
+    assert "against the frames decoded for it" in page
+    assert "keyframes:16 85.7% with 120 frames" in page
+    assert '"frames": 120' in page
+    assert "&lt;0.001" in page
+    assert ">0.000<" not in page

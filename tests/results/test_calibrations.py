@@ -17,8 +17,8 @@ KEY = {"dataset": "d", "spec_id": SPEC.spec_id}
 
 @pytest.fixture
 def jobs(db, run):
-    """Write forty labelled jobs, three quarters of them correct."""
-    jobs = [job(f"j{number:02}", answer="no" if number % 4 else "yes") for number in range(40)]
+    """Write a hundred labelled jobs, two thirds of them correct."""
+    jobs = [job(f"j{number:02}", answer="no" if number % 3 else "yes") for number in range(100)]
     ShardWriter(db, run).write(results=[result(one) for one in jobs], failures=[])
     return jobs
 
@@ -29,7 +29,7 @@ def test_known_answers_come_from_the_manifest_and_labels_from_the_rows(db, jobs)
 
     known = known_answers(db, **KEY, jobs=[corrected[0], unknown, asked_otherwise, *jobs[3:], job("new")])
 
-    assert len(known.truths) == 38
+    assert len(known.truths) == 98
     assert known.truths[0] == 1
     np.testing.assert_allclose(np.exp(known.logs[0]), [0.25, 0.75])
 
@@ -49,16 +49,18 @@ def test_answers_about_a_single_video_are_refused(db, run):
         known_answers(db, **KEY, jobs=jobs)
 
 
-def test_a_spec_has_one_temperature_and_raw_probabilities_are_unchanged(db, jobs):
+def test_a_spec_has_one_temperature_and_raw_probabilities_are_unchanged(db, run, jobs):
     before = read_results(db, **KEY)
     calibration = calibrate(known_answers(db, **KEY, jobs=jobs))
     assert read_calibration(db, SPEC.spec_id) is None
 
     for turn in (replace(calibration, temperature=9.0), calibration):
-        save_calibration(db, turn, **KEY, manifest_uri="m.parquet")
+        save_calibration(db, turn, **KEY, run_id=run.run_id, manifest_uri="m.parquet")
 
     row = read_calibration(db, SPEC.spec_id)
-    assert (row["dataset"], row["manifest_uri"], row["jobs"], row["bins"]) == ("d", "m.parquet", 40, 15)
+    assert (row["dataset"], row["manifest_uri"], row["jobs"], row["bins"]) == ("d", "m.parquet", 100, 15)
     assert row["temperature"] == calibration.temperature
+    assert (row["run_id"], row["wrong"]) == (run.run_id, 34)
+    assert row["temperature_low"] < row["temperature"] < row["temperature_high"]
     assert (row["ece_before"], row["ece_after"]) == (calibration.ece_before, calibration.ece_after)
     assert read_results(db, **KEY).equals(before)

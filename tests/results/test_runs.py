@@ -1,9 +1,21 @@
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
+import pytest
 import sqlalchemy
 
-from tasks.results.runs import close_lost_runs, close_run, open_run, read_run, record_heartbeat, run_states
+from reelabel.errors import ConfigurationError
+from reelabel.sampling.options import Sampling
+from tasks.domain import RunSpec
+from tasks.results.runs import (
+    close_lost_runs,
+    close_run,
+    open_run,
+    read_run,
+    record_heartbeat,
+    require_only_spec,
+    run_states,
+)
 from tests.results.rows import FACTS, SPEC
 
 
@@ -72,3 +84,15 @@ def test_a_restarted_run_is_running(db, run):
     open_run(db, run_id=run.run_id, spec=SPEC, facts=facts | {"jobs_total": 3, "jobs_skipped": 0})
 
     assert states(db) == {"running"}
+
+
+def test_the_only_way_in_which_a_manifest_was_answered_is_found_and_several_are_named(db, run):
+    assert require_only_spec(db, "m.parquet")["run_id"] == run.run_id
+    with pytest.raises(ConfigurationError, match=r"No run of other\.parquet has been started"):
+        require_only_spec(db, "other.parquet")
+
+    other = RunSpec(model=SPEC.model, sampling=Sampling(sampler="uniform", num_frames=32))
+    open_run(db, run_id=UUID(int=9), spec=other, facts=FACTS)
+
+    with pytest.raises(ConfigurationError, match=r"was answered in 2 ways; name one: .*uniform, 32 frames"):
+        require_only_spec(db, "m.parquet")

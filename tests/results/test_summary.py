@@ -1,6 +1,11 @@
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
 from flows.cli.summary import _accuracies
 from tasks.domain import OrderBias
-from tasks.results.summary import OrderScore, Summary, TaskScore, summarize_results
+from tasks.results.summary import OrderScore, Summary, TaskScore, read_order, summarize_results
 from tasks.results.write import ShardWriter
 from tests.results.rows import SPEC, failure, job, result
 
@@ -98,3 +103,23 @@ def test_accuracy_is_reported_by_task_and_overall():
         ("all", "0.500 (3 of 6)"),
     ]
     assert said((None, 0, 0)) == []
+
+
+@pytest.mark.parametrize(("position", "warns"), [(4, False), (5, False), (6, True), (10, True)])
+def test_labels_that_position_decides_are_warned_of(position, warns):
+    score = OrderScore(jobs=10, content=0, position=position, spread=0.5)
+
+    assert bool(score.warning) == warns
+    if warns:
+        assert f"Position decided {position * 10}% of the answers in several orders" in score.warning
+        assert "never trained on other orders" in score.warning
+
+
+def test_a_run_knows_what_decided_its_own_answers(db, run):
+    bias = OrderBias(permutations=2, agreement=0.5, spread=0.5, same_position=True)
+    ShardWriter(db, run).write(
+        results=[replace(result(job("a")), answer=result(job("a"), order=bias).answer)], failures=[]
+    )
+
+    assert read_order(db, run_id=run.run_id).position == 1
+    assert read_order(db, run_id=uuid4()) is None

@@ -13,6 +13,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import require_no_job_options
 from reelabel.sandbox.lockdown import SandboxMode  # noqa: TC001
 from reelabel.sources.options import S3Options, WebOptions  # noqa: TC001
+from reelabel.validation import describe_fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,5 +61,5 @@ class PrepareOptions(BaseModel):
         try:
             return build(given)
         except ValidationError as error:
-            faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+            faults = (f"{'.'.join(map(str, fault['loc']))}: {describe_fault(fault)}" for fault in error.errors())
             raise ConfigurationError(f"Invalid arguments of PrepareVideo: {'; '.join(faults)}.") from None

@@ -20,6 +20,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import require_no_job_options
 from reelabel.sandbox.lockdown import SandboxMode
 from reelabel.sources.video_file import video_in_memory
+from reelabel.validation import first_fault
 
 if TYPE_CHECKING:
     from reelabel.frames.frame_file import FrameFile
@@ -78,9 +79,8 @@ def _sampling(options: dict[str, Any]) -> Sampling:
     try:
         return require_no_job_options(Sampling(**_UNSCALED | options))
     except ValidationError as error:
-        fault = error.errors()[0]
-        where = ".".join(map(str, fault["loc"])) or "combination of options"
-        message = fault["msg"].removeprefix("Value error, ")
+        where, _, message = first_fault(error)
+        where = where or "combination of options"
     except ValueError as error:
         where, message = "combination of options", str(error)
     raise ConfigurationError(f"Invalid media_io_kwargs of the video loader pyav_keyframes: {where}: {message}.")

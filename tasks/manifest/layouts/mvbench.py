@@ -6,16 +6,15 @@ Li et al., "MVBench: A Comprehensive Multi-modal Video Understanding Benchmark",
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from infra.errors import ManifestError
-from tasks.manifest.layouts.source import read_json, require_columns, require_texts
-from tasks.manifest.schema import COLUMNS
+from reelabel.wording import pluralize
+from tasks.manifest.layouts.source import merge_repeated, note_merged, read_json, require_texts
+from tasks.manifest.rejects import ImportedRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tasks.manifest.layouts.source import BenchmarkFiles
@@ -45,61 +44,99 @@ _FOLDERS = {
 # Its "videos" are folders of images.
 _NO_VIDEOS = frozenset({"episodic_reasoning"})
 _DATED = re.compile(r"_\d{8}$")
-_SCHEMA = {
-    name: COLUMNS[name] for name in ("job_id", "video_uri", "prompt", "choices", "answer", "task", "subtask")
-} | {name: COLUMNS[name] for name in ("start_s", "end_s")}
+_COLUMNS = ("job_id", "video_uri", "prompt", "choices", "answer", "task", "subtask", "start_s", "end_s")
+_NEEDED = ("video", "question", "candidates", "answer")
 
 
-def read_mvbench(source: BenchmarkFiles) -> pl.DataFrame:
+def read_mvbench(source: BenchmarkFiles) -> ImportedRows:
     """Read one subtask's JSON file, or a folder of them; `start` and `end` become a segment.
 
-    Episodic reasoning is skipped: it consists of images, not videos.
+    Episodic reasoning is left out, and noted: it consists of pictures, not videos. Repeated wrong choices are merged.
 
     Raises:
-        ManifestError: There is no JSON file, a file has a different layout, a value has the wrong type, or the video
+        ManifestError: There is no JSON file of a subtask with videos, a file is not a list of questions, or the video
             folder of a subtask is unknown.
     """
     files = sorted(source.path.glob("*.json")) if source.path.is_dir() else [source.path]
-    files = [file for file in files if _subtask(file) not in _NO_VIDEOS]
-    if not files:
-        raise ManifestError(f"{source.path} contains no JSON file of a subtask with videos.")
+    found = ImportedRows(source=source.path, columns=_COLUMNS)
     folders = _FOLDERS | source.mapped()
-    return pl.DataFrame([job for file in files for job in _jobs(file, source, folders)], schema=_SCHEMA)
+    merged: list[str] = []
+    for file in files:
+        rows = _questions(file)
+        if _subtask(file) in _NO_VIDEOS:
+            found.notes.append(f"Left out {file}: {pluralize(len(rows), 'question')} about pictures, not videos.")
+        else:
+            _add(found, file, rows, source, folders)
+            merged += _merged(found, rows, file)
+    if len(files) == len(found.notes):
+        raise ManifestError(f"{source.path} contains no JSON file of a subtask with videos.")
+    note_merged(found, merged)
+    return found
 
 
-def _jobs(file: Path, source: BenchmarkFiles, folders: dict[str, str]) -> Iterator[dict[str, Any]]:
-    subtask, rows = _subtask(file), read_json(file)
+def _add(
+    found: ImportedRows, file: Path, rows: list[dict[str, Any]], source: BenchmarkFiles, folders: dict[str, str]
+) -> None:
+    subtask = _subtask(file)
     folder = folders.get(subtask)
     if folder is None:
-        raise ManifestError(f"The video folder of subtask {subtask} is unknown; add it to the video map.")
+        raise ManifestError(f"{file}: the video folder of subtask {subtask} is unknown; add it to the video map.")
+    for number, row in enumerate(rows):
+        job_id = f"{subtask}_{number}"
+        read = partial(_job, row, subtask=subtask, job_id=job_id, source=source, folder=folder)
+        found.add(_place(file, number), read, job_id=job_id, given=row)
+
+
+def _merged(found: ImportedRows, rows: list[dict[str, Any]], file: Path) -> list[str]:
+    """Return the places of a file's questions that have fewer choices than candidates."""
+    candidates = {_place(file, number): row.get("candidates") for number, row in enumerate(rows)}
+    return [
+        place
+        for place, job in zip(found.places, found.rows, strict=True)
+        if place in candidates and len(job["choices"]) < len(candidates[place] or ())
+    ]
+
+
+def _place(file: Path, number: int) -> str:
+    return f"{file.name}, question {number}"
+
+
+def _questions(file: Path) -> list[dict[str, Any]]:
+    rows = read_json(file)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ManifestError(f"{file} must contain a JSON list of questions.")
-    for number, row in enumerate(rows):
-        require_columns(file, row, ("video", "question", "candidates", "answer"), layout="MVBench")
-        _require_types(row, where=f"{file}, question {number}")
-        yield {
-            "job_id": f"{subtask}_{number}",
-            "video_uri": source.uri_of(f"{folder}/{row['video']}" if folder else row["video"]),
-            "prompt": row["question"],
-            "choices": row["candidates"],
-            "answer": row["answer"],
-            "task": "mvbench",
-            "subtask": subtask,
-            "start_s": row.get("start"),
-            "end_s": row.get("end"),
-        }
+    return rows
 
 
-def _require_types(row: dict[str, Any], *, where: str) -> None:
+def _job(row: dict[str, Any], *, subtask: str, job_id: str, source: BenchmarkFiles, folder: str) -> dict[str, Any]:
+    missing = [name for name in _NEEDED if name not in row]
+    if missing:
+        raise ValueError(f"it lacks {', '.join(missing)}")
+    _require_types(row)
+    video = row["video"]
+    return {
+        "job_id": job_id,
+        "video_uri": source.uri_of(f"{folder}/{video}" if folder and video else video),
+        "prompt": row["question"],
+        "choices": merge_repeated(row["candidates"], row["answer"]),
+        "answer": row["answer"],
+        "task": "mvbench",
+        "subtask": subtask,
+        "start_s": row.get("start"),
+        "end_s": row.get("end"),
+    }
+
+
+def _require_types(row: dict[str, Any]) -> None:
     choices = row["candidates"]
     if not isinstance(choices, list):
-        raise ManifestError(f"{where}: candidates {choices!r} is not a list.")
+        raise ValueError(f"candidates {choices!r} is not a list")  # noqa: TRY004 - a fault of the data
     # An unknown answer is null.
     named = {name: row[name] for name in ("video", "question", "answer") if name != "answer" or row[name] is not None}
-    require_texts(named | {f"candidate {at}": choice for at, choice in enumerate(choices)}, where=where)
+    require_texts(named | {f"candidate {at}": choice for at, choice in enumerate(choices)})
     for name in ("start", "end"):
         if not isinstance(row.get(name), float | int | None):
-            raise ManifestError(f"{where}: {name} {row[name]!r} is not a number of seconds.")
+            raise ValueError(f"{name} {row[name]!r} is not a number of seconds")  # noqa: TRY004
 
 
 def _subtask(file: Path) -> str:

@@ -5,12 +5,12 @@ Xiao et al., "NExT-QA: Next Phase of Question-Answering to Explaining Temporal A
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
-from infra.errors import ManifestError
-from tasks.manifest.layouts.source import choice_at, require_columns
+from tasks.manifest.csv_rows import read_header, read_rows
+from tasks.manifest.layouts.source import choice_at, merge_repeated, note_merged, require_columns
+from tasks.manifest.rejects import ImportedRows
 
 if TYPE_CHECKING:
     from tasks.manifest.layouts.source import BenchmarkFiles
@@ -19,38 +19,52 @@ _CHOICES = ("a0", "a1", "a2", "a3", "a4")
 _TASKS = {"C": "causal", "T": "temporal", "D": "descriptive"}
 
 
-def read_nextqa(source: BenchmarkFiles) -> pl.DataFrame:
+_COLUMNS = ("job_id", "video_uri", "prompt", "choices", "answer", "task", "subtask")
+
+
+def read_nextqa(source: BenchmarkFiles) -> ImportedRows:
     """Read `val.csv` or the like; `task` is causal, temporal or descriptive, `subtask` the type (CW, TN, ...).
 
     Videos are at `<path>.mp4`, where the path is that of the video's id in the map, or without a map the id itself.
+    The published files repeat a choice in a few rows: wrong ones are merged.
 
     Raises:
-        ManifestError: The file has a different layout, or a video is not in the map.
+        ManifestError: The file has a different layout.
     """
-    try:
-        table = pl.read_csv(source.path, infer_schema=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise ManifestError(f"Cannot read {source.path} as CSV: {error}") from None
     require_columns(
-        source.path, table.columns, ("video", "question", "answer", "qid", "type", *_CHOICES), layout="NExT-QA"
+        source.path,
+        read_header(source.path),
+        ("video", "question", "answer", "qid", "type", *_CHOICES),
+        layout="NExT-QA",
     )
     paths = source.mapped()
-    return pl.DataFrame([_job(row, source, paths) for row in table.iter_rows(named=True)])
+    found = ImportedRows(source=source.path, columns=_COLUMNS)
+    for place, cells in read_rows(source.path, found):
+        found.add(place, partial(_job, cells, source, paths), job_id=f"{cells['video']}_{cells['qid']}", given=cells)
+    few = [place for place, job in zip(found.places, found.rows, strict=True) if len(job["choices"]) < len(_CHOICES)]
+    note_merged(found, few)
+    if source.video_map is None:
+        found.notes.append(
+            f"Without --video-map, every video is expected at {source.uri_of('<video>.mp4')}; the published videos are "
+            "in subfolders, which map_vid_vidorID.json lists."
+        )
+    return found
 
 
-def _job(row: dict[str, Any], source: BenchmarkFiles, paths: dict[str, str]) -> dict[str, Any]:
-    job_id = f"{row['video']}_{row['qid']}"
-    if paths and row["video"] not in paths:
-        raise ManifestError(f"{source.video_map} has no entry for video {row['video']} of job {job_id}.")
-    choices = [row[name] or "" for name in _CHOICES]
-    if not (row["answer"] or "").isdecimal():
-        raise ManifestError(f"{source.path}: {job_id} has the answer {row['answer']!r}, not a number from 0 to 4.")
+def _job(cells: dict[str, str], source: BenchmarkFiles, paths: dict[str, str]) -> dict[str, Any]:
+    video = cells["video"]
+    if paths and video not in paths:
+        raise ValueError(f"{source.video_map} has no entry for video {video!r}")
+    if not cells["answer"].isdecimal():
+        raise ValueError(f"the answer {cells['answer']!r} is not a number from 0 to 4")
+    choices = [cells[name] for name in _CHOICES]
+    answer = choice_at(choices, int(cells["answer"]))
     return {
-        "job_id": job_id,
-        "video_uri": source.uri_of(f"{paths.get(row['video'], row['video'])}.mp4"),
-        "prompt": row["question"],
-        "choices": choices,
-        "answer": choice_at(choices, int(row["answer"]), where=job_id),
-        "task": _TASKS.get((row["type"] or "")[:1], row["type"]),
-        "subtask": row["type"],
+        "job_id": f"{video}_{cells['qid']}",
+        "video_uri": source.uri_of(f"{paths.get(video, video)}.mp4") if video else "",
+        "prompt": cells["question"],
+        "choices": merge_repeated(choices, answer),
+        "answer": answer,
+        "task": _TASKS.get(cells["type"][:1], cells["type"]),
+        "subtask": cells["type"],
     }

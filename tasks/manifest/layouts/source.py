@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.sources.object_info import scheme_of
+from reelabel.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from tasks.manifest.rejects import ImportedRows
+
+_SHOWN = 3
 _LETTERED = re.compile(r"^\(?([A-Z])[.):]\s*")
 
 
@@ -36,8 +40,11 @@ class BenchmarkFiles:
     columns: dict[str, str] | None = None
 
     def uri_of(self, place: str) -> str:
-        """Return the URI of a video, given its path below `videos`; URIs and absolute paths are returned unchanged."""
-        is_whole = scheme_of(place) is not None or Path(place).is_absolute()
+        """Return the URI of a video, given its path below `videos`; URIs and absolute paths are returned unchanged.
+
+        An empty path stays empty: it is no video, and not the folder either.
+        """
+        is_whole = not place or scheme_of(place) is not None or Path(place).is_absolute()
         return place if is_whole or not self.videos else f"{self.videos.rstrip('/')}/{place}"
 
     def mapped(self) -> dict[str, str]:
@@ -83,15 +90,37 @@ def require_columns(path: Path, found: Iterable[str], wanted: Iterable[str], *, 
         )
 
 
-def require_texts(values: Mapping[str, object], *, where: str) -> None:
+def require_texts(values: Mapping[str, object]) -> None:
     """Check that JSON values are strings.
 
     Raises:
-        ManifestError: A value is not a valid string; the message names it.
+        ValueError: A value is not a valid string; the message names it.
     """
     for name, value in values.items():
         if not _is_text(value):
-            raise ManifestError(f"{where}: {name} {value!r} is not a valid string.")
+            raise ValueError(f"{name} {value!r} is not a valid string")
+
+
+def merge_repeated(choices: Sequence[str], answer: str | None) -> list[str]:
+    """Drop later copies of a wrong choice.
+
+    Raises:
+        ValueError: The correct choice is repeated, or may be, since it is unknown.
+    """
+    repeated = {choice for choice in choices if choices.count(choice) > 1}
+    if repeated and (answer is None or answer in repeated):
+        which = "the correct answer" if answer in repeated else "a choice, perhaps the correct one,"
+        raise ValueError(f"{which} is repeated among the choices: {answer or min(repeated)!r}")
+    return list(dict.fromkeys(choices))
+
+
+def note_merged(found: ImportedRows, merged: Sequence[str]) -> None:
+    """Note the places of rows whose choices were merged."""
+    if merged:
+        such = f" (first: {', '.join(merged[:_SHOWN])})"
+        found.notes.append(
+            f"Merged repeated wrong choices in {pluralize(len(merged), 'question')} of {found.source}{such}."
+        )
 
 
 def strip_letters(choices: Sequence[str]) -> list[str]:
@@ -106,14 +135,14 @@ def strip_letter(text: str) -> str:
     return _LETTERED.sub("", text)
 
 
-def choice_at(choices: Sequence[str], number: int, *, where: str) -> str:
+def choice_at(choices: Sequence[str], number: int) -> str:
     """Return the choice at a position.
 
     Raises:
-        ManifestError: The position is out of range.
+        ValueError: The position is out of range.
     """
     if not 0 <= number < len(choices):
-        raise ManifestError(f"{where}: answer {number} is out of range for {len(choices)} choices, counted from 0.")
+        raise ValueError(f"answer {number} is out of range for {len(choices)} choices, counted from 0")
     return choices[number]
 
 

@@ -148,12 +148,12 @@ function drawTrade(width) {
     marginBottom: 44,
     marginLeft: 52,
     marginRight: 90,
-    x: { label: "jobs per second", labelOffset: 40, domain: [0, 1.15 * d3.max(specs, (spec) => spec.jobs_per_s)], ticks: width / 110 },
+    x: { label: "frames decoded", labelOffset: 40, domain: [0, 1.15 * d3.max(specs, (spec) => spec.frames)], ticks: width / 110, tickFormat: "~s" },
     y: { label: "accuracy", tickFormat: percent, grid: true, ticks: 5, nice: true },
     marks: [
-      Plot.ruleX(specs, { x: "jobs_per_s", y1: "low", y2: "high", stroke: colour, strokeWidth: 1.5 }),
-      Plot.dot(specs, { x: "jobs_per_s", y: "value", r: 5, fill: colour }),
-      Plot.text(specs, { x: "jobs_per_s", y: "value", text: "name", textAnchor: "start", dx: 9, fill: "var(--ink)" }),
+      Plot.ruleX(specs, { x: "frames", y1: "low", y2: "high", stroke: colour, strokeWidth: 1.5 }),
+      Plot.dot(specs, { x: "frames", y: "value", r: 5, fill: colour }),
+      Plot.text(specs, { x: "frames", y: "value", text: "name", textAnchor: "start", dx: 9, fill: "var(--ink)" }),
     ],
   });
 }

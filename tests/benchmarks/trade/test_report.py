@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from benchmarks.trade.candidates import AUTO, KEYFRAMES, NATIVE, escalated, specs_of
+from benchmarks.trade.candidates import AUTO, DENSE, KEYFRAMES, escalated, specs_of
 from benchmarks.trade.chart import draw
 from benchmarks.trade.fitting import fit
 from benchmarks.trade.inference import ANSWER_SCHEMA, Answers
@@ -89,7 +89,7 @@ def test_clips_of_one_keyframe_are_at_chance_about_motion_alone(trade):
 
 
 def test_frames_are_counted_by_task(trade):
-    assert trade.frames_decoded(NATIVE) == 320 * FRAMES
+    assert trade.frames_decoded(DENSE) == 320 * FRAMES
     assert trade.frames_decoded(KEYFRAMES, SCENE) == 32 * (1 + 2 + 4 + 8 + 16)
 
 
@@ -114,7 +114,7 @@ def test_each_threshold_is_tried_on_questions_about_motion(trade):
     tried = {each.name: each for each in trade.fitted.thresholds}
 
     everything, one, many = (
-        tried["native for all clips"],
+        tried["qwen2_vl for all clips"],
         tried["none: clips of one keyframe alone"],
         tried["min_keyframes 8"],
     )
@@ -136,7 +136,7 @@ def test_the_tables_name_every_subtask_way_and_threshold(trade):
     by_way = printed(accuracy_table(trade, KEYFRAMES)) + printed(cost_table(trade)) + printed(curve_table(trade, AUTO))
     learnt = [printed(table(trade.fitted)) for table in (still_table, threshold_table, margin_table)]
 
-    assert all(word in by_way for word in (*SCENE_QUESTIONS, KEYFRAMES, NATIVE, AUTO, "0.25"))
+    assert all(word in by_way for word in (*SCENE_QUESTIONS, KEYFRAMES, DENSE, AUTO, "0.25"))
     assert all("320 other clips, seed 7" in each for each in learnt)
     assert "not surely" in learnt[0]
     assert "default: min_keyframes 4" in learnt[1]

@@ -1,7 +1,7 @@
 import polars as pl
 import pytest
 
-from flows.cli.manifest import import_manifest, read_layout
+from flows.cli.manifest import ImportOptions, import_manifest, read_source
 from reelabel.errors import ConfigurationError
 
 CSV = "id,file,q,a,b,right\n1,clip.mp4,Day or night?,day,night,B\n"
@@ -12,18 +12,18 @@ def test_videos_stand_beside_their_questions_unless_said_otherwise(tmp_path):
     (tmp_path / "quiz.csv").write_text(CSV)
     source = str(tmp_path / "quiz.csv")
 
-    beside = read_layout("csv", source, videos=None, video_map=None, columns=COLUMNS)
-    away = read_layout("csv", source, videos="s3://b/clips", video_map=None, columns=COLUMNS)
+    beside = read_source(source, ImportOptions(layout="csv", columns=COLUMNS))
+    away = read_source(source, ImportOptions(layout="csv", videos="s3://b/clips", columns=COLUMNS))
 
-    assert beside["video_uri"].to_list() == [f"{tmp_path}/clip.mp4"]
-    assert away["video_uri"].to_list() == ["s3://b/clips/clip.mp4"]
+    assert beside.frame["video_uri"].to_list() == [f"{tmp_path}/clip.mp4"]
+    assert away.frame["video_uri"].to_list() == ["s3://b/clips/clip.mp4"]
 
 
 def test_a_benchmark_becomes_a_manifest(tmp_path, capsys):
     (tmp_path / "quiz.csv").write_text(CSV)
     target = tmp_path / "jobs.parquet"
 
-    import_manifest(str(tmp_path / "quiz.csv"), str(target), layout="csv", videos=None, video_map=None, columns=COLUMNS)
+    import_manifest(str(tmp_path / "quiz.csv"), str(target), ImportOptions(layout="csv", columns=COLUMNS))
 
     assert "Wrote 1 job to" in capsys.readouterr().out
     assert pl.read_parquet(target)["answer"].to_list() == ["night"]
@@ -34,7 +34,6 @@ def test_a_benchmark_becomes_a_manifest(tmp_path, capsys):
     [
         ("next", [], "Unknown layout next; use one of nextqa, mvbench, videomme, csv"),
         ("csv", ["prompt"], "--column prompt is malformed; use NAME=COLUMN"),
-        (None, ["prompt=q"], "require --layout"),
     ],
 )
 def test_what_is_said_wrongly_is_explained(tmp_path, layout, columns, message):
@@ -44,8 +43,5 @@ def test_what_is_said_wrongly_is_explained(tmp_path, layout, columns, message):
         import_manifest(
             str(tmp_path / "quiz.csv"),
             str(tmp_path / "jobs.parquet"),
-            layout=layout,
-            videos=None,
-            video_map=None,
-            columns=columns,
+            ImportOptions(layout=layout, columns=columns),
         )

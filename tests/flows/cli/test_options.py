@@ -131,9 +131,9 @@ def test_one_field_more_is_one_option_more():
     ("values", "message"),
     [
         ({"sampler": "keyframe"}, "Unknown sampler keyframe; did you mean keyframes"),
-        ({"num_frames": 0}, "--num-frames 0: Input should be greater than or equal to 1"),
-        ({"permutations": 27}, "--permutations 27: Input should be less than or equal to 26"),
-        ({"choice_scoring": "words"}, "--choice-scoring words: Input should be 'letter' or 'text'"),
+        ({"num_frames": 0}, "--num-frames 0: must be at least 1"),
+        ({"permutations": 27}, "--permutations 27: must be at most 26"),
+        ({"choice_scoring": "words"}, "--choice-scoring words: must be 'letter' or 'text'"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_by_its_option(values, message):

@@ -41,7 +41,7 @@ def test_a_way_is_written_as_it_is_read(way):
         ("keyframe", r"sampler keyframe: Unknown sampler keyframe; did you mean keyframes or"),
         ("uniform,fps=fast", "fps fast"),
         ("keyframes,fps=4", "takes no fps"),
-        ("keyframes:0", "should be greater than or equal to 1"),
+        ("keyframes:0", "must be at least 1"),
     ],
 )
 def test_what_cannot_be_read_is_explained(way, message):

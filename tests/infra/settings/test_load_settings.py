@@ -20,22 +20,22 @@ def clean(monkeypatch, tmp_path):
         ("REELABEL_FOO", "1", "REELABEL_FOO is not a setting"),
         ("REELABEL_CONFIG", "/no/such.toml", "REELABEL_CONFIG is /no/such.toml, but that file does not exist."),
         ("REELABEL_STORE_URI", "ftp://x", "store.uri: 'ftp://x' has the wrong format"),
-        ("REELABEL_MODEL_DTYPE", "float8", "model.dtype: Input should be 'auto', 'float32', 'bfloat16' or 'float16'"),
+        ("REELABEL_MODEL_DTYPE", "float8", "model.dtype: 'float8' must be 'auto', 'float32', 'bfloat16' or 'float16'"),
         ("REELABEL_MODEL_TEMPLATE", "Say yes.", "model.template: it must contain {prompt} and {choices}"),
         ("REELABEL_MODEL_TEMPLATE", "{prompt} {choices} {foo}", "no other placeholder"),
         ("REELABEL_MODEL_TEMPLATE", "{prompt", "not a valid template"),
         ("REELABEL_NIGHTLY_TIMEZONE", "Mars/One", "nightly.timezone: 'Mars/One' is not a time zone"),
         ("REELABEL_NIGHTLY_CRON", "every night", "nightly.cron: 'every night' is not a cron schedule"),
-        ("REELABEL_SAMPLING_NUM_FRAMES", "0", "sampling.num_frames: Input should be greater than or equal to 1"),
-        ("REELABEL_DATABASE_POOL_SIZE", "2", "database.pool_size: Input should be greater than or equal to 3"),
+        ("REELABEL_SAMPLING_NUM_FRAMES", "0", "sampling.num_frames: '0' must be at least 1"),
+        ("REELABEL_DATABASE_POOL_SIZE", "2", "database.pool_size: '2' must be at least 3"),
         ("REELABEL_STORE_MAC_KEY", "hunter2", "store.mac_key: use at least 32 random characters"),
         ("REELABEL_STORE_MAC_KEY", "", "store.mac_key: use at least 32 random characters"),
         *(
-            (f"REELABEL_{name}", "*.example.com", f'is not a list; write it as ["a", "b"] (JSON in REELABEL_{name}).')
+            (f"REELABEL_{name}", "*.example.com", f'must be a list; write it as ["a", "b"] (JSON in REELABEL_{name}).')
             for name in ("WEB_ALLOW_HOSTS", "WEB_ALLOW_NETWORKS", "EXTRACT_ALLOW_ROOTS", "SAMPLING_STILL_TASKS")
         ),
-        ("REELABEL_WEB_ALLOW_HOSTS", "a,b", "web.allow_hosts: 'a,b' is not a list"),
-        ("REELABEL_WEB_ALLOW_HOSTS", "", "web.allow_hosts: '' is not a list"),
+        ("REELABEL_WEB_ALLOW_HOSTS", "a,b", "web.allow_hosts: 'a,b' must be a list"),
+        ("REELABEL_WEB_ALLOW_HOSTS", "", "web.allow_hosts: '' must be a list"),
         ("REELABEL_WEB_ALLOW_NETWORKS", '["10.1.0.5/16"]', "web.allow_networks.0: '10.1.0.5/16' is not a network"),
         ("REELABEL_WEB_ALLOW_NETWORKS", '["intranet"]', "web.allow_networks.0: 'intranet' is not a network"),
     ],
@@ -65,7 +65,7 @@ def test_a_list_is_json_in_the_environment(monkeypatch):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("[web]\nallow_hosts = 'a'\n", "web.allow_hosts: 'a' is not a list"), ("a = [", "is not valid TOML")],
+    [("[web]\nallow_hosts = 'a'\n", "web.allow_hosts: 'a' must be a list"), ("a = [", "is not valid TOML")],
 )
 def test_what_is_wrong_with_the_file_is_said(tmp_path, content, message):
     (tmp_path / "reelabel.toml").write_text(content)

@@ -19,6 +19,10 @@ NEXTQA = (
 )
 
 
+def valid(read, source):
+    return read(source).valid()
+
+
 def write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -30,7 +34,7 @@ def test_nextqa_is_read_with_its_map_of_videos(tmp_path):
     places = {"4010069381": "1164/4010069381", "6238938227": "0000/6238938227"}
     video_map = write(tmp_path / "map_vid_vidorID.json", json.dumps(places))
 
-    frame = read_nextqa(BenchmarkFiles(path=questions, videos="s3://b/NExTVideo/", video_map=video_map))
+    frame = valid(read_nextqa, BenchmarkFiles(path=questions, videos="s3://b/NExTVideo/", video_map=video_map))
 
     assert check_manifest(frame) == []
     assert frame["job_id"].to_list() == ["4010069381_6", "6238938227_12"]
@@ -48,17 +52,17 @@ def test_nextqa_is_read_with_its_map_of_videos(tmp_path):
             {},
             "lacks the columns answer, qid, type, a0, a1, a2, a3, a4 required for NExT-QA",
         ),
-        (NEXTQA, {"1": "2"}, "has no entry for video 4010069381 of job 4010069381_6"),
+        (NEXTQA, {"1": "2"}, "has no entry for video '4010069381'. 1 row, first line 2 .job_id '4010069381_6'"),
         (NEXTQA, ["1"], "must contain a JSON object"),
         (NEXTQA.replace(",0,6,", ",5,6,"), {}, "answer 5 is out of range for 5 choices"),
-        (NEXTQA.replace(",0,6,", ",roll,6,"), {}, "the answer 'roll', not a number"),
+        (NEXTQA.replace(",0,6,", ",roll,6,"), {}, "the answer 'roll' is not a number from 0 to 4"),
     ],
 )
 def test_what_is_not_nextqa_is_refused(tmp_path, text, places, message):
     video_map = write(tmp_path / "map.json", json.dumps(places)) if places else None
 
     with pytest.raises(ManifestError, match=message):
-        read_nextqa(BenchmarkFiles(path=write(tmp_path / "val.csv", text), video_map=video_map))
+        valid(read_nextqa, BenchmarkFiles(path=write(tmp_path / "val.csv", text), video_map=video_map))
 
 
 def mvbench_row(**changed):
@@ -72,7 +76,7 @@ def test_mvbench_is_read_from_its_folder_with_segments(tmp_path):
     write(folder / "scene_transition.json", json.dumps([mvbench_row(), mvbench_row(video="T.mp4")]))
     write(folder / "episodic_reasoning.json", json.dumps([mvbench_row(video="frames")]))
 
-    frame = read_mvbench(BenchmarkFiles(path=folder, videos=str(tmp_path / "video")))
+    frame = valid(read_mvbench, BenchmarkFiles(path=folder, videos=str(tmp_path / "video")))
 
     assert check_manifest(frame) == []
     assert frame["job_id"].to_list() == ["action_sequence_0", "scene_transition_0", "scene_transition_1"]
@@ -92,56 +96,63 @@ def test_mvbench_is_read_from_its_folder_with_segments(tmp_path):
 )
 def test_a_map_says_where_the_videos_of_another_subtask_stand(tmp_path, folder, uri):
     questions = write(tmp_path / "juggling.json", json.dumps([mvbench_row()]))
-    with pytest.raises(ManifestError, match="The video folder of subtask juggling is unknown"):
-        read_mvbench(BenchmarkFiles(path=questions))
+    with pytest.raises(ManifestError, match=r"juggling\.json: the video folder of subtask juggling is unknown"):
+        valid(read_mvbench, BenchmarkFiles(path=questions))
 
     video_map = write(tmp_path / "map.json", json.dumps({"juggling": folder}))
 
-    assert read_mvbench(BenchmarkFiles(path=questions, videos="/v", video_map=video_map))["video_uri"][0] == uri
+    assert valid(read_mvbench, BenchmarkFiles(path=questions, videos="/v", video_map=video_map))["video_uri"][0] == uri
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ('{"video": 1}', "must contain a JSON list of questions"),
-        ('[{"video": "a", "question": "b"}]', "lacks the columns candidates, answer required for MVBench"),
+        (
+            '[{"video": "a", "question": "b"}]',
+            r"it lacks candidates, answer. 1 row, first action_count\.json, question 0",
+        ),
         ("[", "Cannot read .* as JSON"),
     ],
 )
 def test_what_is_not_mvbench_is_refused(tmp_path, text, message):
     with pytest.raises(ManifestError, match=message):
-        read_mvbench(BenchmarkFiles(path=write(tmp_path / "action_count.json", text)))
+        valid(read_mvbench, BenchmarkFiles(path=write(tmp_path / "action_count.json", text)))
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"start": "0:05"}, "question 1: start '0:05' is not a number of seconds"),
-        ({"candidates": "a door"}, "question 1: candidates 'a door' is not a list"),
-        ({"candidates": ["a door", 1]}, "question 1: candidate 1 1 is not a valid string"),
-        ({"video": None}, "question 1: video None is not a valid string"),
-        ({"question": "\ud83d"}, r"question 1: question '\\ud83d' is not a valid string"),
+        ({"start": "0:05"}, "start '0:05' is not a number of seconds"),
+        ({"candidates": "a door"}, "candidates 'a door' is not a list"),
+        ({"candidates": ["a door", 1]}, "candidate 1 1 is not a valid string"),
+        ({"video": None}, "video None is not a valid string"),
+        ({"question": "\ud83d"}, r"question '\\ud83d' is not a valid string"),
     ],
 )
 def test_values_of_another_type_than_mvbenchs_are_named(tmp_path, changed, message):
     rows = [mvbench_row(answer=None, start=0, end=2.5), mvbench_row(**changed)]
     path = write(tmp_path / "action_count.json", json.dumps(rows))
 
-    with pytest.raises(ManifestError, match=rf"action_count\.json, {message}"):
-        read_mvbench(BenchmarkFiles(path=path))
+    with pytest.raises(ManifestError, match=rf"{message}. 1 row, first action_count\.json, question 1"):
+        valid(read_mvbench, BenchmarkFiles(path=path))
 
     path.write_text(json.dumps(rows[:1]))
-    assert read_mvbench(BenchmarkFiles(path=path)).select("answer", "start_s", "end_s").row(0) == (None, 0.0, 2.5)
+    assert valid(read_mvbench, BenchmarkFiles(path=path)).select("answer", "start_s", "end_s").row(0) == (
+        None,
+        0.0,
+        2.5,
+    )
 
 
 def test_json_that_is_nested_too_deeply_is_refused(tmp_path):
     with pytest.raises(ManifestError, match=r"Cannot read .* as JSON: it is nested too deeply"):
-        read_mvbench(BenchmarkFiles(path=write(tmp_path / "action_count.json", "[" * 200_000)))
+        valid(read_mvbench, BenchmarkFiles(path=write(tmp_path / "action_count.json", "[" * 200_000)))
 
 
 def test_a_folder_without_subtasks_is_refused(tmp_path):
     with pytest.raises(ManifestError, match="contains no JSON file"):
-        read_mvbench(BenchmarkFiles(path=tmp_path))
+        valid(read_mvbench, BenchmarkFiles(path=tmp_path))
 
 
 def videomme(path, **changed):
@@ -163,7 +174,7 @@ def videomme(path, **changed):
 
 
 def test_videomme_is_read_without_its_letters(tmp_path):
-    frame = read_videomme(BenchmarkFiles(path=videomme(tmp_path / "test.parquet"), videos="/videos"))
+    frame = valid(read_videomme, BenchmarkFiles(path=videomme(tmp_path / "test.parquet"), videos="/videos"))
 
     assert check_manifest(frame) == []
     assert frame["video_uri"][0] == "/videos/fFjv93ACGo8.mp4"
@@ -188,7 +199,7 @@ def test_letters_are_taken_off_choices_only_where_they_count_them(choices, strip
 
 
 def test_a_question_of_videomme_may_have_no_known_answer(tmp_path):
-    frame = read_videomme(BenchmarkFiles(path=videomme(tmp_path / "test.parquet", answer=None)))
+    frame = valid(read_videomme, BenchmarkFiles(path=videomme(tmp_path / "test.parquet", answer=None)))
 
     assert check_manifest(frame) == []
     assert frame["answer"].to_list() == [None]
@@ -197,15 +208,15 @@ def test_a_question_of_videomme_may_have_no_known_answer(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"options": None}, r"test\.parquet, 001-1: options is null, or contains a null"),
-        ({"options": ["A. x", None]}, r"test\.parquet, 001-1: options is null, or contains a null"),
+        ({"options": None}, r"options is null, or contains a null. 1 row, first row 0 .job_id .001-1"),
+        ({"options": ["A. x", None]}, r"options is null, or contains a null. 1 row, first row 0 .job_id .001-1"),
         ({"options": "A. x"}, r"test\.parquet has columns whose types differ from Video-MME's: casting"),
-        ({"answer": 3}, r"test\.parquet, 001-1: the answer '3' is not the letter of one of its 4 choices"),
+        ({"answer": 3}, "the answer '3' is not the letter of one of its 4 choices. 1 row, first row 0 .job_id .001-1"),
     ],
 )
 def test_values_of_another_type_than_videommes_are_named(tmp_path, changed, message):
     with pytest.raises(ManifestError, match=message):
-        read_videomme(BenchmarkFiles(path=videomme(tmp_path / "test.parquet", **changed)))
+        valid(read_videomme, BenchmarkFiles(path=videomme(tmp_path / "test.parquet", **changed)))
 
 
 def test_what_is_not_videomme_is_refused(tmp_path):
@@ -213,9 +224,9 @@ def test_what_is_not_videomme_is_refused(tmp_path):
     with pytest.raises(
         ManifestError, match="lacks the columns videoID, question_id, task_type, duration, options, answer"
     ):
-        read_videomme(BenchmarkFiles(path=tmp_path / "other.parquet"))
-    with pytest.raises(ManifestError, match="001-1: the answer 'Z' is not the letter of one of its 4 choices"):
-        read_videomme(BenchmarkFiles(path=videomme(tmp_path / "test.parquet", answer="Z")))
+        valid(read_videomme, BenchmarkFiles(path=tmp_path / "other.parquet"))
+    with pytest.raises(ManifestError, match="the answer 'Z' is not the letter of one of its 4 choices"):
+        valid(read_videomme, BenchmarkFiles(path=videomme(tmp_path / "test.parquet", answer="Z")))
 
 
 MAPPING = {
@@ -235,7 +246,7 @@ def test_any_csv_is_read_by_a_mapping(tmp_path, right):
         f"vid,n,file,q,c1,c2,c3,right,from,other\nv,7,a.mp4,Colour?,red,green,blue,{right},1.5,x\n",
     )
 
-    frame = read_mapped(BenchmarkFiles(path=path, videos="s3://b/v", columns=MAPPING))
+    frame = valid(read_mapped, BenchmarkFiles(path=path, videos="s3://b/v", columns=MAPPING))
 
     assert check_manifest(frame) == []
     assert frame.to_dicts() == [
@@ -255,7 +266,7 @@ def answered(tmp_path, *rows):
     lines = "".join(f"{number},{','.join(row)}\n" for number, row in enumerate(rows))
     path = write(tmp_path / "any.csv", f"n,c1,c2,c3,c4,right\n{lines}")
     columns = {"job_id": "n", "video_uri": "n", "prompt": "n", "choices": "c1+c2+c3+c4", "answer": "right"}
-    return read_mapped(BenchmarkFiles(path=path, columns=columns))["answer"].to_list()
+    return valid(read_mapped, BenchmarkFiles(path=path, columns=columns))["answer"].to_list()
 
 
 def test_answers_of_a_column_are_all_texts_or_all_letters_or_all_numbers(tmp_path):
@@ -276,18 +287,18 @@ def test_answers_of_a_column_are_all_texts_or_all_letters_or_all_numbers(tmp_pat
         (
             ("5", "2", "3", "4"),
             "2",
-            "any.csv, 0: the answer '2' is ambiguous: it is a choice, and the number of another, '3'; .* letter",
+            "the answer '2' is ambiguous: it is a choice, and the number of another, '3'; .* letter.*first line 2",
         ),
         (
             ("B", "A", "D", "C"),
             "A",
-            "any.csv, 0: the answer 'A' is ambiguous: it is a choice, and the letter of another, 'B'; .* number",
+            "the answer 'A' is ambiguous: it is a choice, and the letter of another, 'B'; .* number",
         ),
-        (("cat", "dog", "cow", "pig"), "4", "any.csv, 0: the answer '4' is not a choice"),
+        (("cat", "dog", "cow", "pig"), "4", "the answer '4' is not a choice"),
         (
             ("cat", "dog", "cow", "pig"),
             "\N{LATIN SMALL LETTER SHARP S}",
-            "any.csv, 0: the answer '\xdf' is not a choice",
+            "the answer '\xdf' is not a choice",
         ),
     ],
 )
@@ -302,7 +313,7 @@ def test_a_video_that_a_table_names_by_its_whole_place_is_left_there(tmp_path):
     lines = "".join(f"{number},{place},Who?,x|y\n" for number, place in enumerate(places))
     path = write(tmp_path / "any.csv", f"n,file,q,c\n{lines}")
 
-    frame = read_mapped(BenchmarkFiles(path=path, videos="/folder", columns=columns))
+    frame = valid(read_mapped, BenchmarkFiles(path=path, videos="/folder", columns=columns))
 
     assert frame["video_uri"].to_list() == [*places[:3], "/folder/day/d.mp4"]
 
@@ -310,10 +321,10 @@ def test_a_video_that_a_table_names_by_its_whole_place_is_left_there(tmp_path):
 def test_choices_may_stand_in_one_column_and_fewer_than_columns(tmp_path):
     path = write(tmp_path / "any.csv", "vid,n,file,q,c1,c2,c3\nv,7,a.mp4,Colour?,A. red,B. green,\n")
     columns = {name: MAPPING[name] for name in ("job_id", "video_uri", "prompt", "choices")}
-    assert read_mapped(BenchmarkFiles(path=path, columns=columns))["choices"].to_list() == [["red", "green"]]
+    assert valid(read_mapped, BenchmarkFiles(path=path, columns=columns))["choices"].to_list() == [["red", "green"]]
 
     barred = write(tmp_path / "barred.csv", "vid,n,file,q,c1\nv,7,a.mp4,Colour?,red | green\n")
-    frame = read_mapped(BenchmarkFiles(path=barred, columns=columns | {"choices": "c1"}))
+    frame = valid(read_mapped, BenchmarkFiles(path=barred, columns=columns | {"choices": "c1"}))
     assert frame["choices"].to_list() == [["red", "green"]]
 
 
@@ -321,7 +332,7 @@ def test_choices_may_stand_in_one_column_and_fewer_than_columns(tmp_path):
 def test_only_the_last_choices_may_be_empty_so_that_no_answer_shifts(tmp_path, empty):
     assert answered(tmp_path, ("cat", "dog", "cow", empty, "2")) == ["cow"]
 
-    with pytest.raises(ManifestError, match=r"any\.csv, 0: column c2 is empty, but a later choice is not"):
+    with pytest.raises(ManifestError, match="column c2 is empty, but a later choice is not"):
         answered(tmp_path, ("cat", empty, "dog", "cow", "2"))
 
 
@@ -339,10 +350,10 @@ def test_a_mapping_that_does_not_fit_is_refused(tmp_path, columns, message):
     text = "vid,n,file,q,c1,c2,c3,right,from\nv,7,a.mp4,Colour?,red,green,blue,A,0\n"
 
     with pytest.raises(ManifestError, match=message):
-        read_mapped(BenchmarkFiles(path=write(tmp_path / "any.csv", text), columns=columns))
+        valid(read_mapped, BenchmarkFiles(path=write(tmp_path / "any.csv", text), columns=columns))
 
 
 def test_a_file_that_is_not_there_is_named():
     for read in (read_nextqa, read_videomme, read_mvbench):
         with pytest.raises(ManifestError, match="gone"):
-            read(BenchmarkFiles(path=Path("/gone")))
+            valid(read, BenchmarkFiles(path=Path("/gone")))

@@ -208,7 +208,7 @@ def test_a_batch_that_can_name_no_video_is_the_callers_fault(preparing):
 
 
 def test_wrong_options_are_named_together():
-    with pytest.raises(ConfigurationError, match=r"sampling\.num_frames: .*; cache_mode: Input should be 'auto'"):
+    with pytest.raises(ConfigurationError, match=r"sampling\.num_frames: .*; cache_mode: must be 'auto'"):
         PrepareVideo(sampling={"num_frames": 0}, cache_mode="ram")
     with pytest.raises(ConfigurationError, match="escalate_below cannot be used without jobs and answers"):
         PrepareVideo(sampling={"sampler": "keyframes", "escalate_below": 0.5})

@@ -15,5 +15,4 @@ EVERY_NTH = SamplerSpec(
     summary="every n-th frame, from the first on",
     choose=sample_every_nth,
     processors=("EveryNthVideoProcessor",),
-    model_names=("every-nth",),
 )

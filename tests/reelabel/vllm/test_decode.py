@@ -92,8 +92,8 @@ def test_a_sandbox_that_is_none_is_named(make_clip, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"num_frames": -1}, "num_frames: Input should be greater than or equal to 1"),
-        ({"num_frame": 8}, "num_frame: Extra inputs are not permitted"),
+        ({"num_frames": -1}, "num_frames: must be at least 1"),
+        ({"num_frame": 8}, "num_frame: unknown option"),
         ({"fps": 2}, "the sampler keyframes takes no fps"),
         (
             {"escalate_below": 0.5},

@@ -1,0 +1,65 @@
+"""Standard errors of means and fits over jobs of which several share a video, and are therefore not independent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import stats
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """An estimate with its 95% confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def mean_interval(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.uint64]) -> Estimate:
+    """Estimate a mean; the interval allows for any dependence within clusters.
+
+    The cluster-robust variance of Liang and Zeger, "Longitudinal data analysis using generalized linear models",
+    Biometrika 73 (1986), with the factor G / (G - 1) and Student's t with G - 1 degrees of freedom for G clusters.
+
+    Args:
+        values: One per job; shape (J,), J >= 1.
+        clusters: The cluster of each job; shape (J,), at least two different ones.
+    """
+    value = float(values.mean())
+    error = sqrt(sum_variance(values - value, clusters)) / len(values)
+    reach = t_quantile(clusters) * error
+    return Estimate(value=value, low=value - reach, high=value + reach)
+
+
+def sum_variance(deviations: npt.NDArray[np.float64], clusters: npt.NDArray[np.uint64]) -> float:
+    """Estimate the variance of a sum of deviations, which have mean zero; shapes (J,)."""
+    _, places = np.unique(clusters, return_inverse=True)
+    sums = np.bincount(places, deviations)
+    return float((sums**2).sum() * len(sums) / max(1, len(sums) - 1))
+
+
+def t_quantile(clusters: npt.NDArray[np.uint64]) -> float:
+    """Return the factor of a standard error in a 95% interval."""
+    return float(stats.t.ppf(0.975, max(1, len(np.unique(clusters)) - 1)))
+
+
+def design_effect(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.uint64]) -> float:
+    """Return by how much clusters inflate the variance of a mean; at least 1.
+
+    Dividing counts by it makes methods for independent jobs valid: Rao and Scott, "A simple method for the analysis of
+    clustered binary data", Biometrics 48 (1992).
+
+    Args:
+        values: One per job; shape (J,).
+        clusters: The cluster of each job; shape (J,).
+    """
+    deviations = values - values.mean()
+    independent = float((deviations**2).sum()) * len(values) / max(1, len(values) - 1)
+    return max(1.0, sum_variance(deviations, clusters) / independent) if independent else 1.0

@@ -1,0 +1,60 @@
+"""The rows of a CSV file, with their lines."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from infra.errors import ManifestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tasks.manifest.rejects import ImportedRows
+
+
+def read_header(path: Path) -> list[str]:
+    """Read the column names of a CSV file.
+
+    Raises:
+        ManifestError: The file cannot be read, or has duplicate columns.
+    """
+    with _opened(path) as reader:
+        names = list(reader.fieldnames or ())
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise ManifestError(f"{path} has duplicate columns: {', '.join(duplicates)}; rename or remove one of each.")
+    return names
+
+
+def read_rows(path: Path, into: ImportedRows) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield each row's place, such as `line 3`, and its cells; rows with other cells than the header are rejected.
+
+    Raises:
+        ManifestError: The file is not CSV.
+    """
+    with _opened(path) as reader:
+        for cells in reader:
+            place = f"line {reader.line_num}"
+            # DictReader collects surplus cells under the key None, and fills missing cells with None.
+            if None in cells or None in cells.values():
+                into.reject(place, "the number of cells differs from that of the header", job_id=None, given=cells)
+            else:
+                yield place, cells
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[csv.DictReader[str]]:
+    # The limit is global; without it, cells can hold whole videos as data: URIs.
+    before = csv.field_size_limit(sys.maxsize)
+    try:
+        # Spreadsheets may export a byte order mark.
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            yield csv.DictReader(file, strict=True)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ManifestError(f"Cannot read {path} as CSV: {error}.") from None
+    finally:
+        csv.field_size_limit(before)

@@ -1,0 +1,121 @@
+"""`reelabel manifest import`: all faults at once, in one way, and past them with `--keep-going`."""
+
+import json
+
+import polars as pl
+import pytest
+
+from tests.command_line import reelabel
+
+HEADER = "job_id,video_uri,prompt,choices,start_s\n"
+ROWS = (
+    "a,a.mp4,Who?,x|y,1\nb,,Who?,x|y,1\nc,c.mp4,Who?,x|y,soon\na,d.mp4,Who?,x|y,\nd,e.mp4,Who?,x|y\n=cmd,e.mp4,,x|y,2\n"
+)
+
+
+def imported(folder, text, *options, name="jobs.csv"):
+    (folder / name).write_text(text)
+    return reelabel({}, "manifest", "import", str(folder / name), str(folder / "jobs.parquet"), *options)
+
+
+def test_all_faults_of_a_csv_are_listed_by_line(tmp_path):
+    run = imported(tmp_path, HEADER + ROWS)
+
+    assert run.returncode == 2
+    for fault in (
+        "start_s 'soon' is not a number. 1 row, first line 4 (job_id 'c').",
+        "the number of cells differs from that of the header. 1 row, first line 6 (job_id '').",
+        "video_uri is null. 1 row, first line 3 (video_uri None).",
+        "prompt is null. 1 row, first line 7 (prompt None).",
+        "job_id is not unique. 2 rows, first line 2 (job_id 'a'), line 5 (job_id 'a').",
+    ):
+        assert fault in run.stderr
+    assert not (tmp_path / "jobs.parquet").exists()
+
+
+def test_good_rows_are_kept_and_bad_ones_listed_with_their_reasons(tmp_path):
+    run = imported(tmp_path, HEADER + ROWS, "--keep-going")
+
+    assert run.returncode == 1, run.stderr
+    assert pl.read_parquet(tmp_path / "jobs.parquet")["job_id"].to_list() == ["a"]
+    assert "Wrote 1 job to" in run.stdout
+    assert f"Rejected 5 rows: {tmp_path}/rejected.csv has the reasons." in run.stdout
+    rejected = pl.read_csv(tmp_path / "rejected.csv")
+    reasons = dict(zip(rejected["place"], rejected["reason"], strict=True))
+    assert reasons["line 5"] == "job_id is that of an earlier row."
+    assert reasons["line 3"] == "video_uri is null."
+    assert set(reasons) == {f"line {number}" for number in range(3, 8)}
+    assert "'=cmd" in rejected["job_id"].to_list()  # no spreadsheet evaluates it
+
+
+def test_a_source_without_a_good_row_is_refused_in_any_case(tmp_path):
+    run = imported(tmp_path, HEADER + ",,,,\n", "--keep-going")
+
+    assert run.returncode == 2
+    assert "job_id is null. 1 row, first line 2" in run.stderr
+    assert not (tmp_path / "rejected.csv").exists()
+
+
+def test_columns_of_a_csv_are_mapped_by_name(tmp_path):
+    text = "job_id,clip,question,choices,note\na,a.mp4,Who?,x|y,z\n"
+    options = ("--column", "prompt=question", "--column", "video_uri=clip")
+
+    run = imported(tmp_path, text, *options)
+
+    assert run.returncode == 0, run.stderr
+    assert "Dropped 1 column of" in run.stdout
+    assert pl.read_parquet(tmp_path / "jobs.parquet").row(0) == ("a", "a.mp4", "Who?", ["x", "y"])
+    assert "lacks the columns question2;" in imported(tmp_path, text, *options, "--column", "prompt=question2").stderr
+    assert "Unknown manifest columns: colour" in imported(tmp_path, text, "--column", "colour=note").stderr
+
+
+@pytest.mark.parametrize("layout", ["csv", "nextqa"])
+def test_an_empty_video_cell_is_an_empty_uri_and_not_the_folder(tmp_path, layout):
+    if layout == "csv":
+        text = "n,file,q,c\na,,Who?,x|y\n"
+        columns = [
+            part for pair in ("job_id=n", "video_uri=file", "prompt=q", "choices=c") for part in ("--column", pair)
+        ]
+    else:
+        text, columns = "video,question,answer,qid,type,a0,a1,a2,a3,a4\n,what,0,6,CH,a,b,c,d,e\n", []
+
+    run = imported(tmp_path, text, "--layout", layout, "--videos", "s3://b/clips", *columns)
+
+    assert run.returncode == 2
+    assert "video_uri is empty. 1 row, first line 2 (video_uri '')." in run.stderr
+
+
+def batch_line(job_id, text="Colour?", **body):
+    content = [{"type": "video_url", "video_url": {"url": "s3://b/v.mp4"}}, {"type": "text", "text": text}]
+    return json.dumps({"custom_id": job_id, "body": {"messages": [{"role": "user", "content": content}]} | body}) + "\n"
+
+
+def test_all_faults_of_a_batch_are_listed_by_line(tmp_path):
+    lines = "{\n" + batch_line("a", text="No choices.") + batch_line("b", metadata={"choices": "red"}) + "[1]\n"
+
+    run = imported(tmp_path, lines, name="jobs.jsonl")
+
+    assert run.returncode == 2
+    assert "first line 1 (job_id '')" in run.stderr
+    assert "first line 2 (job_id 'a')" in run.stderr
+    assert "metadata.choices 'red' is not a list of strings. 1 row, first line 3 (job_id 'b')" in run.stderr
+    assert "first line 4 (job_id '')" in run.stderr
+
+
+def test_choices_of_structured_outputs_are_known(tmp_path):
+    lettered = "Colour?\nA. red\nB. green\nAnswer with one letter."
+    lines = (
+        batch_line("words", structured_outputs={"choice": ["red", "green"]})
+        + batch_line("letters", text=lettered, structured_outputs={"choice": ["A", "B"]})
+        + batch_line("both", metadata={"choices": '["x", "y"]'}, structured_outputs={"choice": ["A", "B"]})
+    )
+
+    run = imported(tmp_path, lines, name="jobs.jsonl")
+
+    assert run.returncode == 0, run.stderr
+    found = pl.read_parquet(tmp_path / "jobs.parquet").select("job_id", "prompt", "choices").rows()
+    assert found == [
+        ("words", "Colour?", ["red", "green"]),
+        ("letters", "Colour?", ["red", "green"]),
+        ("both", "Colour?", ["x", "y"]),
+    ]

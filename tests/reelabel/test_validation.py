@@ -1,0 +1,84 @@
+"""Whatever pydantic refuses is explained in plain words, wherever a user meets it."""
+
+import pytest
+from prefect.exceptions import ParameterTypeError
+from pydantic import BaseModel, ValidationError
+
+from flows.classify import classify
+from flows.cli.options import choose
+from flows.cli.schedule import with_nightly
+from flows.compare.candidates import parse_sampler
+from flows.run.parameters import SpecOverrides
+from infra.settings import Settings, load_settings
+from reelabel.errors import ConfigurationError
+from reelabel.integrations.ray_data.options import PrepareOptions
+from reelabel.sampling.options import Sampling
+from reelabel.validation import describe_fault
+from tasks.results.selection import Selection
+
+RAW = ("Value error", "Input should", "Extra inputs", "Field required", "unable to", "should have", "is not valid")
+JUNK = ("junk", "", -1, 0, 1e12, 0.5, float("nan"), [1], {"a": 1}, True, None, "x" * 100_000, object())
+SECTIONS = [field.annotation for field in Settings.model_fields.values()]
+MODELS = [model for model in SECTIONS if isinstance(model, type) and issubclass(model, BaseModel)]
+
+
+@pytest.mark.parametrize("model", [*MODELS, SpecOverrides, Selection, Sampling], ids=lambda model: model.__name__)
+def test_no_junk_is_refused_in_the_words_of_pydantic(model):
+    told = set()
+    for name in (*model.model_fields, "unknown_field"):
+        for junk in JUNK:
+            try:
+                model.model_validate({name: junk})
+            except ValidationError as error:
+                told |= {describe_fault(fault) for fault in error.errors()}
+
+    assert told
+    assert [clause for clause in told if any(raw in clause for raw in RAW)] == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("REELABEL_EXTRACT_PROCESSES", "many", "extract.processes: 'many' must be a whole number"),
+        ("REELABEL_DATABASE_POOL_SIZE", "1", "database.pool_size: '1' must be at least 3"),
+        ("REELABEL_STORE_ENCODING", "zip", "store.encoding: 'zip' must be 'raw', 'lz4', 'zstd' or 'packets'"),
+        ("REELABEL_STORE_URI", "ftp://x", "store.uri: 'ftp://x' has the wrong format"),
+    ],
+)
+def test_a_setting_that_is_refused_says_what_it_must_be(monkeypatch, variable, value, told):
+    monkeypatch.setenv(variable, value)
+
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings()
+
+    assert told in refused.value.message
+    assert not any(raw in refused.value.message for raw in RAW)
+
+
+@pytest.mark.parametrize(
+    ("refuse", "told"),
+    [
+        (lambda: parse_sampler("uniform,colour=3"), "colour 3: unknown option"),
+        (lambda: parse_sampler("uniform:999"), "num_frames 999: must be at most 512"),
+        (lambda: choose(Selection, {"margin_below": 3.0}), "--margin-below 3.0: must be at most 1"),
+        (lambda: choose(Selection, {"since": "soon"}), "--since soon: not a time; write 2026-11-01"),
+        (lambda: PrepareOptions.model_validate({"retries": 99}), "retries: must be at most 19"),
+        (lambda: PrepareOptions.model_validate({"tries": 9}), "tries: unknown option"),
+        (lambda: with_nightly(Settings(), {"when_running": "stop"}), "--when-running stop: must be 'queue' or 'skip'"),
+    ],
+)
+def test_an_option_that_is_refused_says_what_it_must_be(refuse, told):
+    with pytest.raises(ConfigurationError) as refused:
+        refuse()
+
+    assert told in refused.value.message
+    assert not any(raw in refused.value.message for raw in RAW)
+
+
+def test_a_flow_says_it_in_the_same_words():
+    with pytest.raises(ParameterTypeError) as refused:
+        classify.validate_parameters({"manifest": "m", "overrides": {"sampling": {"num_frames": 0}, "colour": 1}})
+
+    assert "overrides.sampling.num_frames: must be at least 1" in str(refused.value)
+    assert "overrides.colour: unknown option" in str(refused.value)
+    assert not any(raw in str(refused.value) for raw in RAW)
