@@ -95,8 +95,8 @@ def test_a_schedule_fires_and_a_night_without_a_manifest_ends_well(client, deplo
     ("nightly", "said"),
     [
         ({"cron": "61 2 * * *"}, "nightly.cron is invalid"),
-        ({"cron": "2 * *"}, "--cron: '2 * *' is not a cron schedule"),
-        ({"timezone": "Mars"}, "--timezone: 'Mars' is not a time zone"),
+        ({"cron": "2 * *"}, "--cron 2 * *: '2 * *' is not a cron schedule"),
+        ({"timezone": "Mars"}, "--timezone Mars: 'Mars' is not a time zone"),
         ({"when_running": "wait"}, "--when-running wait: must be 'queue' or 'skip'"),
         ({"manifest": "s3://b/{date}.parquet"}, "{date} in s3://b/{date}.parquet is not a date placeholder"),
         ({"manifest": "s3://b/{scheduled_dat}.parquet"}, "{scheduled_dat} in s3://b/{scheduled_dat}.parquet is not"),
