@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 from prefect import State, flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.execute import execute_run
+from flows.run.forecast import forecast
 from flows.run.local_executor import MAX_TASKS
-from flows.run.names import manifest_run_name
+from flows.run.naming import name_of_current
 from flows.run.parameters import EMPTY_SELECTION, NO_OVERRIDES, Dataset, Jobs, Manifest, Overrides
 from flows.run.request import RunRequest
 from flows.run.result import completed_state
 from flows.run.selection import JobSelector, find_base_run, read_ids
+from flows.run.sentence import failing_in_a_sentence
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import prepare_database
@@ -26,18 +29,21 @@ if TYPE_CHECKING:
 @flow(
     name="backfill",
     description="Answer selected jobs of a manifest again, by id or by outcome.",
-    flow_run_name=manifest_run_name,
+    flow_run_name=lambda: name_of_current("backfill"),
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
+    validate_parameters=False,
 )
+@failing_in_a_sentence
 def backfill(
     manifest: Manifest,
     job_ids: list[str] = [],  # noqa: B006 - a form's default; never changed
-    ids_file: str | None = None,
     jobs: Jobs = EMPTY_SELECTION,
+    *,
+    ids_file: str | None = None,
+    force: bool = False,
+    dry_run: bool = False,
     dataset: Dataset = None,
     overrides: Overrides = NO_OVERRIDES,
-    *,
-    force: bool = False,
 ) -> State[str]:
     """Answer selected jobs again; return the audit's sentence.
 
@@ -47,14 +53,19 @@ def backfill(
     Args:
         manifest: Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet.
         job_ids: Ids of jobs to answer.
-        ids_file: Text file with more ids, one per line: a path, or s3://bucket/ids.txt.
         jobs: Jobs to answer, selected by outcome.
+        ids_file: Text file with more ids, one per line: a path, or s3://bucket/ids.txt.
+        force: Also answer jobs that have a valid label.
+        dry_run: Say what would be answered, and how long it may take; answer nothing.
         dataset: Name within which job ids are unique; if empty, that of the earlier run, or the manifest's file name.
         overrides: Model, sampling and prompts of this run; empty fields are as in the earlier run.
-        force: Also answer jobs that have a valid label.
     """
     settings = load_settings()
     selector = _prepare(settings, manifest, job_ids, ids_file, jobs, dataset)
+    if dry_run:
+        host = socket.gethostname() if settings.run.executor == "local" else None
+        lines = forecast(selector, manifest=manifest, overrides=overrides, force=force, host=host)
+        return completed_state(" ".join(lines))
     request = RunRequest(
         kind="backfill",
         manifest=manifest,

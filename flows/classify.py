@@ -5,22 +5,26 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import lru_cache
 from uuid import UUID
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from prefect import State, flow
 from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.run.arrival import broken_manifest_told
+from flows.run.empty import empty_night
 from flows.run.execute import execute_run
 from flows.run.local_executor import MAX_TASKS
+from flows.run.names import run_name
 from flows.run.parameters import NO_OVERRIDES, Dataset, Manifest, Overrides
 from flows.run.request import RunRequest
 from flows.run.result import completed_state
+from flows.run.sentence import failing_in_a_sentence
 from infra.errors import ManifestMissingError
 from infra.settings import load_settings
 from infra.settings.schedule import Timezone
-from reelabel.wording import printable
+from tasks.manifest.dataset import dataset_name, nightly_dataset
 from tasks.manifest.location import fill_date_placeholders, has_date_placeholders
 
 
@@ -32,10 +36,15 @@ def render_scheduled(text: str, timezone: str) -> str:
 
 
 def scheduled_run_name() -> str:
-    """Return the name of the current flow run, from its flow and manifest."""
+    """Return the name of the current flow run, from its dataset and the time for which it was scheduled."""
     parameters = flow_run.parameters
-    manifest = render_scheduled(parameters["manifest"], parameters.get("timezone") or "UTC")
-    return printable(f"{flow_run.flow_name}-{manifest}")
+    manifest, timezone = parameters["manifest"], parameters.get("timezone") or "UTC"
+    dataset = parameters.get("dataset") or nightly_dataset(manifest) or dataset_name(manifest)
+    try:
+        zone = ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # the run fails with the reason
+        return run_name("classify", dataset, _first_scheduled(flow_run.id))
+    return run_name("classify", render_scheduled(dataset, timezone), _first_scheduled(flow_run.id).astimezone(zone))
 
 
 @lru_cache
@@ -57,15 +66,17 @@ def _first_scheduled(flow_run_id: str | None) -> datetime:
     description="Answer every job of a manifest that has no valid label yet.",
     flow_run_name=scheduled_run_name,
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
+    validate_parameters=False,
 )
+@failing_in_a_sentence
 def classify(
     manifest: Manifest,
     dataset: Dataset = None,
-    overrides: Overrides = NO_OVERRIDES,
-    timezone: Timezone = "UTC",
     *,
     force: bool = False,
     keep_going: bool = False,
+    overrides: Overrides = NO_OVERRIDES,
+    timezone: Timezone = "UTC",
     may_be_empty: bool = False,
 ) -> State[str]:
     """Answer every job of a manifest that has no valid label yet; return the audit's sentence.
@@ -73,13 +84,16 @@ def classify(
     Args:
         manifest: Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet. Here and in the dataset,
             {scheduled_date} or {scheduled_date:%Y/%m} is replaced by the day for which the run was scheduled.
-        dataset: Name within which job ids are unique; if empty, the manifest's file name.
+        dataset: Name within which job ids are unique; if empty, the manifest's file name, or the name of its folder
+            for *.parquet; with {scheduled_date} in the manifest, one for each date.
+        force: Also answer jobs that have a valid label.
         overrides: Model, sampling and prompts of this run; empty fields take the settings.
         timezone: Time zone of {scheduled_date}, such as Europe/Berlin.
-        force: Also answer jobs that have a valid label.
         keep_going: Answer the valid rows of a manifest, and list the others with their reasons, instead of failing.
-        may_be_empty: Complete instead of failing if no manifest is found.
+        may_be_empty: Complete instead of failing if no manifest is found, but not the third time in a row.
     """
+    dataset = dataset or nightly_dataset(manifest)
+    settings = load_settings()
     request = RunRequest(
         kind="classify",
         manifest=render_scheduled(manifest, timezone),
@@ -90,8 +104,9 @@ def classify(
         keep_going=keep_going,
     )
     try:
-        return completed_state(execute_run(request, load_settings()))
+        with broken_manifest_told(request.manifest, settings):
+            return completed_state(execute_run(request, settings))
     except ManifestMissingError as error:
         if not may_be_empty:
             raise
-        return completed_state(f"Nothing to do: {error.message}")
+        return empty_night(error)

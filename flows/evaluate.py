@@ -10,16 +10,18 @@ from prefect import State, flow, get_run_logger
 from flows.classify import classify
 from flows.compare.candidates import resolve_candidates
 from flows.compare.tables import publish_evaluation
-from flows.run.names import manifest_run_name
+from flows.run.naming import name_of_current
 from flows.run.parameters import Baseline, Dataset, Manifest, Models, Samplers
 from flows.run.result import completed_state
+from flows.run.sentence import failing_in_a_sentence
 from infra.database.connect import connect
 from infra.errors import ManifestError
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.evaluation.compare import compare_candidates
-from tasks.manifest.table import dataset_name, open_jobs
+from tasks.manifest.dataset import dataset_name
+from tasks.manifest.table import open_jobs
 from tasks.results.evaluations import read_candidate_results, save_evaluation
 
 if TYPE_CHECKING:
@@ -35,8 +37,10 @@ _COLUMNS = ("job_id", "job_digest", "video_uri", "start_s", "end_s", "answer", "
 @flow(
     name="evaluate",
     description="Compare samplers, frame counts and models on a manifest with known answers.",
-    flow_run_name=manifest_run_name,
+    flow_run_name=lambda: name_of_current("evaluate"),
+    validate_parameters=False,
 )
+@failing_in_a_sentence
 def evaluate(
     manifest: Manifest,
     samplers: Samplers = ["keyframes"],  # noqa: B006 - a form's default; never changed

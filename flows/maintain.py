@@ -12,6 +12,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterEndTime, 
 
 from flows.run.names import TAG
 from flows.run.result import completed_state
+from flows.run.sentence import failing_in_a_sentence
 from infra.database.connect import connect
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
@@ -70,7 +71,9 @@ _TEMPORARY_S = 24 * 3600.0
 @flow(
     name="maintain",
     description="Apply the retention settings, and close the rows of lost runs.",
+    validate_parameters=False,
 )
+@failing_in_a_sentence
 def maintain(*, dry_run: bool = False) -> State[str]:
     """Apply the retention settings, and close the rows of lost runs.
 

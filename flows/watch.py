@@ -2,38 +2,87 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+from typing import TYPE_CHECKING, Any
 
 from prefect import State, flow, get_run_logger
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterId,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateName,
+)
 from prefect.exceptions import ObjectNotFound
+from prefect.runtime import flow_run as current_run
+from prefect.states import Completed
 
-from flows.run.names import ON_DEMAND, manifest_run_name
+from flows.run.arrival import ARRIVED, ERROR_SUFFIX
+from flows.run.names import ON_DEMAND
 from flows.run.parameters import Dataset, Manifest
 from flows.run.result import completed_state
+from flows.run.sentence import failing_in_a_sentence
 from infra.database.connect import connect
 from infra.settings import load_settings
-from reelabel.errors import ConfigurationError
+from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.sources.object_store import ObjectStore
-from reelabel.wording import pluralize
+from reelabel.temporary import temporary_folder
+from reelabel.wording import pluralize, printable
 from tasks.database.schema import prepare_database
 from tasks.manifest.location import stat_manifest_files
-from tasks.results.arrivals import record_started, unstarted_manifests
+from tasks.results.arrivals import Arrival, record_same, record_started, unstarted_manifests
 
 if TYPE_CHECKING:
+    from prefect import Flow
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
     from sqlalchemy import Engine
 
 # Limits the first scan of a prefix that is already full of manifests.
 _MAX_AT_ONCE = 100
+# Name of the state of a run that found nothing.
+IDLE = "Idle"
+_LEAVINGS = 200
+
+
+def leave_nothing(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001 - a hook
+    """Remove a scheduled flow run that found nothing, and those before it that were skipped: 1,440 a day tell nothing.
+
+    It is a hook of the completed run, and not the run's last step: its process still has to report its state.
+    """
+    if not flow_run.auto_scheduled or flow_run.deployment_id is None:
+        return
+    leavings = FlowRunFilter(state=FlowRunFilterState(name=FlowRunFilterStateName(any_=[IDLE, "Cancelled"])))
+    this = DeploymentFilter(id=DeploymentFilterId(any_=[flow_run.deployment_id]))
+    with get_client(sync_client=True) as client:
+        for run in client.read_flow_runs(flow_run_filter=leavings, deployment_filter=this, limit=_LEAVINGS):
+            if run.auto_scheduled and run.id != flow_run.id:
+                _remove(client, run)
+        if state.name == IDLE:
+            _remove(client, flow_run)
+
+
+def _remove(client: SyncPrefectClient, flow_run: FlowRun) -> None:
+    try:
+        client.delete_flow_run(flow_run.id)
+    except ObjectNotFound:  # another one was faster
+        return
+
+
+def watch_run_name() -> str:
+    """Return the name of the current flow run, from the glob that it looks at."""
+    return printable(f"watch {current_run.parameters['manifests']}")
 
 
 @flow(
     name="watch",
     description="Start a run for each manifest that is new or has changed.",
-    flow_run_name=manifest_run_name,
+    flow_run_name=watch_run_name,
+    on_completion=[leave_nothing],
+    validate_parameters=False,
 )
+@failing_in_a_sentence
 def watch(manifests: Manifest, dataset: Dataset = None) -> State[str]:
     """Start a run for each manifest that is new or has changed.
 
@@ -50,6 +99,8 @@ def watch(manifests: Manifest, dataset: Dataset = None) -> State[str]:
             started = start_new_runs(client, engine, objects, manifests=manifests, dataset=dataset)
     finally:
         engine.dispose()
+    if not started:
+        return Completed(name=IDLE, message="No new manifest.")
     for flow_run in started:
         get_run_logger().info("Started %s on %s.", flow_run.id, flow_run.parameters["manifest"])
     return completed_state(f"Started runs on {pluralize(len(started), 'new manifest')}.")
@@ -58,30 +109,55 @@ def watch(manifests: Manifest, dataset: Dataset = None) -> State[str]:
 def start_new_runs(
     client: SyncPrefectClient, engine: Engine, objects: ObjectStore, *, manifests: str, dataset: str | None
 ) -> list[FlowRun]:
-    """Start a run for each manifest without a run on its current version, oldest first.
+    """Start a run for each manifest whose content had no run yet, oldest first.
 
     Concurrent calls start one run: Prefect recognizes the second by its idempotency key. The row remains when
-    Prefect has forgotten the flow run.
+    Prefect has forgotten the flow run. A manifest that was only touched, or written again, is not started.
 
     Raises:
         ConfigurationError: The deployment does not exist.
     """
-    found = sorted(stat_manifest_files(manifests, objects), key=lambda info: (info.modified is not None, info.modified))
-    started = []
-    for info, flow_run_before in unstarted_manifests(engine, found)[:_MAX_AT_ONCE]:
-        version = f"{info.uri} {info.fingerprint}"
-        try:
-            deployment = client.read_deployment_by_name(ON_DEMAND)
-        except ObjectNotFound:
-            raise ConfigurationError(
-                f"Deployment {ON_DEMAND} does not exist; create it with `reelabel deploy`."
-            ) from None
-        flow_run = client.create_flow_run_from_deployment(
-            deployment.id,
-            parameters={"manifest": info.uri, "dataset": dataset},
-            # A version may return after another one: the flow run in between makes its key distinct.
-            idempotency_key=f"arrival {version} after {flow_run_before}" if flow_run_before else f"arrival {version}",
-        )
-        record_started(engine, info, flow_run.id)
+    listed = [info for info in stat_manifest_files(manifests, objects) if not info.uri.endswith(ERROR_SUFFIX)]
+    found = sorted(listed, key=lambda info: (info.modified is not None, info.modified))
+    started: list[FlowRun] = []
+    for info, before in unstarted_manifests(engine, found):
+        digest = _digest(objects, info.uri)
+        if digest is None:
+            continue
+        if before and digest == before.content_digest:
+            record_same(engine, info, before)
+            continue
+        if len(started) == _MAX_AT_ONCE:
+            break
+        flow_run = _start(client, info.uri, dataset, version=f"{info.uri} {info.fingerprint}", before=before)
+        record_started(engine, info, Arrival(flow_run_id=flow_run.id, content_digest=digest))
         started.append(flow_run)
     return started
+
+
+def _digest(objects: ObjectStore, uri: str) -> str | None:
+    """Hash a manifest's content; None if it disappeared, or is being replaced: the next look finds it."""
+    with temporary_folder("manifest") as folder:
+        path = folder / "manifest"
+        try:
+            objects.download(uri, path)
+        except ObjectError:
+            return None
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _start(
+    client: SyncPrefectClient, manifest: str, dataset: str | None, *, version: str, before: Arrival | None
+) -> FlowRun:
+    try:
+        deployment = client.read_deployment_by_name(ON_DEMAND)
+    except ObjectNotFound:
+        raise ConfigurationError(f"Deployment {ON_DEMAND} does not exist; create it with `reelabel deploy`.") from None
+    return client.create_flow_run_from_deployment(
+        deployment.id,
+        parameters={"manifest": manifest, "dataset": dataset},
+        tags=[ARRIVED],
+        # A version may return after another one: the flow run in between makes its key distinct.
+        idempotency_key=f"arrival {version} after {before.flow_run_id}" if before else f"arrival {version}",
+    )

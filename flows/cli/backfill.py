@@ -6,7 +6,6 @@ import os
 import socket
 import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +13,12 @@ from flows.cli.console import print_line
 from flows.cli.context import open_database, prefect_ready, running_services
 from flows.cli.run import run_locally, submit, submit_and_watch
 from flows.cli.summary import print_summary
-from flows.run.selection import JobSelector, describe_unknown_ids, find_base_run, store_ids
-from infra.database.connect import Login, connect
+from flows.run.selection import JobSelector, find_base_run, store_ids
 from infra.embedded import ServiceName, export, is_kept, missing_services
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
-from tasks.frame_cache.fingerprints import current_fingerprints
-from tasks.frame_cache.pool import video_store
-from tasks.manifest.table import open_jobs
-from tasks.results.forecast import Pace, past_pace
-from tasks.results.pending import pending_jobs
 from tasks.results.runs import find_run
 
 if TYPE_CHECKING:
@@ -33,103 +26,7 @@ if TYPE_CHECKING:
 
     from flows.run.parameters import SpecOverrides
     from infra.settings import Settings
-    from tasks.domain import RunSpec
-    from tasks.manifest.table import JobTable
     from tasks.results.selection import Selection
-
-
-_MINUTE_S = 60
-_MB = 10**6
-
-
-def print_forecast(
-    choosing: JobSelector, *, manifest: str, overrides: SpecOverrides, force: bool, submit: bool
-) -> None:
-    """Print how many jobs would be answered, why they were selected, and an estimate from past runs.
-
-    Raises:
-        ManifestError: The manifest cannot be used.
-        ConfigurationError: The selection is invalid, or the options conflict.
-    """
-    settings = choosing.settings
-    os.environ.update(export(settings))
-    from flows.run.request import RunRequest, resolve_spec  # noqa: PLC0415 - Prefect reads its environment
-
-    request = RunRequest(kind="backfill", manifest=manifest, base=choosing.earlier.spec, overrides=overrides)
-    _, spec = resolve_spec(request, choosing.earlier.restored(settings))
-    objects = ObjectStore(settings.store, settings.web)
-    with open_jobs(manifest, objects, only=choosing.only, keep_going=choosing.earlier.keep_going) as jobs:
-        found = choosing.resolve(jobs, spec)
-        wanted = found.jobs if force else _pending(found.jobs, choosing, spec)
-        asked = wanted.first(choosing.selection.limit)
-        amount = _Amount(jobs=len(asked), videos=asked.count_videos())
-    print_line(f"Would answer {amount} of {choosing.earlier.dataset}.")
-    _print_counts(found.reasons, standing=len(found.jobs) - len(wanted), over=len(wanted) - len(asked))
-    if found.unknown:
-        print_line(f"{describe_unknown_ids(found.unknown, settings.home)}.")
-    if amount.jobs:
-        print_line(_expectation(choosing, spec, amount, host=None if submit else socket.gethostname()))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Amount:
-    """How many jobs and videos would be processed."""
-
-    jobs: int
-    videos: int
-
-    def __str__(self) -> str:
-        return f"{pluralize(self.jobs, 'job')} on {pluralize(self.videos, 'video')}"
-
-
-def _pending(chosen: JobTable, choosing: JobSelector, spec: RunSpec) -> JobTable:
-    reader = connect(choosing.settings.database, Login.READER)
-    try:
-        return pending_jobs(
-            reader,
-            dataset=choosing.earlier.dataset,
-            spec_id=spec.spec_id,
-            jobs=chosen,
-            fingerprints_of=partial(current_fingerprints, video_store(choosing.settings)),
-            retry_failures=True,
-        )
-    finally:
-        reader.dispose()
-
-
-def _print_counts(reasons: dict[str, int], *, standing: int, over: int) -> None:
-    if reasons:
-        chosen = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
-        print_line(f"Selected: {chosen}.")
-    if standing:
-        print_line(f"Skipping {pluralize(standing, 'job')} with a valid label; use --force to include them.")
-    if over:
-        print_line(f"Leaving out {pluralize(over, 'job')} beyond --limit.")
-
-
-def _expectation(choosing: JobSelector, spec: RunSpec, amount: _Amount, *, host: str | None) -> str:
-    """Estimate minutes and bytes from past runs of the spec; for a new spec, from those of the earlier one."""
-    specs = dict.fromkeys(each.spec_id for each in (spec, choosing.earlier.spec) if each)
-    where = f"on {host}" if host else "on any host"
-    reader = connect(choosing.settings.database, Login.READER)
-    try:
-        paces = {each: past_pace(reader, dataset=choosing.earlier.dataset, spec_id=each, host=host) for each in specs}
-    finally:
-        reader.dispose()
-    spec_id, pace = next(((each, pace) for each, pace in paces.items() if pace.jobs), (spec.spec_id, None))
-    if pace is None:
-        return f"No estimate: there is no past run of this dataset with this spec {where}."
-    minutes = pace.duration_s(amount.jobs) / _MINUTE_S
-    manner = "this spec" if spec_id == spec.spec_id else "the earlier spec (the new one may be slower)"
-    rest = f"Based on {pluralize(pace.jobs, 'job')} of past runs with {manner} {where}."
-    return f"Expected: {minutes:,.1f} minutes{_size(pace, amount)}. {rest}"
-
-
-def _size(pace: Pace, amount: _Amount) -> str:
-    if not pace.videos:
-        return ""
-    megabytes = pace.video_bytes * amount.videos / _MB
-    return f", {megabytes:,.1f} MB of videos, extrapolated from {pluralize(pace.videos, 'video')}"
 
 
 _DEPLOYMENT = "backfill/by-ids"
@@ -175,9 +72,14 @@ def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
         earlier = find_base_run(settings, manifest=manifest, dataset=options.dataset, run=selection.run)
         choosing = JobSelector(selection=selection, named=named, earlier=earlier, settings=settings)
         if dry_run:
-            print_forecast(
-                choosing, manifest=manifest, overrides=options.overrides, force=options.force, submit=options.submit
-            )
+            os.environ.update(export(settings))
+            from flows.run.forecast import forecast  # noqa: PLC0415 - Prefect reads its environment
+
+            host = None if options.submit else socket.gethostname()
+            for line in forecast(
+                choosing, manifest=manifest, overrides=options.overrides, force=options.force, host=host
+            ):
+                print_line(line)
             return 0
         parameters = {
             "manifest": manifest,

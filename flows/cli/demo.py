@@ -99,7 +99,7 @@ def _run(
         for path in sorted(folder.iterdir()):
             objects.replace(f"{root}/{path.name}", path.read_bytes())
         print_line(f"Made {jobs['video_uri'].n_unique()} clips and {len(jobs)} jobs, and put them on {root}.")
-        print_line(f"Deployed {', '.join(deploy_flows(settings))}.")
+        print_line(f"Deployed {', '.join(plan.name for plan in deploy_flows(settings))}.")
         run_id = submit("classify/on-demand", parameters)
         worker.result()
     watch_submitted(run_id, settings)

@@ -25,7 +25,8 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.database.schema import prepare_database
 from tasks.evaluation.calibration import BINS, calibrate
-from tasks.manifest.table import dataset_name, read_jobs
+from tasks.manifest.dataset import dataset_name
+from tasks.manifest.table import read_jobs
 from tasks.results.calibrations import known_answers, save_calibration
 from tasks.results.evaluations import last_evaluation
 from tasks.results.runs import find_run, require_only_spec

@@ -22,7 +22,8 @@ from reelabel.wording import pluralize
 from tasks.database.schema import prepare_database
 from tasks.evaluation.route_fit import fit_route
 from tasks.evaluation.route_needs import NON_INFERIORITY_BOUND, fit_still_tasks
-from tasks.manifest.table import dataset_name, read_jobs
+from tasks.manifest.dataset import dataset_name
+from tasks.manifest.table import read_jobs
 from tasks.model.backend import backend_of
 from tasks.results.routes import paired_answers, save_route
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,13 @@ from rich.table import Table
 from flows.cli.console import OUT, cell, print_line
 from flows.cli.context import connected, prefect_ready, running_services
 from infra.embedded import ServiceName
+from infra.settings import load_settings
 from infra.settings.schedule import NightlySettings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.validation import first_fault
 from tasks.database.schema import prepare_database
+from tasks.manifest.location import is_one_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,32 +28,43 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 
-def deploy_all(nightly: dict[str, str]) -> None:
-    """Create or update the deployments on the user's Prefect server, or on the embedded one.
+def deploy_all(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None:
+    """Create or update the deployments on the user's Prefect server, or on the embedded one, and print what changes.
 
     Args:
         nightly: Fields that override those of the settings section `nightly`.
+        unpause: Replace also pauses and schedules that an operator has set in Prefect.
+        dry_run: Only print.
     """
-    with running_services(ServiceName.PREFECT) as started, prefect_ready(started):
+    manifest = with_nightly(load_settings(), nightly).nightly.manifest
+    looked_up = (ServiceName.S3,) if manifest and is_one_file(manifest) and manifest.startswith("s3:") else ()
+    with running_services(ServiceName.PREFECT, *looked_up) as started, prefect_ready(started):
         from flows.schedule.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
 
         settings = with_nightly(started, nightly)
-        for name, pool in deploy_flows(settings).items():
-            print_line(f"Deployed {name} to work pool {pool}.")
-    if settings.nightly.manifest is None:
-        print_line(
-            "classify/nightly is paused: it has no manifest. Use --manifest, or set nightly.manifest and deploy again."
-        )
+        plans = deploy_flows(settings, insisted=nightly, unpause=unpause, dry_run=dry_run)
+        for line in (line for plan in plans for line in plan.lines()):
+            print_line(line)
+    if dry_run:
+        print_line(f"Nothing was changed. To apply this: {_deploy_command(nightly, unpause=unpause)}")
 
 
-def with_nightly(settings: Settings, nightly: dict[str, str]) -> Settings:
+def _deploy_command(nightly: dict[str, Any], *, unpause: bool) -> str:
+    words = ["reelabel", "deploy"]
+    for name, value in nightly.items():
+        option = name.replace("_", "-")
+        words += [f"--{option if value else f'no-{option}'}"] if isinstance(value, bool) else [f"--{option}", value]
+    return shlex.join([*words, *(["--unpause"] if unpause else [])])
+
+
+def with_nightly(settings: Settings, nightly: dict[str, Any]) -> Settings:
     """Override fields of the section `nightly`.
 
     Raises:
         ConfigurationError: A value is invalid; the message names its option.
     """
     try:
-        section = NightlySettings.model_validate(settings.nightly.model_dump() | nightly)
+        section = NightlySettings.model_validate(settings.nightly.model_dump(exclude_unset=True) | nightly)
     except ValidationError as error:
         where, value, clause = first_fault(error)
         raise ConfigurationError(f"--{where.replace('_', '-')} {value}: {clause}.") from None

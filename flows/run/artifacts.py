@@ -55,6 +55,7 @@ def publish_results(
     cost: list[tuple[str, str]],
     warnings: list[str],
     page: str | None,
+    failures: list[dict[str, str]],
 ) -> None:
     """Publish the outcome of a run, its cost and warnings, and links to its results.
 
@@ -65,6 +66,7 @@ def publish_results(
         cost: Names and values, as of `cost_lines`.
         warnings: Warnings without a final period.
         page: URL of its report; None if there is none.
+        failures: Its failed jobs, as `failures_of_run` returns them.
     """
     counts = {"jobs": report.jobs, "labels": report.labels, "failures": report.failures, "missing": report.missing}
     table = [{"outcome": name, "jobs": count} for name, count in counts.items()]
@@ -80,6 +82,15 @@ def publish_results(
             markdown=f"{what}\n{figures}\n\nResults: `reelabel results {run_id}`\n\n"
             f"Report: `reelabel report {run_id}`{opened}",
         )
+        if failures:
+            rows = [{name: printable(value) for name, value in failure.items()} for failure in failures]
+            failed = report.failures
+            first = (
+                f"The first {len(failures):,} of {failed:,} failed jobs" if failed > len(failures) else "Failed jobs"
+            )
+            create_table_artifact(
+                key="reelabel-failures", table=rows, description=_plain(f"{first} of dataset {dataset}")
+            )
         if page:
             create_link_artifact(key="reelabel-page", link=page, link_text=page, description="Report of the run")
 

@@ -17,8 +17,9 @@ from reelabel.errors import ConfigurationError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import prepare_database
+from tasks.manifest.dataset import dataset_name
 from tasks.manifest.location import manifest_fingerprint
-from tasks.manifest.table import dataset_name, open_jobs
+from tasks.manifest.table import open_jobs
 from tasks.model.backend import backend_of
 from tasks.results.annotate import refresh_annotations
 from tasks.results.pending import count_reused_ids
@@ -127,5 +128,5 @@ def _reject_reused_ids(database: Engine, *, dataset: str, manifest_uri: str, job
     if count:
         raise ConfigurationError(
             f"Dataset {dataset} holds labels of another manifest for {count:,} of these job ids; "
-            f"use --dataset with another name, or --dataset {dataset} to replace them.",
+            f"name another dataset, or name {dataset} to replace them.",
         )

@@ -29,6 +29,7 @@ from tasks.frame_cache.pool import frame_cache
 from tasks.manifest.rejects import rejected_csv
 from tasks.report.run_key import page_link, page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
+from tasks.results.read import failures_of_run
 from tasks.results.routing import read_routing
 from tasks.results.runs import cancel_run, close_run, read_run
 from tasks.results.summary import read_order
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from tasks.plans.plan import Plan
     from tasks.results.audit import AuditReport
+
+
+# An artifact is a row of Prefect's database.
+_FAILURES_SHOWN = 1000
 
 
 def warn_of_coverage(coverage: Mapping[str, int]) -> list[str]:
@@ -100,15 +105,16 @@ def execute_run(request: RunRequest, settings: Settings) -> RunResult:
         with progress.ledger.doing(RunPhase.SETUP):
             context = stack.enter_context(open_run_context(request, settings))
         with _interruption_recorded(context), full_disk_named(settings.home):
-            report = _answer_jobs(context, progress)
+            planner = Planner.of(context)
+            report = _answer_jobs(planner, progress)
             columns = _record(context, progress, report)
         _publish(context, report, columns)
-        return RunResult(answered=progress.jobs_ended, report=report)
+        return RunResult(answered=progress.jobs_ended, report=report, chosen=planner.chosen)
 
 
-def _answer_jobs(context: RunContext, progress: Progress) -> AuditReport:
+def _answer_jobs(planner: Planner, progress: Progress) -> AuditReport:
     """Plan, execute the plan, and audit the result."""
-    planner, run = Planner.of(context), context.run
+    context, run = planner.context, planner.context.run
     with heartbeat(context.database, run.run_id, progress, context.settings.notify):
         with progress.ledger.doing(RunPhase.SETUP):
             plan = planner.plan()
@@ -173,6 +179,7 @@ def _publish(context: RunContext, report: AuditReport, columns: dict[str, Any]) 
         cost=[*_routing_lines(context), *cost_lines(columns)],
         warnings=[*_report_rejects(context), *_warn_of_positions(context), *warn_of_coverage(columns["coverage"])],
         page=write_report_page(context.database, context.run.run_id, context.settings),
+        failures=retry_outage(partial(failures_of_run, context.database, context.run.run_id, limit=_FAILURES_SHOWN)),
     )
     if not report.is_reconciled:
         raise NotReconciledError(str(report))

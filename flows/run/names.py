@@ -1,6 +1,13 @@
 """Names shared by deployments, flow runs and their observers."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from reelabel.wording import printable
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 NIGHTLY = "classify/nightly"
 ON_DEMAND = "classify/on-demand"
@@ -11,9 +18,6 @@ TAG = "reelabel"
 PREFECT_VARIABLES = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30", "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500"}
 
 
-def manifest_run_name() -> str:
-    """Return the name of the current flow run, from its flow and the manifest or manifests that it was given."""
-    from prefect.runtime import flow_run  # noqa: PLC0415 - commands import this module before they configure Prefect
-
-    given = flow_run.parameters
-    return printable(f"{flow_run.flow_name}-{given['manifest' if 'manifest' in given else 'manifests']}")
+def run_name(kind: str, dataset: str, at: datetime) -> str:
+    """Return the name of a flow run, which tells it from others: `classify animals 2026-11-01 02:00`."""
+    return printable(f"{kind} {dataset} {at:%Y-%m-%d %H:%M}")

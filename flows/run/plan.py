@@ -47,11 +47,13 @@ class Planner:
         audited_jobs: The jobs that the run's audit covers. A backfill covers its selected jobs only, since the
             others may have no result with a new spec.
         done_before: Indexes of the plan's shards that had ended before the run joined it.
+        chosen: Number of jobs that the selection of a backfill chose; None for other runs.
     """
 
     context: RunContext
     audited_jobs: JobTable
     done_before: list[int] = field(default_factory=list)
+    chosen: int | None = None
     _is_open: bool = False
     _jobs: int = 0
     _shards: int = 0
@@ -127,6 +129,8 @@ class Planner:
         """Return the jobs to answer."""
         context, request = self.context, self.context.request
         selected = request.selector.choose(context.jobs, context.spec) if request.selector else context.jobs
+        if request.selector and self.chosen is None:  # a later plan of this run finds its own answers
+            self.chosen = len(selected)
         if not request.force:
             selected = pending_jobs(
                 context.database,

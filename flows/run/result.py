@@ -26,14 +26,26 @@ class RunResult:
     Attributes:
         answered: Number of jobs that it answered.
         report: The audit of the jobs of its manifest.
+        chosen: Number of jobs that a backfill's selection chose; None for other runs.
     """
 
     answered: int
     report: AuditReport
+    chosen: int | None = None
 
     def __str__(self) -> str:
         """Return a sentence or two."""
-        return str(self.report) if self.answered else f"Nothing to do. {self.report}"
+        if self.answered:
+            return str(self.report)
+        return f"Nothing to do{self._why_nothing()}. {self.report}"
+
+    def _why_nothing(self) -> str:
+        if self.chosen is None:
+            return ""
+        if self.chosen == 0:
+            return ": no job matches the selection"
+        have, them = ("has", "it") if self.chosen == 1 else ("have", "them")
+        return f": {pluralize(self.chosen, 'chosen job')} {have} a valid label; turn on force to ask {them} again"
 
 
 def completed_state(sentence: object) -> State[str]:

@@ -11,7 +11,7 @@ from infra.database.connect import Login, connect
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.wording import pluralize
-from tasks.manifest.table import dataset_name
+from tasks.manifest.dataset import dataset_name
 from tasks.results.choose import ChosenJobs, Scope, choose_jobs
 from tasks.results.runs import find_run, newest_run, read_spec
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tasks.results.selection import Selection
 
 _SHOWN_IDS = 5
-_WHERE_TIMEOUT_S = 60  # statement timeout for the SQL of --where
+_WHERE_TIMEOUT_S = 60  # statement timeout for the user's SQL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +146,8 @@ class JobSelector:
         chosen = self.resolve(jobs, spec)
         if chosen.unknown and not self.selection.skip_unknown:
             raise ConfigurationError(
-                f"{describe_unknown_ids(chosen.unknown, self.settings.home)}; correct them, or ignore them with "
-                "--skip-unknown."
+                f"{describe_unknown_ids(chosen.unknown, self.settings.home)}; correct them, or turn "
+                "on skip unknown to ignore them."
             )
         return chosen.jobs
 

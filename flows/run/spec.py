@@ -79,7 +79,7 @@ def require_unchanged(spec: RunSpec, base: RunSpec, kept: Collection[str]) -> No
     if changed:
         raise ConfigurationError(
             f"The settings no longer match the earlier run's {', '.join(changed)} (its model was {base.model.name}); "
-            "restore them, or name the model to use with --model."
+            "restore them, or name the model to use."
         )
 
 

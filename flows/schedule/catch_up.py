@@ -20,6 +20,7 @@ from prefect.server.schemas.schedules import CronSchedule as Calendar
 from prefect.states import Scheduled
 
 from flows.run.names import NIGHTLY
+from flows.schedule.plan import our_schedule
 from reelabel.errors import ConfigurationError
 from tasks.manifest.location import fill_date_placeholders, stat_manifest_files
 from tasks.results.runs import run_states
@@ -106,9 +107,9 @@ def _nightly(client: SyncPrefectClient) -> tuple[DeploymentResponse, CronSchedul
         deployment = client.read_deployment_by_name(NIGHTLY)
     except ObjectNotFound:
         deployment = None
-    schedules = [each.schedule for each in deployment.schedules] if deployment else []
-    schedule = next((each for each in schedules if isinstance(each, CronSchedule)), None)
-    if deployment is None or schedule is None or "manifest" not in deployment.parameters:
+    ours = our_schedule(deployment) if deployment else None
+    schedule = ours.schedule if ours else None
+    if deployment is None or not isinstance(schedule, CronSchedule) or "manifest" not in deployment.parameters:
         raise ConfigurationError(
             f"{NIGHTLY} has no schedule with a manifest; set them with `reelabel deploy --manifest ...`."
         )

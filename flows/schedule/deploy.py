@@ -1,127 +1,79 @@
-"""The deployments: nightly, on arrival of a manifest, on demand, by job id, and others."""
+"""Deploying: the plan of all deployments, and its application."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
-from prefect.client.schemas.schedules import CronSchedule
-from prefect.exceptions import ObjectAlreadyExists
-from prefect.types.entrypoint import EntrypointType
-from pydantic import ValidationError
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 
-from flows.backfill import backfill
-from flows.classify import classify
-from flows.evaluate import evaluate
-from flows.extract import extract
-from flows.infer import infer
-from flows.maintain import maintain
-from flows.run.names import PREFECT_VARIABLES, TAG
 from flows.schedule.automations import apply_automations
-from flows.watch import watch
+from flows.schedule.plan import plan_deployment
+from flows.schedule.wanted import wanted_deployments
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
-from reelabel.validation import first_fault
-from tasks.manifest.location import check_date_placeholders
+from reelabel.sources.object_store import ObjectStore
+from tasks.manifest.location import is_one_file, stat_manifest_files
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.responses import DeploymentResponse
+
+    from flows.schedule.plan import DeploymentPlan
     from infra.settings import Settings
-    from infra.settings.schedule import NightlySettings, WatchSettings
-
-_JOB_VARIABLES = {
-    "env": {
-        "PYTHONSAFEPATH": "1",  # a tasks.py in the working folder must not shadow our package
-        **PREFECT_VARIABLES,
-    }
-}
-_WHEN_RUNNING = {"queue": ConcurrencyLimitStrategy.ENQUEUE, "skip": ConcurrencyLimitStrategy.CANCEL_NEW}
 
 
-def deploy_flows(settings: Settings) -> dict[str, str]:
-    """Create or update the deployments, their work pools and the automations; return deployments with their pools.
+def deploy_flows(
+    settings: Settings, *, insisted: Collection[str] = (), unpause: bool = False, dry_run: bool = False
+) -> list[DeploymentPlan]:
+    """Create or update the deployments, their work pools and the automations; return what was done to each deployment.
 
-    Their parameters hold no secrets: flow runs read these from the worker's environment.
+    What the settings do not name stays as deployed. Parameters hold no secrets: flow runs read these from the
+    worker's environment.
+
+    Args:
+        settings: With the address of the Prefect server.
+        insisted: Fields of the section `nightly` that were given on the command line.
+        unpause: Replace also pauses and schedules that an operator has set in Prefect.
+        dry_run: Only plan.
 
     Raises:
-        ConfigurationError: A schedule or a date placeholder is malformed; nothing has been created.
+        ConfigurationError: A schedule or a placeholder is malformed, or the nightly manifest is one file that does
+            not exist; nothing has been changed.
     """
-    pools = settings.prefect
-    planned: list[tuple[Any, str, dict[str, Any]]] = [
-        (classify, "nightly", _nightly(settings.nightly)),
-        (watch, "manifests", _watch(settings.watch)),
-        (backfill, "by-ids", {}),
-        (evaluate, "labelled", {}),
-        (extract, "cpu", {"work_pool_name": pools.cpu_pool}),
-        (infer, "gpu", {"work_pool_name": pools.gpu_pool}),
-        (
-            maintain,
-            "daily",
-            {"schedule": _schedule("retention", settings.retention.cron, "UTC"), "concurrency_limit": 1},
-        ),
-    ]
-    for pool in (pools.work_pool, pools.cpu_pool, pools.gpu_pool):
-        with get_client(sync_client=True) as client, contextlib.suppress(ObjectAlreadyExists):
-            client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
-    deployed = {}
-    for flow, name, options in [(classify, "on-demand", _on_demand(settings)), *planned]:
-        deployment = flow.to_deployment(
-            name,
-            entrypoint_type=EntrypointType.MODULE_PATH,
-            job_variables=_JOB_VARIABLES,
-            description=flow.description,
-            tags=[TAG],
-            **{"work_pool_name": pools.work_pool} | options,
+    with get_client(sync_client=True) as client:
+        types = {pool.name: pool.type for pool in client.read_work_pools()}
+        wanted = wanted_deployments(settings, insisted, types)
+        plans = [plan_deployment(each, _deployed(client, each.full_name), unpause=unpause) for each in wanted]
+        _require_manifest(settings)
+        if not dry_run:
+            for pool in {plan.pool for plan in plans} - types.keys():
+                with contextlib.suppress(ObjectAlreadyExists):
+                    client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
+            for plan in plans:
+                plan.apply(client)
+            apply_automations(client, settings)
+        return plans
+
+
+def _require_manifest(settings: Settings) -> None:
+    nightly = settings.nightly
+    may_be_empty = nightly.may_be_empty and "may_be_empty" in nightly.model_fields_set
+    if not nightly.manifest or may_be_empty or not is_one_file(nightly.manifest):
+        return
+    uri = absolute_uri(nightly.manifest)
+    if not stat_manifest_files(uri, ObjectStore(settings.store, settings.web)):
+        raise ConfigurationError(
+            f"There is no manifest at {uri}; correct its name, or deploy it with --may-be-empty if it appears later."
         )
-        deployment.apply()
-        deployed[f"{flow.name}/{name}"] = str(deployment.work_pool_name)
-    with get_client(sync_client=True) as client:
-        apply_automations(client, settings)
-    return deployed
 
 
-def _on_demand(settings: Settings) -> dict[str, Any]:
-    """Limit concurrent runs to the number of machines, since a local run uses all of its own."""
-    with get_client(sync_client=True) as client:
-        pool = client.read_work_pool(settings.prefect.work_pool)
-    is_process = pool.type == "process"  # else each run has its own pod
-    takes_machine = is_process and settings.run.executor == "local"
-    return {"concurrency_limit": _at_once(settings.run.max_concurrent_runs, "queue") if takes_machine else None}
-
-
-def _nightly(nightly: NightlySettings) -> dict[str, Any]:
-    parameters: dict[str, Any] = {"timezone": nightly.timezone, "may_be_empty": nightly.may_be_empty}
-    if nightly.manifest:
-        parameters["manifest"] = check_date_placeholders(absolute_uri(nightly.manifest))
-    if nightly.dataset:
-        parameters["dataset"] = check_date_placeholders(nightly.dataset)
-    return {
-        "schedule": _schedule("nightly", nightly.cron, nightly.timezone),
-        "paused": nightly.manifest is None,
-        "parameters": parameters,
-        "concurrency_limit": _at_once(1, nightly.when_running),
-    }
-
-
-def _watch(settings: WatchSettings) -> dict[str, Any]:
-    parameters = {"manifests": absolute_uri(settings.manifests)} if settings.manifests else {}
-    return {
-        "schedule": _schedule("watch", settings.cron, "UTC"),
-        "paused": settings.manifests is None,
-        "parameters": parameters | ({"dataset": settings.dataset} if settings.dataset else {}),
-        "concurrency_limit": _at_once(1, "skip"),
-    }
-
-
-def _at_once(limit: int, when_running: str) -> ConcurrencyLimitConfig:
-    return ConcurrencyLimitConfig(limit=limit, collision_strategy=_WHEN_RUNNING[when_running])
-
-
-def _schedule(section: str, cron: str, timezone: str) -> CronSchedule:
+def _deployed(client: SyncPrefectClient, name: str) -> DeploymentResponse | None:
     try:
-        return CronSchedule(cron=cron, timezone=timezone)
-    except ValidationError as error:
-        _, _, clause = first_fault(error)
-        raise ConfigurationError(f"{section}.cron is invalid: {clause}.") from None
+        return client.read_deployment_by_name(name)
+    except ObjectNotFound:
+        return None

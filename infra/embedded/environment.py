@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _PREFIX = "REELABEL_"
+# Sections that only `reelabel deploy` reads, where a field that nobody has set means: as deployed.
+_DEPLOYED = ("nightly", "watch")
 # Prefect reads every item of its logging configuration from the environment.
 _JSON_LINES = {
     "PREFECT_LOGGING_FORMATTERS_JSON_CLASS": "infra.json_logs.JsonLines",
@@ -46,6 +48,8 @@ def export(settings: Settings) -> dict[str, str]:
 def _flattened(name: str, value: object) -> Iterator[tuple[str, str]]:
     if isinstance(value, BaseModel):
         for field, inner in value:
+            if name in _DEPLOYED and field not in value.model_fields_set:
+                continue
             yield from _flattened(f"{name}_{field}", inner)
     elif isinstance(value, SecretStr):
         yield name, value.get_secret_value()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _UNITS = {"s": "seconds", "days": "days", "mib": "MiB", "px": "pixels"}
 
 
-def title_of(name: str, _field: FieldInfo | ComputedFieldInfo) -> str:
+def title_of(name: str, _field: FieldInfo | ComputedFieldInfo | None = None) -> str:
     """Return the title of a field in forms: `max_gap_s` becomes "Max gap (seconds)"."""
     *words, last = name.split("_")
     title = " ".join([*words, last] if not words or last not in _UNITS else [*words, f"({_UNITS[last]})"])

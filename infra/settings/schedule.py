@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from pydantic import AfterValidator, Field
 
 from infra.settings.base import SettingsSection
+
+if TYPE_CHECKING:
+    from pydantic import GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
 
 _CRON_FIELDS = {5, 6}
 
@@ -28,7 +32,15 @@ def _with_fields(cron: str) -> str:
     return cron
 
 
-Timezone = Annotated[str, Field(min_length=1), AfterValidator(_known_timezone)]
+class _Names:
+    """Offers the names of time zones in forms, whose server refuses others."""
+
+    @staticmethod
+    def __get_pydantic_json_schema__(_schema: CoreSchema, _handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"type": "string", "enum": sorted(available_timezones())}
+
+
+Timezone = Annotated[str, Field(min_length=1), AfterValidator(_known_timezone), _Names]
 Cron = Annotated[str, AfterValidator(_with_fields)]
 
 
@@ -44,7 +56,11 @@ class NightlySettings(SettingsSection):
     ] = None
     dataset: Annotated[
         str | None,
-        Field(max_length=200, description="Dataset, which may contain {scheduled_date}; defaults to the file name."),
+        Field(
+            max_length=200,
+            description="Dataset, which may contain {scheduled_date}; defaults to one for each date, such as "
+            "jobs-{scheduled_date}, or without dates to the manifest's file name.",
+        ),
     ] = None
     cron: Annotated[Cron, Field(description="Schedule of classify/nightly.")] = "0 2 * * *"
     timezone: Annotated[Timezone, Field(description="Time zone of the schedule, and of {scheduled_date}.")] = "UTC"
@@ -53,7 +69,11 @@ class NightlySettings(SettingsSection):
         Field(description="What to do if the previous run is still running: wait for it, or skip this one."),
     ] = "queue"
     may_be_empty: Annotated[
-        bool, Field(description="Whether a run without a manifest completes, with a note; if false, it fails.")
+        bool,
+        Field(
+            description="Whether a run without a manifest completes, with a note, unless it is the third in a row; "
+            "if false, it fails."
+        ),
     ] = True
 
 

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
 
-# All other braces may be part of an object's name.
 _PLACEHOLDER = re.compile(r"\{scheduled_(date|time)(?::([^{}]+))?\}")
-_LOOKS_LIKE_DATE = re.compile(r"\{[^{}/]*(date|time)[^{}/]*\}", re.IGNORECASE)
+_BRACES = re.compile(r"\{[^{}]*\}?|\}")
 
 
 def fill_date_placeholders(text: str, scheduled: datetime) -> str:
@@ -41,17 +40,22 @@ def has_date_placeholders(text: str) -> bool:
     return _PLACEHOLDER.search(text) is not None
 
 
+def split_date_placeholders(text: str) -> tuple[str, list[str]]:
+    """Return a text without its date placeholders, and these."""
+    return _PLACEHOLDER.sub("", text), [found[0] for found in _PLACEHOLDER.finditer(text)]
+
+
 def check_date_placeholders(text: str) -> str:
-    """Reject misspelt placeholders: a URI that never matches anything would go unnoticed.
+    """Reject unknown placeholders: a URI that never matches anything would go unnoticed.
 
     Raises:
-        ConfigurationError: Something in braces looks like a date placeholder, but is not one.
+        ConfigurationError: There are other braces than those of date placeholders.
     """
-    found = _LOOKS_LIKE_DATE.search(_PLACEHOLDER.sub("", text))
+    found = _BRACES.search(_PLACEHOLDER.sub("", text))
     if found:
         raise ConfigurationError(
             f"{found[0]} in {text} is not a date placeholder; write {{scheduled_date}}, or with a format, "
-            "{scheduled_date:%Y/%m/%d}."
+            "{scheduled_date:%Y/%m/%d}. If the braces belong to the name, write ? in place of each."
         )
     return text
 
@@ -101,6 +105,11 @@ def _matching_files(pattern: Path) -> list[str]:
     if os.path.isfile(pattern):  # noqa: PTH113 - unlike Path.is_file, accepts a name that is too long
         return [str(pattern)]
     return [name for name in glob(str(pattern)) if Path(name).is_file()]  # noqa: PTH207 - unlike Path.glob, accepts absolute patterns
+
+
+def is_one_file(uri: str) -> bool:
+    """Check whether a manifest is the same file every night: without placeholders or glob characters."""
+    return not _is_glob(uri) and not has_date_placeholders(uri)
 
 
 def _is_glob(uri: str) -> bool:

@@ -313,10 +313,3 @@ def read_jobs(uri: str, objects: ObjectStore) -> list[Job]:
     """
     with open_jobs(uri, objects) as table:
         return rows_to_jobs(pl.concat(table.parts()).sort(ROW))
-
-
-def dataset_name(uri: str) -> str:
-    """Derive a dataset's default name from its manifest: the stem of the file, without glob characters."""
-    stem = uri.rstrip("/").rsplit("/", 1)[-1].rsplit(".", 1)[0]
-    cleaned = "".join(character for character in stem if character not in "*?[]").strip("-_. ")
-    return cleaned or "manifest"

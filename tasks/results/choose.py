@@ -132,8 +132,8 @@ def _require_reader(connection: Connection) -> None:
     """Refuse a login that can write: a function called by the user's SQL could make its transaction writable."""
     if connection.execute(_CAN_WRITE).scalar_one():
         raise ConfigurationError(
-            "--where requires a read-only login, but this one can write; set database.reader_url to a login with the "
-            "role reelabel_reader, which `reelabel database roles` creates."
+            "A condition in SQL requires a read-only login, but this one can write; set database.reader_url to a login "
+            "with the role reelabel_reader, which `reelabel database roles` creates."
         )
 
 
@@ -158,13 +158,13 @@ def _sql_errors(where: str) -> Iterator[None]:
     try:
         yield
     except psycopg.errors.QueryCanceled:
-        raise ConfigurationError("Selecting jobs with --where timed out; simplify the condition.") from None
+        raise ConfigurationError("Selecting jobs by the condition in SQL timed out; simplify it.") from None
     except psycopg.OperationalError as error:
         raise DatabaseUnavailableError(f"Postgres failed: {' '.join(str(error).split())} Try again.") from error
     except psycopg.Error as error:
         if where == _EVERY_JOB:
             raise
-        raise ConfigurationError(f"Postgres cannot run --where: {_fault(error, where)}.") from None
+        raise ConfigurationError(f"Postgres cannot run the condition: {_fault(error, where)}.") from None
 
 
 def _fault(error: psycopg.Error, where: str) -> str:

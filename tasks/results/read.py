@@ -27,6 +27,7 @@ from tasks.database.tables import FAILURE, RESULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from uuid import UUID
 
     from sqlalchemy import Column, ColumnElement, Engine, Executable, Select, Table
     from sqlalchemy.types import TypeEngine
@@ -58,6 +59,14 @@ def read_results(engine: Engine, *, dataset: str, spec_id: str, limit: int | Non
 def read_failures(engine: Engine, *, dataset: str, spec_id: str, limit: int | None = None) -> pl.DataFrame:
     """Read the failures of a dataset under a spec in the order of job ids, optionally only the first."""
     return _read(engine, FAILURE, dataset, spec_id, limit)
+
+
+def failures_of_run(engine: Engine, run_id: UUID, *, limit: int) -> list[dict[str, str]]:
+    """Read the jobs that failed in a run, as job id, code and message, in the order of job ids."""
+    columns = (FAILURE.c.job_id, FAILURE.c.code, FAILURE.c.message)
+    query = select(*columns).where(FAILURE.c.run_id == run_id).order_by(FAILURE.c.job_id).limit(limit)
+    with database_errors(), engine.connect() as connection:
+        return [dict(row) for row in connection.execute(query).mappings()]
 
 
 def read_outcomes(engine: Engine, *, dataset: str, spec_id: str) -> Iterator[pl.DataFrame]:

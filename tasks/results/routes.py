@@ -46,7 +46,7 @@ def escalation_margin(engine: Engine, spec: RunSpec) -> float | None:
     if below is None:
         raise ConfigurationError(
             "No margin was fitted for this spec; fit one with `reelabel route fit MANIFEST` and the same options, or "
-            "set it, such as --escalate-below 0.5."
+            "set escalate_below to a number, such as 0.5."
         )
     return below
 

@@ -149,12 +149,12 @@ def require_only_spec(engine: Engine, manifest_uri: str) -> RowMapping:
         rows = connection.execute(latest).mappings().all()
     if not rows:
         raise ConfigurationError(
-            f"No run of {manifest_uri} has been started; start one with `reelabel classify`, or name one with --run."
+            f"No run of {manifest_uri} has been started; start one with `reelabel classify`, or name one."
         )
     if len(rows) > 1:
         newest = sorted(rows, key=lambda row: row["started_at"], reverse=True)
         ways = "; ".join(describe_run(row) for row in newest[:_SHOWN_RUNS])
-        raise ConfigurationError(f"{manifest_uri} was answered in {len(rows)} ways; name one with --run: {ways}.")
+        raise ConfigurationError(f"{manifest_uri} was answered in {len(rows)} ways; name one: {ways}.")
     return rows[0]
 
 

@@ -15,6 +15,7 @@ from annotated_types import Ge
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import func, select
 
+from flows.backfill import backfill
 from infra.database.connect import connect
 from infra.embedded.processes import free_port
 from infra.settings import DatabaseSettings
@@ -128,6 +129,19 @@ def test_every_job_ends_as_a_label_or_an_explained_failure(environment, first_ru
     assert audit.returncode == 0
     assert (report["jobs"], report["labels"], report["failures"], report["doubled"]) == (151, 144, 7, 0)
     assert report["codes"] == {"video_missing": 2, "video_refused": 2, "video_unreadable": 2, "video_empty": 1}
+
+
+@pytest.mark.usefixtures("first_run")
+def test_the_artifacts_of_a_run_list_its_failed_jobs(own_services, engine):
+    with engine.connect() as connection:
+        run_id = connection.execute(select(RUN.c.run_id).order_by(RUN.c.started_at).limit(1)).scalar_one()
+
+    failed = json.loads(artifact_of(own_services.prefect, run_id, "reelabel-failures"))
+
+    assert len(failed) == 7
+    assert failed == sorted(failed, key=lambda row: row["job_id"])
+    gone = next(row for row in failed if row["code"] == "video_missing")
+    assert "There is no video at" in gone["message"]
 
 
 @pytest.mark.usefixtures("first_run")
@@ -412,14 +426,38 @@ class TestBackfill:
 
         assert "Would answer 1 job on 1 video of first." in named.stdout, named.stderr
         assert "Selected: 1 labelled, 1 video_missing." in named.stdout
-        assert "Skipping 1 job with a valid label; use --force to include them." in named.stdout
+        assert "Skipping 1 job with a valid label; turn on force to include them." in named.stdout
         assert "Would answer 2 jobs on 2 videos" in forced.stdout
         assert "Would answer 3 jobs on 3 videos" in failed.stdout
-        assert "Leaving out 4 jobs beyond --limit." in failed.stdout
+        assert "Leaving out 4 jobs beyond the limit." in failed.stdout
         expected = r"Expected: [\d.]+ minutes, [\d.]+ MB of videos, extrapolated from 48 videos"
         assert re.search(rf"{expected}. Based on [\d,]+ jobs of past runs with this spec on \S+\.", failed.stdout)
         assert "Would answer 55 jobs on 55 videos" in elsewise.stdout
         assert "with the earlier spec (the new one may be slower) on" in elsewise.stdout
+
+    def test_a_backfill_says_why_it_has_nothing_to_ask(self, by_server, manifest, own_services, engine):
+        chosen = ["--manifest", manifest, "--dataset", "first"]
+
+        for selection in ("--ids=clip-0000-colour,clip-0001-shape", "--label=nothing"):
+            assert reelabel(by_server, "backfill", selection, *chosen).returncode == 0
+
+        with engine.connect() as connection:
+            newest = select(RUN.c.run_id).where(RUN.c.kind == "backfill").order_by(RUN.c.started_at.desc()).limit(2)
+            none, two = (state_of(own_services.prefect, run)["message"] for run in connection.execute(newest).scalars())
+        assert two.startswith("Nothing to do: 2 chosen jobs have a valid label; turn on force to ask them again. ")
+        assert none.startswith("Nothing to do: no job matches the selection. ")
+
+    @pytest.mark.usefixtures("prefect_api")
+    def test_the_form_of_a_backfill_has_a_dry_run(self, by_server, manifest, monkeypatch):
+        for name, value in by_server.items():
+            monkeypatch.setenv(name, value)
+        parameters = {"manifest": manifest, "dataset": "first", "job_ids": ["clip-0000-colour"], "dry_run": True}
+
+        state = backfill(**parameters, return_state=True)
+
+        assert state.message.startswith(
+            "Would answer 0 jobs on 0 videos of first. Selected: 1 labelled. Skipping 1 job"
+        )
 
     def test_what_postgres_holds_against_a_where_is_said_in_a_sentence(self, environment, manifest):
         chosen = ["--manifest", manifest, "--dataset", "first", "--dry-run"]
@@ -427,7 +465,7 @@ class TestBackfill:
         wrong = reelabel(environment, "backfill", "--where", "margn < 0.5", *chosen)
 
         assert wrong.returncode == 2
-        said = 'Postgres cannot run --where: column "margn" does not exist, at character 1: margn < 0.5.'
+        said = 'Postgres cannot run the condition: column "margn" does not exist, at character 1: margn < 0.5.'
         assert said in wrong.stderr
 
     def test_chosen_jobs_are_asked_again_as_before(self, by_server, manifest, tmp_path, engine):

@@ -1,18 +1,30 @@
+import os
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from prefect import flow, tags
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
+from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId, FlowRunFilter, FlowRunFilterTags
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.deployments import run_deployment
-from prefect.states import Cancelled
+from prefect.exceptions import ObjectNotFound
+from prefect.flow_engine import run_flow
+from prefect.states import Cancelled, Pending
 
+from flows.run.arrival import ARRIVED, broken_manifest_told
 from flows.run.names import ON_DEMAND
+from flows.run.sentence import failing_in_a_sentence
 from flows.schedule.deploy import deploy_flows
-from flows.watch import start_new_runs
+from flows.watch import start_new_runs, watch
 from infra.database.connect import connect
+from infra.embedded import export
+from infra.errors import ManifestError
 from infra.settings import RunSettings
+from infra.settings.schedule import WatchSettings
 from reelabel.sources.object_store import ObjectStore
 
 pytestmark = pytest.mark.xdist_group("prefect")
@@ -20,7 +32,7 @@ pytestmark = pytest.mark.xdist_group("prefect")
 
 @pytest.fixture(scope="module")
 def deployed(prefect_services, prefect_api):  # noqa: ARG001 - where it deploys
-    return deploy_flows(prefect_services)
+    return {plan.name for plan in deploy_flows(prefect_services)}
 
 
 @pytest.fixture
@@ -50,8 +62,8 @@ def client(prefect_api):  # noqa: ARG001 - which it talks to
 def look(client, engine, objects, folder, deployed):  # noqa: ARG001 - what it starts
     """Look at the folder; what it starts is taken back, for nobody here needs its answers."""
 
-    def run():
-        started = start_new_runs(client, engine, objects, manifests=f"{folder}/*.parquet", dataset="d")
+    def run(manifests=f"{folder}/*.parquet"):
+        started = start_new_runs(client, engine, objects, manifests=manifests, dataset="d")
         for flow_run in started:
             client.set_flow_run_state(flow_run.id, Cancelled(), force=True)
         return started
@@ -72,6 +84,86 @@ def test_a_manifest_is_started_once_for_each_of_its_versions(look, objects, fold
     objects.replace(f"{folder}/b.parquet", b"new")
     assert [run.parameters["manifest"][-9:] for run in look()] == ["a.parquet", "b.parquet"]
     assert look() == []
+
+
+def test_a_touch_and_another_writing_of_the_same_content_start_nothing(look, objects, tmp_path, folder):
+    manifest = tmp_path / "a.parquet"
+    for content in (b"one", b"two"):
+        manifest.write_bytes(content)
+        assert len(look(f"{tmp_path}/*.parquet")) == 1
+        os.utime(manifest, (0, 0))
+        assert look(f"{tmp_path}/*.parquet") == []
+        manifest.touch()
+        assert look(f"{tmp_path}/*.parquet") == []
+        manifest.write_bytes(content)
+        assert look(f"{tmp_path}/*.parquet") == []
+    objects.replace(f"{folder}/b.parquet.error.txt", b"what is wrong with b.parquet")
+    assert look(f"{folder}/*") == []
+
+
+@pytest.fixture
+def looking(client):
+    """A deployment of the watch that no worker sees, and that is not due."""
+    monthly = DeploymentScheduleCreate(schedule=CronSchedule(cron="0 0 1 * *", timezone="UTC"))
+    deployment_id = client.create_deployment(client.create_flow(watch), name="looking", schedules=[monthly])
+    yield deployment_id
+    client.delete_deployment(deployment_id)
+
+
+@pytest.mark.usefixtures("deployed")
+def test_a_scheduled_look_that_finds_nothing_leaves_no_flow_run(
+    client, looking, objects, folder, prefect_services, monkeypatch
+):
+    for name, value in export(prefect_services).items():
+        monkeypatch.setenv(name, value)
+    this = DeploymentFilter(id=DeploymentFilterId(any_=[looking]))
+    deadline = time.monotonic() + 60
+    while len(runs := client.read_flow_runs(deployment_filter=this)) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+    def look(flow_run):
+        client.set_flow_run_state(flow_run.id, Pending(), force=True)
+        run_flow(watch, flow_run=flow_run, parameters={"manifests": f"{folder}/*.parquet"}, return_type="state")
+
+    skipped, nothing, something = runs[:3]
+    client.set_flow_run_state(skipped.id, Cancelled(), force=True)
+    look(nothing)
+    objects.replace(f"{folder}/a.parquet", b"one")
+    look(something)
+
+    for gone in (skipped, nothing):
+        with pytest.raises(ObjectNotFound):
+            client.read_flow_run(gone.id)
+    assert client.read_flow_run(something.id).state.message == "Started runs on 1 new manifest."
+    [started] = client.read_flow_runs(
+        flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[ARRIVED])),
+        sort=FlowRunSort.EXPECTED_START_TIME_DESC,
+        limit=1,
+    )
+    client.set_flow_run_state(started.id, Cancelled(), force=True)
+    assert started.parameters["manifest"] == f"{folder}/a.parquet"
+
+
+def test_what_is_wrong_with_a_manifest_is_written_beside_it_until_it_is_right(objects, folder, prefect_services):
+    manifest = f"{folder}/a.parquet"
+
+    @flow(validate_parameters=False)
+    @failing_in_a_sentence
+    def run(fault: str | None = None):
+        with broken_manifest_told(manifest, prefect_services):
+            if fault:
+                raise ManifestError(fault)
+        return "done"
+
+    with tags(ARRIVED):
+        assert run("Column choices is missing.", return_state=True).is_failed()
+        told = objects.read(f"{manifest}.error.txt")
+        run()
+    assert told == b"Column choices is missing.\n"
+    assert not list(objects.list(folder))
+    assert run("Column choices is missing.", return_state=True).is_failed()
+    assert not list(objects.list(folder))  # whoever started it by hand sees the message
 
 
 def test_a_version_that_is_back_after_another_one_is_started_again(look, objects, folder):
@@ -142,3 +234,23 @@ def test_as_many_runs_work_here_at_once_as_are_set_and_any_number_elsewhere_or_i
     assert limit(executor="remote") is None
     assert limit(max_concurrent_runs=3) == 3
     assert limit(pool=pods) is None
+
+
+@pytest.mark.system
+def test_the_schedule_leaves_no_flow_run_where_nothing_arrives(client, folder, prefect_services):
+    often = WatchSettings(manifests=f"{folder}/*.parquet", cron="* * * * * */5")
+    deploy_flows(prefect_services.model_copy(update={"watch": often}))
+    deployment = client.read_deployment_by_name("watch/manifests")
+    this = DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id]))
+
+    begun, left, deadline = set(), [], time.monotonic() + 90
+    while len(begun) < 3 or left:
+        assert time.monotonic() < deadline, (begun, left)
+        if len(begun) >= 3:
+            client.pause_deployment(deployment.id)
+        runs = client.read_flow_runs(deployment_filter=this)
+        left = [run.state.name for run in runs if not run.state.is_scheduled()]
+        begun |= {run.id for run in runs if run.state.is_running()}
+        time.sleep(0.2)
+
+    client.delete_deployment(deployment.id)

@@ -5,8 +5,9 @@ from infra.errors import ManifestError
 from infra.settings import StoreSettings
 from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.check import check_manifest
+from tasks.manifest.dataset import dataset_name
 from tasks.manifest.location import stat_manifest_files
-from tasks.manifest.table import dataset_name, read_jobs
+from tasks.manifest.table import read_jobs
 
 
 def rows(**changed):
@@ -159,7 +160,17 @@ def test_a_missing_manifest_is_named(tmp_path, objects):
 
 @pytest.mark.parametrize(
     ("uri", "name"),
-    [("s3://b/jobs/animals.parquet", "animals"), ("night-*.parquet", "night"), ("*.parquet", "manifest")],
+    [
+        ("s3://b/jobs/animals.parquet", "animals"),
+        ("night-*.parquet", "night"),
+        ("*.parquet", "manifest"),
+        ("s3://b/jobs/*.parquet", "jobs"),
+        ("s3://b/jobs/dt=2026-11-01/*.parquet", "jobs-2026-11-01"),
+        ("s3://b/jobs/2026/11/01.parquet", "jobs-2026-11-01"),
+        ("s3://b/jobs/2026-11-01/animals.parquet", "animals"),
+        ("s3://b/*.parquet", "b"),
+        ("/data/2026/*.parquet", "data-2026"),
+    ],
 )
 def test_a_dataset_is_named_after_its_manifest(uri, name):
     assert dataset_name(uri) == name

@@ -4,6 +4,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from reelabel.errors import ConfigurationError
+from tasks.manifest.dataset import nightly_dataset
 from tasks.manifest.location import check_date_placeholders, fill_date_placeholders, has_date_placeholders
 
 NIGHT = datetime(2026, 11, 1, 2, tzinfo=ZoneInfo("Europe/Berlin"))
@@ -24,7 +25,36 @@ def test_dates_are_filled_in_and_other_braces_left_alone(text, rendered):
     assert has_date_placeholders(text) == (text != rendered)
 
 
-@pytest.mark.parametrize("text", ["{schedule_date}", "{date}", "{scheduled_date.year}", "{Scheduled_Date}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{schedule_date}",
+        "{date}",
+        "{scheduled_date.year}",
+        "{Scheduled_Date}",
+        "{scheduled_dat}",
+        "{scheduled_dat:%Y/%m}",
+        "{part}",
+        "{scheduled_date",
+    ],
+)
 def test_a_misspelt_date_is_refused(text):
     with pytest.raises(ConfigurationError, match=r"is not a date placeholder; write \{scheduled_date\}"):
         check_date_placeholders(f"s3://b/{text}/*.parquet")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "dataset"),
+    [
+        ("s3://b/jobs/dt={scheduled_date}/*.parquet", "jobs-{scheduled_date}"),
+        ("s3://b/jobs/dt={scheduled_date}/animals.parquet", "animals-{scheduled_date}"),
+        ("s3://b/jobs/{scheduled_date:%Y/%m/%d}.parquet", "jobs-{scheduled_date:%Y-%m-%d}"),
+        ("s3://b/jobs-{scheduled_date}.parquet", "jobs-{scheduled_date}"),
+        ("/in/y={scheduled_date:%Y}/m={scheduled_date:%m}/*.parquet", "in-{scheduled_date:%Y}-{scheduled_date:%m}"),
+        ("s3://b/{scheduled_date}/*.parquet", "b-{scheduled_date}"),
+        ("s3://b/jobs/{scheduled_time:%Y-%m-%dT%H}.parquet", "jobs-{scheduled_time:%Y-%m-%dT%H}"),
+        ("s3://b/animals.parquet", None),
+    ],
+)
+def test_every_night_has_a_dataset_of_its_own(manifest, dataset):
+    assert nightly_dataset(manifest) == dataset

@@ -129,13 +129,13 @@ def test_reasons_are_counted_and_unknown_ids_listed(choose):
     ],
 )
 def test_rejected_sql_is_explained_and_changes_nothing(choose, where, message):
-    with pytest.raises(ConfigurationError, match=f"Postgres cannot run --where: {message}"):
+    with pytest.raises(ConfigurationError, match=f"Postgres cannot run the condition: {message}"):
         choose(where=where)
     assert len(choose(label="no").jobs) == 2
 
 
 def test_slow_sql_times_out(choose):
-    with pytest.raises(ConfigurationError, match="--where timed out; simplify the condition"):
+    with pytest.raises(ConfigurationError, match="the condition in SQL timed out; simplify it"):
         choose(where="pg_sleep(60) IS NOT NULL", timeout_s=0.2)
 
 

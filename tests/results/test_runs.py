@@ -94,5 +94,5 @@ def test_the_only_way_in_which_a_manifest_was_answered_is_found_and_several_are_
     other = RunSpec(model=SPEC.model, sampling=Sampling(sampler="uniform", num_frames=32))
     open_run(db, run_id=UUID(int=9), spec=other, facts=FACTS)
 
-    with pytest.raises(ConfigurationError, match=r"was answered in 2 ways; name one with --run: .*uniform, 32 frames"):
+    with pytest.raises(ConfigurationError, match=r"was answered in 2 ways; name one: .*uniform, 32 frames"):
         require_only_spec(db, "m.parquet")

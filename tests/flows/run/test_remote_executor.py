@@ -11,6 +11,7 @@ from prefect.states import AwaitingRetry, Completed, Crashed, Failed, Pending, R
 from flows.run import remote_executor
 from flows.run.remote_executor import _Flows
 from flows.schedule.deploy import deploy_flows
+from infra.settings import RunSettings
 from reelabel.errors import ConfigurationError
 
 pytestmark = pytest.mark.xdist_group("prefect")
@@ -23,7 +24,7 @@ def client(prefect_api):  # noqa: ARG001 - which it talks to
 
 
 def test_a_run_that_is_tried_again_starts_others_for_those_that_have_ended(client, prefect_services):
-    deploy_flows(prefect_services)
+    deploy_flows(prefect_services.model_copy(update={"run": RunSettings(executor="remote")}))
     key = str(uuid4())
 
     def started():
@@ -51,7 +52,7 @@ def test_a_run_that_is_tried_again_starts_others_for_those_that_have_ended(clien
 
 
 def test_a_flow_that_crashed_has_not_ended_while_it_may_be_started_again(client, prefect_services, monkeypatch):
-    deploy_flows(prefect_services)
+    deploy_flows(prefect_services.model_copy(update={"run": RunSettings(executor="remote")}))
     for automation in client.read_automations():
         client.delete_automation(automation.id)  # else it would start it again at a moment of its own
     flows = _Flows(deployment="extract/cpu", count=1, parameters={"plan": None}, key=str(uuid4()))

@@ -161,7 +161,7 @@ def test_a_ray_cluster_extracts_what_a_process_elsewhere_answers(start, engine, 
 
 
 def test_a_run_starts_the_flows_of_both_pools_and_workers_elsewhere_do_them(start, engine, manifest, tmp_path):
-    deployed = start("deploy")
+    deployed = start("deploy", RUN_EXECUTOR="remote")
     assert "infer/gpu" in deployed.communicate(timeout=TIMEOUT_S)[0]
     for pool in ("cpu", "gpu"):
         home = tmp_path / pool  # each worker has a folder and a home of its own, as on a machine of its own

@@ -131,7 +131,7 @@ def test_no_option_but_that_of_the_model_lets_another_model_answer(card, asked):
     base = make_spec(card, Settings()).model_copy(update={"model": mine})
     request = RunRequest(kind="backfill", manifest="m", base=base, overrides=SpecOverrides(**asked))
 
-    with pytest.raises(ConfigurationError, match=r"the earlier run's model .*its model was mine.* to use with --model"):
+    with pytest.raises(ConfigurationError, match=r"the earlier run's model .*its model was mine.* to use"):
         resolve_spec(request, Settings())
     _, named = resolve_spec(replace(request, overrides=SpecOverrides(**asked, model=str(TINY_MODEL))), Settings())
     _, same = resolve_spec(replace(request, base=make_spec(card, Settings())), Settings())

@@ -1,7 +1,13 @@
+import itertools
 import os
+import time
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import DeploymentStatus, WorkPoolStatus
+from prefect.client.schemas.schedules import CronSchedule
 
 from infra.embedded import export
 from tasks.demo.clips import make_demo
@@ -15,15 +21,127 @@ def environment(prefect_services):
     return os.environ | export(prefect_services) | {"COLUMNS": "160"}
 
 
-@pytest.mark.usefixtures("prefect_api")
-def test_deploying_twice_leaves_the_same_deployments_with_forms(environment):
-    for _ in range(2):
-        deployed = reelabel(environment, "deploy")
-        assert deployed.returncode == 0, deployed.stderr
-        assert "Deployed infer/gpu to work pool gpu." in deployed.stdout
-
+@pytest.fixture
+def client(prefect_api):  # noqa: ARG001 - which it talks to
     with get_client(sync_client=True) as client:
-        found = {deployment.name: deployment for deployment in client.read_deployments()}
+        for deployment in client.read_deployments():
+            client.delete_deployment(deployment.id)
+        yield client
+
+
+@pytest.fixture
+def deploy(environment, client):  # noqa: ARG001 - without deployments
+    """Deploy with options and settings; return the lines of the deployment named first."""
+
+    def run(name, *options, **settings):
+        done = reelabel(environment | {f"REELABEL_{key}": value for key, value in settings.items()}, "deploy", *options)
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        first = next(number for number, line in enumerate(lines) if line.startswith(f"{name}:"))
+        own = itertools.takewhile(lambda line: line.startswith("  "), lines[first + 1 :])
+        return [lines[first], *(line.strip() for line in own)]
+
+    return run
+
+
+NIGHTLY, WATCH = "classify/nightly", "watch/manifests"
+
+
+def test_a_deploy_changes_what_it_names_and_says_what_from_and_to(deploy, client):
+    created = deploy(NIGHTLY, "--manifest", "s3://b/{scheduled_date}/*.parquet", "--timezone", "Pacific/Kiritimati")
+    again = deploy(NIGHTLY)
+    watched = deploy(NIGHTLY, WATCH_MANIFESTS="s3://b/in/*.parquet")
+    moved = deploy(WATCH, "--cron", "30 3 * * *")
+
+    nightly = client.read_deployment_by_name(NIGHTLY)
+    at = nightly.schedules[0].schedule
+    assert (at.cron, at.timezone, nightly.paused) == ("30 3 * * *", "Pacific/Kiritimati", False)
+    assert nightly.parameters["manifest"] == "s3://b/{scheduled_date}/*.parquet"
+    assert client.read_deployment_by_name(WATCH).parameters == {"manifests": "s3://b/in/*.parquet"}
+    assert "manifest: s3://b/{scheduled_date}/*.parquet" in created
+    expected = f"{NIGHTLY}: unchanged, next run {next_at(2, 'Pacific/Kiritimati'):%Y-%m-%d %H:%M %Z}"
+    assert (again, watched) == ([expected], [expected])
+    assert moved[0].startswith(f"{WATCH}: unchanged, next run ")
+    assert deploy(NIGHTLY, "--cron", "0 4 * * *")[1:] == [
+        "schedule: 30 3 * * * Pacific/Kiritimati → 0 4 * * * Pacific/Kiritimati"
+    ]
+
+
+def next_at(hour, zone):
+    now = datetime.now(ZoneInfo(zone))
+    today = now.replace(hour=hour, minute=0, second=0, microsecond=0)
+    return (today if today > now else today + timedelta(days=1)).astimezone()
+
+
+def test_a_dated_manifest_has_a_dataset_for_each_date(deploy, client):
+    dated = "dt={scheduled_date}/*.parquet"
+
+    created = deploy(NIGHTLY, "--manifest", f"s3://b/jobs/{dated}")
+    moved = deploy(NIGHTLY, "--manifest", f"s3://b/clips/{dated}")
+    named = deploy(NIGHTLY, "--dataset", "all")
+    moved_again = deploy(NIGHTLY, "--manifest", f"s3://b/jobs/{dated}")
+
+    assert "dataset: jobs-{scheduled_date}" in created
+    assert "dataset: jobs-{scheduled_date} → clips-{scheduled_date}" in moved
+    assert named[1:] == ["dataset: clips-{scheduled_date} → all"]
+    assert len(moved_again) == 2
+    assert client.read_deployment_by_name(NIGHTLY).parameters["dataset"] == "all"
+
+
+def test_a_dry_run_changes_nothing_and_ends_with_the_command(environment, client):
+    manifest = "s3://b/{scheduled_date}.parquet"
+    done = reelabel(environment, "deploy", "--manifest", manifest, "--dry-run")
+
+    assert client.read_deployments() == []
+    assert f"  manifest: {manifest}" in done.stdout.splitlines()
+    assert done.stdout.endswith(f"Nothing was changed. To apply this: reelabel deploy --manifest '{manifest}'\n")
+
+
+def test_what_an_operator_has_set_survives_until_it_is_unpaused(deploy, client):
+    deploy(NIGHTLY, "--manifest", "s3://b/{scheduled_date}.parquet")
+    nightly = client.read_deployment_by_name(NIGHTLY)
+    client.pause_deployment(nightly.id)
+    edited = CronSchedule(cron="0 5 * * *", timezone="UTC")
+    client.update_deployment_schedule(nightly.id, nightly.schedules[0].id, schedule=edited)
+    client.create_deployment_schedules(nightly.id, [(CronSchedule(cron="0 12 * * 0", timezone="UTC"), True)])
+
+    kept = deploy(NIGHTLY, "--manifest", "s3://b/x/{scheduled_date}.parquet", NIGHTLY_CRON="0 1 * * *")
+    paused = client.read_deployment_by_name(NIGHTLY)
+    deploy(NIGHTLY, "--unpause", NIGHTLY_CRON="0 1 * * *")
+    unpaused = client.read_deployment_by_name(NIGHTLY)
+
+    assert kept == [
+        f"{NIGHTLY}: changed, kept paused",
+        "dataset: b-{scheduled_date} → x-{scheduled_date}",
+        "manifest: s3://b/{scheduled_date}.parquet → s3://b/x/{scheduled_date}.parquet",
+        "kept the schedule 0 5 * * * UTC, edited in Prefect",
+    ]
+    assert paused.paused
+    assert not unpaused.paused
+    assert {each.schedule.cron for each in paused.schedules} == {"0 5 * * *", "0 12 * * 0"}
+    assert {each.schedule.cron for each in unpaused.schedules} == {"0 1 * * *", "0 12 * * 0"}
+
+
+def test_a_schedule_that_was_turned_off_or_removed_in_prefect_stays_so(deploy, client):
+    deploy(NIGHTLY, "--manifest", "s3://b/{scheduled_date}.parquet")
+    nightly = client.read_deployment_by_name(NIGHTLY)
+    client.update_deployment_schedule(nightly.id, nightly.schedules[0].id, active=False)
+    off = deploy(NIGHTLY)
+    client.delete_deployment_schedule(nightly.id, nightly.schedules[0].id)
+    removed = deploy(NIGHTLY)
+
+    assert off == [f"{NIGHTLY}: unchanged", "kept the schedule off, as set in Prefect"]
+    assert removed == [f"{NIGHTLY}: unchanged", "kept without the schedule 0 2 * * * UTC, removed in Prefect"]
+    assert deploy(NIGHTLY, "--unpause")[1] == "schedule: none → 0 2 * * * UTC"
+
+
+def test_deploying_twice_leaves_the_same_deployments_with_forms(environment, client):
+    for _ in range(2):
+        deployed = reelabel(environment | {"REELABEL_RUN_EXECUTOR": "remote"}, "deploy")
+        assert deployed.returncode == 0, deployed.stderr
+        assert "infer/gpu: " in deployed.stdout
+
+    found = {deployment.name: deployment for deployment in client.read_deployments()}
     assert found.keys() == {"on-demand", "nightly", "by-ids", "labelled", "manifests", "daily", "cpu", "gpu"}
     assert found["nightly"].paused
     assert str(found["nightly"].schedules[0].schedule.cron) == "0 2 * * *"
@@ -48,6 +166,20 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment):
     ways = found["labelled"].parameter_openapi_schema["properties"]["samplers"]
     assert ways["default"] == ["keyframes"]
     assert "such as keyframes, uniform:32" in ways["description"]
+
+
+def test_on_one_machine_everything_that_is_deployed_is_served(environment, client):
+    for pool in {pool.name for pool in client.read_work_pools()} & {"cpu", "gpu"}:
+        client.delete_work_pool(pool)
+    assert reelabel(environment, "deploy").returncode == 0
+
+    deadline = time.monotonic() + 30
+    while not_ready := {
+        *(each.name for each in client.read_deployments() if each.status != DeploymentStatus.READY),
+        *(pool.name for pool in client.read_work_pools() if pool.status != WorkPoolStatus.READY),
+    }:
+        assert time.monotonic() < deadline, not_ready
+        time.sleep(0.5)
 
 
 def test_every_command_has_help_with_an_example():

@@ -2,15 +2,20 @@ import os
 import re
 import secrets
 import time
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+from prefect.flow_engine import run_flow
 from prefect.states import Completed
 
+from flows.classify import classify
 from flows.cli.schedule import with_nightly
 from flows.schedule.catch_up import Night, find_nights, start_night
 from flows.schedule.deploy import deploy_flows
@@ -40,17 +45,19 @@ def client(prefect_api):  # noqa: ARG001 - which it talks to
 
 @pytest.fixture
 def deploy(prefect_services, prefect_api):  # noqa: ARG001 - where it deploys
-    """Deploy with fields of the section nightly; without any at the end, which takes the schedule away."""
-
-    deployed = []
+    """Deploy with fields of the section nightly, as for the first time; at the end, remove the deployment."""
+    remove_nightly()
 
     def run(**nightly):
-        deploy_flows(with_nightly(prefect_services, nightly))
-        deployed.append(nightly)
+        deploy_flows(with_nightly(prefect_services, nightly), insisted=nightly)
 
     yield run
-    if deployed:
-        run()
+    remove_nightly()
+
+
+def remove_nightly():
+    with get_client(sync_client=True) as client, suppress(ObjectNotFound):
+        client.delete_deployment(client.read_deployment_by_name("classify/nightly").id)
 
 
 @pytest.fixture
@@ -81,22 +88,75 @@ def test_a_schedule_fires_and_a_night_without_a_manifest_ends_well(client, deplo
     run = completed(client)
     day = run.expected_start_time.astimezone(ZoneInfo(zone)).date()
     assert run.state.message == f"Nothing to do: No file matches {folder}/dt={day}/*.parquet."
-    assert run.name == f"classify-{folder}/dt={day}/*.parquet"
+    assert run.name.startswith(f"classify {folder.rpartition('/')[2]}-{day} {day} ")
 
 
 @pytest.mark.parametrize(
     ("nightly", "said"),
     [
         ({"cron": "61 2 * * *"}, "nightly.cron is invalid"),
-        ({"cron": "2 * *"}, "--cron: '2 * *' is not a cron schedule"),
-        ({"timezone": "Mars"}, "--timezone: 'Mars' is not a time zone"),
+        ({"cron": "2 * *"}, "--cron 2 * *: '2 * *' is not a cron schedule"),
+        ({"timezone": "Mars"}, "--timezone Mars: 'Mars' is not a time zone"),
         ({"when_running": "wait"}, "--when-running wait: must be 'queue' or 'skip'"),
         ({"manifest": "s3://b/{date}.parquet"}, "{date} in s3://b/{date}.parquet is not a date placeholder"),
+        ({"manifest": "s3://b/{scheduled_dat}.parquet"}, "{scheduled_dat} in s3://b/{scheduled_dat}.parquet is not"),
+        ({"manifest": "/gone.parquet"}, "There is no manifest at /gone.parquet; correct its name, or deploy"),
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused(deploy, nightly, said):
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         deploy(**nightly)
+
+
+def test_a_manifest_that_is_not_there_yet_may_be_deployed_on_request(deploy, folder, prefect_services):
+    with pytest.raises(ConfigurationError, match="There is no manifest at"):
+        deploy(manifest=f"{folder}/jobs.parquet")
+
+    deploy(manifest=f"{folder}/jobs.parquet", may_be_empty=True)
+    ObjectStore(prefect_services.store).replace(f"{folder}/other.parquet", b"a manifest")
+    deploy(manifest=f"{folder}/other.parquet")
+
+
+@pytest.fixture
+def night(client, deploy, folder, prefect_services, monkeypatch):
+    """Run a night of the schedule here, so many days ago, with or without its manifest; return its last state."""
+    for name, value in export(prefect_services).items():
+        monkeypatch.setenv(name, value)
+    deploy(manifest=folder + "/{scheduled_date}.parquet")
+    with suppress(ObjectAlreadyExists):
+        client.create_work_pool(WorkPoolCreate(name="nobody", type="process"))
+    nightly = client.read_deployment_by_name("classify/nightly")
+    client.update_deployment(nightly.id, DeploymentUpdate(work_pool_name="nobody"))
+
+    def run(days_ago, *, there=False):
+        at = at_two(datetime.now(UTC).date() - timedelta(days=days_ago))
+        if there:
+            ObjectStore(prefect_services.store).replace(f"{folder}/{at.date()}.parquet", b"no Parquet file")
+        flow_run = start_night(client, Night(at=at, manifest="", state="missed", attempts=0))
+        run_flow(classify, flow_run=flow_run, parameters=flow_run.parameters, return_type="state")
+        return client.read_flow_run(flow_run.id)
+
+    yield run
+    client.delete_work_pool("nobody")
+
+
+def test_the_third_night_without_a_manifest_fails_and_says_since_when(night):
+    empty = [night(9), night(8)]
+    other = night(7, there=True)
+    empty += [night(6), night(5)]
+    third, fourth = night(4), night(3)
+    today = datetime.now(UTC).date()
+    since = today - timedelta(days=6)
+
+    for run in empty:
+        assert run.state.is_completed()
+        assert run.state.message.startswith("Nothing to do: There is no manifest file at")
+    assert "is not a Parquet file" in other.state.message
+    assert third.name == f"classify {third.name.split()[1]} {today - timedelta(days=4)} 02:00"
+    assert third.name.split()[1].endswith(f"-{today - timedelta(days=4)}")  # the dataset of that date
+    assert third.state.name == "Failed"  # the name in the event that notifies
+    assert third.state.message.startswith(f"There was no manifest for 3 nights in a row, since {since}: There is no")
+    assert fourth.state.message.startswith(f"There was no manifest for 4 nights in a row, since {since}: There is no")
 
 
 @pytest.fixture

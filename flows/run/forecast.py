@@ -1,0 +1,123 @@
+"""What a backfill would answer, and how long it may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from flows.run.request import RunRequest, resolve_spec
+from flows.run.selection import describe_unknown_ids
+from infra.database.connect import Login, connect
+from reelabel.sources.object_store import ObjectStore
+from reelabel.wording import pluralize
+from tasks.frame_cache.fingerprints import current_fingerprints
+from tasks.frame_cache.pool import video_store
+from tasks.manifest.table import open_jobs
+from tasks.results.forecast import Pace, past_pace
+from tasks.results.pending import pending_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flows.run.parameters import SpecOverrides
+    from flows.run.selection import JobSelector
+    from tasks.domain import RunSpec
+    from tasks.manifest.table import JobTable
+
+_MINUTE_S = 60
+_MB = 10**6
+
+
+def forecast(
+    choosing: JobSelector, *, manifest: str, overrides: SpecOverrides, force: bool, host: str | None
+) -> Iterator[str]:
+    """Yield sentences on how many jobs would be answered, why they were selected, and an estimate from past runs.
+
+    Args:
+        choosing: The selection.
+        manifest: The manifest.
+        overrides: What the run changes of the earlier run's spec.
+        force: Whether jobs that have a valid label would be answered, too.
+        host: Machine whose past runs tell how long it takes; None is any.
+
+    Raises:
+        ManifestError: The manifest cannot be used.
+        ConfigurationError: The selection is invalid, or the options conflict.
+    """
+    settings = choosing.settings
+    request = RunRequest(kind="backfill", manifest=manifest, base=choosing.earlier.spec, overrides=overrides)
+    _, spec = resolve_spec(request, choosing.earlier.restored(settings))
+    objects = ObjectStore(settings.store, settings.web)
+    with open_jobs(manifest, objects, only=choosing.only, keep_going=choosing.earlier.keep_going) as jobs:
+        found = choosing.resolve(jobs, spec)
+        wanted = found.jobs if force else _pending(found.jobs, choosing, spec)
+        asked = wanted.first(choosing.selection.limit)
+        amount = _Amount(jobs=len(asked), videos=asked.count_videos())
+    yield f"Would answer {amount} of {choosing.earlier.dataset}."
+    yield from _counts(found.reasons, standing=len(found.jobs) - len(wanted), over=len(wanted) - len(asked))
+    if found.unknown:
+        yield f"{describe_unknown_ids(found.unknown, settings.home)}."
+    if amount.jobs:
+        yield _expectation(choosing, spec, amount, host=host)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Amount:
+    """How many jobs and videos would be processed."""
+
+    jobs: int
+    videos: int
+
+    def __str__(self) -> str:
+        return f"{pluralize(self.jobs, 'job')} on {pluralize(self.videos, 'video')}"
+
+
+def _pending(chosen: JobTable, choosing: JobSelector, spec: RunSpec) -> JobTable:
+    reader = connect(choosing.settings.database, Login.READER)
+    try:
+        return pending_jobs(
+            reader,
+            dataset=choosing.earlier.dataset,
+            spec_id=spec.spec_id,
+            jobs=chosen,
+            fingerprints_of=partial(current_fingerprints, video_store(choosing.settings)),
+            retry_failures=True,
+        )
+    finally:
+        reader.dispose()
+
+
+def _counts(reasons: dict[str, int], *, standing: int, over: int) -> Iterator[str]:
+    if reasons:
+        chosen = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+        yield f"Selected: {chosen}."
+    if standing:
+        yield f"Skipping {pluralize(standing, 'job')} with a valid label; turn on force to include them."
+    if over:
+        yield f"Leaving out {pluralize(over, 'job')} beyond the limit."
+
+
+def _expectation(choosing: JobSelector, spec: RunSpec, amount: _Amount, *, host: str | None) -> str:
+    """Estimate minutes and bytes from past runs of the spec; for a new spec, from those of the earlier one."""
+    specs = dict.fromkeys(each.spec_id for each in (spec, choosing.earlier.spec) if each)
+    where = f"on {host}" if host else "on any host"
+    reader = connect(choosing.settings.database, Login.READER)
+    try:
+        paces = {each: past_pace(reader, dataset=choosing.earlier.dataset, spec_id=each, host=host) for each in specs}
+    finally:
+        reader.dispose()
+    spec_id, pace = next(((each, pace) for each, pace in paces.items() if pace.jobs), (spec.spec_id, None))
+    if pace is None:
+        return f"No estimate: there is no past run of this dataset with this spec {where}."
+    minutes = pace.duration_s(amount.jobs) / _MINUTE_S
+    manner = "this spec" if spec_id == spec.spec_id else "the earlier spec (the new one may be slower)"
+    rest = f"Based on {pluralize(pace.jobs, 'job')} of past runs with {manner} {where}."
+    return f"Expected: {minutes:,.1f} minutes{_size(pace, amount)}. {rest}"
+
+
+def _size(pace: Pace, amount: _Amount) -> str:
+    if not pace.videos:
+        return ""
+    megabytes = pace.video_bytes * amount.videos / _MB
+    return f", {megabytes:,.1f} MB of videos, extrapolated from {pluralize(pace.videos, 'video')}"

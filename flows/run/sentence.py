@@ -1,0 +1,58 @@
+"""Flows that fail with a sentence: no traceback, and no name of an exception."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from prefect import State, get_run_logger
+from prefect.context import FlowRunContext
+from prefect.states import Failed
+from pydantic import ValidationError, validate_call
+
+from infra.settings.base import title_of
+from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.validation import describe_fault
+from reelabel.wording import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def failing_in_a_sentence(
+    function: Callable[Parameters, Result],
+) -> Callable[Parameters, Result | State[ReelabelError]]:
+    """Have a flow's function end as Failed with the sentence of its error as the message.
+
+    It also validates the parameters, because Prefect's own validation reports pydantic's words: the flow has
+    `validate_parameters=False`. Where the flow is called from code, the error is raised as it was.
+    """
+    validated = validate_call(function)
+
+    @wraps(function)
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result | State[ReelabelError]:
+        try:
+            return validated(*args, **kwargs)
+        except ValidationError as fault:
+            if fault.title != function.__name__:
+                raise
+            error: ReelabelError = ConfigurationError(_sentence(fault))
+        except ReelabelError as raised:
+            error = raised
+        if FlowRunContext.get() is None:
+            raise error
+        get_run_logger().error("%s", error.message)
+        return Failed(message=printable(error.message), data=error)
+
+    return run
+
+
+def _sentence(fault: ValidationError) -> str:
+    """Say what is wrong with the first bad parameter, by its label in the form."""
+    first = fault.errors(include_url=False)[0]
+    labels = [title_of(str(name)) for name in first["loc"] if not isinstance(name, int)]
+    where = ", ".join([*labels[:1], *(label[:1].lower() + label[1:] for label in labels[1:])])
+    return f"{where}: {describe_fault(first).rstrip('.')}."

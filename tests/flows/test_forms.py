@@ -1,0 +1,110 @@
+"""Forms of the deployments, and what a run says that cannot start."""
+
+import ast
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.exceptions import PrefectHTTPStatusError
+from prefect.flow_engine import run_flow
+
+import flows
+import tasks
+from flows.backfill import backfill
+from flows.classify import classify
+from flows.evaluate import evaluate
+from flows.run.names import TAG
+from flows.schedule.deploy import deploy_flows
+from flows.schedule.form import form_of
+from infra.embedded import export
+
+pytestmark = pytest.mark.xdist_group("prefect")
+
+
+@pytest.fixture
+def client(prefect_services, prefect_api, monkeypatch):  # noqa: ARG001 - which it talks to
+    for name, value in export(prefect_services).items():
+        monkeypatch.setenv(name, value)
+    with get_client(sync_client=True) as client:
+        yield client
+
+
+@pytest.mark.parametrize("flow", [classify, backfill, evaluate], ids=lambda flow: flow.name)
+def test_fields_stand_in_their_order_and_are_labelled_in_one_style(flow):
+    form = form_of(flow)
+
+    for fields in [form["properties"], *(each["properties"] for each in form.get("definitions", {}).values())]:
+        assert [field["position"] for field in fields.values()] == list(range(len(fields)))
+        for field in fields.values():
+            first, *rest = field["title"].split()
+            assert first[:1].isupper()
+            assert not any("_" in word or word[:1].isupper() for word in rest if word != "(MiB)")
+
+
+def test_the_most_important_fields_come_first():
+    assert list(form_of(classify)["properties"])[:3] == ["manifest", "dataset", "force"]
+    assert list(form_of(backfill)["properties"])[:3] == ["manifest", "job_ids", "jobs"]
+    assert {"force", "dry_run"} <= form_of(backfill)["properties"].keys()
+
+
+def test_a_timezone_that_does_not_exist_is_refused_before_the_run_starts(client, prefect_services):
+    deploy_flows(prefect_services)
+    deployment = client.read_deployment_by_name("classify/on-demand")
+
+    with pytest.raises(PrefectHTTPStatusError, match="409"):
+        client.create_flow_run_from_deployment(
+            deployment.id, parameters={"manifest": "/gone.parquet", "timezone": "Mars"}
+        )
+
+
+@pytest.mark.parametrize(
+    ("flow", "parameters", "sentence"),
+    [
+        (classify, {"timezone": "Mars"}, "Timezone: 'Mars' is not a time zone; use a name such as Europe/Berlin."),
+        (backfill, {"jobs": {"since": "x"}}, "Jobs, since: not a time; write 2026-11-01 or 2026-11-01T02:00:00+01:00."),
+        (classify, {"manifest": "/gone/*.parquet"}, "No file matches /gone/*.parquet."),
+    ],
+)
+def test_a_run_that_cannot_start_fails_with_the_sentence_alone(client, flow, parameters, sentence):
+    parameters = {"manifest": "/gone.parquet"} | parameters
+    flow_run = client.create_flow_run(flow, parameters=parameters, tags=[TAG])
+
+    run_flow(flow, flow_run=flow_run, parameters=parameters, return_type="state")
+
+    state = client.read_flow_run(flow_run.id).state
+    assert (state.name, state.message) == ("Failed", sentence)
+
+
+def test_runs_of_different_datasets_have_different_names(client):
+    names = set()
+    for flow, parameters in (
+        (classify, {"manifest": "/gone/animals.parquet"}),
+        (classify, {"manifest": "/gone/animals.parquet", "dataset": "birds"}),
+        (backfill, {"manifest": "/gone/animals.parquet", "job_ids": ["a"]}),
+    ):
+        flow_run = client.create_flow_run(flow, parameters=parameters, tags=[TAG])
+        run_flow(flow, flow_run=flow_run, parameters=parameters, return_type="state")
+        kind, dataset, day, at = client.read_flow_run(flow_run.id).name.split()
+        assert datetime.now(UTC) - datetime.fromisoformat(f"{day} {at}+00:00") < timedelta(minutes=10)
+        names.add(f"{kind} {dataset}")
+
+    assert names == {"classify animals", "classify birds", "backfill animals"}
+
+
+def test_messages_of_flows_name_no_option_of_the_command_line():
+    files = [
+        *Path(flows.__file__).parent.glob("*.py"),
+        *(Path(flows.__file__).parent / "run").glob("*.py"),
+        *(Path(flows.__file__).parent / "shard").glob("*.py"),
+        *(Path(tasks.__file__).parent / "results").glob("[!a]*.py"),  # the audit's --list is a command's alone
+    ]
+    texts = [
+        (path.name, node.value)
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+
+    assert len(files) > 30
+    assert [each for each in texts if " --" in each[1] or each[1].startswith("--")] == []
