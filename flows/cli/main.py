@@ -170,7 +170,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
 ) -> None:
     """Show services, runs with their rate and remaining time, open plans, and queued flow runs."""
-    from flows.cli.status import show_status  # noqa: PLC0415
+    from flows.cli.status.page import show_status  # noqa: PLC0415
 
     show_status(load_settings(), watch=watch)
 

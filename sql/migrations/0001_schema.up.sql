@@ -11,7 +11,8 @@ CREATE TABLE reelabel.spec (
     created_at timestamptz NOT NULL DEFAULT now()
 );
 
--- seen_at is the heartbeat: without it, a run whose node was lost would stay `running`.
+-- seen_at is the heartbeat: without it, a run whose node was lost would stay `running`. process names the run's process,
+-- so that on its own machine a killed one is noticed at once.
 -- wall_ms is the mean over engines. Values known only at the end of a run are null until then.
 CREATE TABLE reelabel.run (
     run_id             uuid PRIMARY KEY,
@@ -46,7 +47,8 @@ CREATE TABLE reelabel.run (
     jobs_per_hour_held double precision,
     bottleneck         text,
     versions           jsonb NOT NULL DEFAULT '{}',
-    host               text NOT NULL
+    host               text NOT NULL,
+    process            text
 );
 CREATE INDEX run_by_start ON reelabel.run (started_at DESC);
 

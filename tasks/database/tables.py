@@ -62,6 +62,7 @@ RUN = Table(
     Column("stage_ms", JSONB),
     Column("versions", JSONB),
     Column("host", Text),
+    Column("process", Text),
     Column("started_at", DateTime(timezone=True)),
     Column("ended_at", DateTime(timezone=True)),
     Column("wall_ms", JSONB),
