@@ -193,6 +193,22 @@ def results(
 
 
 @app.command(rich_help_panel=_INSPECT)
+@example("reelabel diff last")
+def diff(
+    run: Run = "last",
+    earlier: Annotated[
+        str | None, typer.Argument(help="Run to compare with. Default: the answers that RUN replaced.")
+    ] = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print all compared answers as JSON.")] = False,
+) -> None:
+    """Show which labels a run changed, from what to what, and how margins moved, by task."""
+    from flows.cli.results import print_diff  # noqa: PLC0415
+
+    print_diff(run, earlier, as_json=json)
+
+
+@app.command(rich_help_panel=_INSPECT)
 @example("reelabel report last --out run.html")
 def report(
     run: Run = "last",

@@ -115,6 +115,29 @@ CREATE TABLE reelabel.result (
 );
 CREATE INDEX result_by_run ON reelabel.result (run_id);
 
+-- Labels that were replaced by another answer or by a failure, with what `reelabel diff` compares. replaced_by is the
+-- run that did so.
+CREATE TABLE reelabel.result_history (
+    history_id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    dataset            text NOT NULL,
+    job_id             text NOT NULL,
+    spec_id            text NOT NULL,
+    job_digest         text NOT NULL,
+    source_fingerprint text NOT NULL,
+    task               text,
+    label              text NOT NULL,
+    probabilities      double precision[] NOT NULL,
+    margin             double precision NOT NULL,
+    model              text NOT NULL,
+    run_id             uuid NOT NULL,
+    created_at         timestamptz NOT NULL,
+    replaced_by        uuid NOT NULL,
+    replaced_at        timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX result_history_by_job ON reelabel.result_history (dataset, job_id);
+CREATE INDEX result_history_by_run ON reelabel.result_history (run_id);
+CREATE INDEX result_history_by_replacement ON reelabel.result_history (replaced_by);
+
 CREATE TABLE reelabel.failure (
     dataset            text NOT NULL,
     job_id             text NOT NULL,
