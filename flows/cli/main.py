@@ -169,7 +169,7 @@ def status(
     *,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
 ) -> None:
-    """Show services, runs with their rate and remaining time, open plans, and queued flow runs."""
+    """Show how the last night went, what failed and how to repair it, and services, runs, plans and queues."""
     from flows.cli.status.page import show_status  # noqa: PLC0415
 
     show_status(load_settings(), watch=watch)

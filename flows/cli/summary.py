@@ -72,9 +72,7 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
         objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
         with open_audited(row["manifest_uri"], objects, keep_going=keep_going) as read:
             report = audit_jobs(engine, **key, jobs=read())
-            summary = summarize_results(
-                engine, **key, jobs=read(), run_id=run_id, only_run=row["kind"] == "backfill"
-            )
+            summary = summarize_results(engine, **key, jobs=read(), run_id=run_id, only_run=row["kind"] == "backfill")
         routing = read_routing(engine, **key, run_id=run_id)
     finally:
         engine.dispose()

@@ -195,11 +195,7 @@ def _failures(connection: Connection, dataset: str, spec_id: str, run_id: UUID |
 
 
 def _order(connection: Connection, rows: ColumnElement[bool]) -> OrderScore | None:
-    query = (
-        _order_counts()
-        .join(ASKED, _is_current(RESULT))
-        .where(rows, RESULT.c.permutations > 1)
-    )
+    query = _order_counts().join(ASKED, _is_current(RESULT)).where(rows, RESULT.c.permutations > 1)
     row = connection.execute(query).mappings().one()
     return OrderScore(**row) if row["jobs"] else None
 

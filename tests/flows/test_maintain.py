@@ -34,7 +34,7 @@ def test_it_says_what_would_go_and_takes_it(client, own_services, monkeypatch):
     assert client.read_flow_run(ours.id)
     went = list(apply_retention(settings, dry_run=False))
 
-    assert [line.split()[0] for line in would] == ["Would"] * 8
+    assert [line.split()[0] for line in would] == ["Would"] * 9
     assert [line.split()[0] for line in went] == ["Closed", *["Removed"] * 7]
     known = {run.id for run in client.read_flow_runs()}
     assert ours.id not in known

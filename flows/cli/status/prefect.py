@@ -111,9 +111,10 @@ def _last_run(client: SyncPrefectClient, deployment: DeploymentResponse) -> Flow
         flow_run_filter=FlowRunFilter(expected_start_time=due),
         deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id])),
         sort=FlowRunSort.EXPECTED_START_TIME_DESC,
-        limit=1,
+        limit=_PAGE,
     )
-    return found[0] if found else None
+    # A night may have several runs: the last one tells how it ended.
+    return max(found, key=lambda run: (run.expected_start_time, _ended_at(run)), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
