@@ -12,6 +12,8 @@ from zoneinfo import ZoneInfo
 from prefect.client.schemas.filters import (
     DeploymentFilter,
     DeploymentFilterId,
+    FlowFilter,
+    FlowFilterId,
     FlowRunFilter,
     FlowRunFilterExpectedStartTime,
     FlowRunFilterId,
@@ -151,13 +153,22 @@ def find_troubles(client: SyncPrefectClient, *, within: timedelta, lost: Sequenc
     """
     flows = {flow.id: flow.name for flow in client.read_flows()}
     nightly = _deployment(client, NIGHTLY)
-    good = _ended(client, (StateType.COMPLETED,), within)
-    bad = {run.id: run for run in (*_ended(client, _BAD, within), *_by_id(client, lost))}
+    ours = [flow_id for flow_id, name in flows.items() if name in _FLOWS]
+    bad = _newest_of_each([*_ended(client, _BAD, within, flows=ours), *_by_id(client, lost)])
+    failed = list({run.flow_id for run in bad})
+    good = _ended(client, (StateType.COMPLETED,), within, flows=failed) if failed else []
     return {
-        run_id: None if any(_makes_up(later, run) for later in good) else _trouble(run, flows[run.flow_id], nightly)
-        for run_id, run in bad.items()
-        if flows.get(run.flow_id) in _FLOWS
+        run.id: None if any(_makes_up(later, run) for later in good) else _trouble(run, flows[run.flow_id], nightly)
+        for run in bad
     }
+
+
+def _newest_of_each(runs: Sequence[FlowRun]) -> list[FlowRun]:
+    """Keep the newest run of each schedule that does the same every time, such as the watch of every minute."""
+    kept: dict[object, FlowRun] = {}
+    for run in runs:
+        kept.setdefault(run.id if "manifest" in run.parameters else (run.flow_id, run.deployment_id), run)
+    return list(kept.values())
 
 
 def _by_id(client: SyncPrefectClient, run_ids: Sequence[UUID]) -> list[FlowRun]:
@@ -165,13 +176,19 @@ def _by_id(client: SyncPrefectClient, run_ids: Sequence[UUID]) -> list[FlowRun]:
     return client.read_flow_runs(flow_run_filter=wanted) if run_ids else []
 
 
-def _ended(client: SyncPrefectClient, types: Sequence[StateType], within: timedelta) -> list[FlowRun]:
+def _ended(
+    client: SyncPrefectClient, types: Sequence[StateType], within: timedelta, *, flows: list[UUID]
+) -> list[FlowRun]:
     of_late = FlowRunFilterExpectedStartTime(after_=datetime.now(UTC) - within)
     wanted = FlowRunFilter(tags=_OURS, state=_in(types), expected_start_time=of_late)
     found: list[FlowRun] = []
     while True:
         page = client.read_flow_runs(
-            flow_run_filter=wanted, sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=_PAGE, offset=len(found)
+            flow_run_filter=wanted,
+            flow_filter=FlowFilter(id=FlowFilterId(any_=flows)),
+            sort=FlowRunSort.EXPECTED_START_TIME_DESC,
+            limit=_PAGE,
+            offset=len(found),
         )
         found += page
         if len(page) < _PAGE:

@@ -130,6 +130,22 @@ def test_a_failed_backfill_is_repeated_with_its_own_options(client, page, engine
     assert str(flow_run.id)[:8] not in page().partition("so far")[0]
 
 
+def test_a_watch_that_fails_every_minute_is_listed_once_until_it_looks_again(client, page):
+    from flows.watch import watch  # noqa: PLC0415
+
+    manifests = {"manifests": f"s3://nobody/{secrets.token_hex(6)}/*.parquet"}
+    failed = [
+        client.create_flow_run(watch, parameters=manifests, tags=[TAG], state=Failed(message="The store was away."))
+        for _ in range(3)
+    ]
+
+    shown = page()
+    assert sum(str(run.id)[:8] in shown for run in failed) == 1
+
+    client.create_flow_run(watch, parameters=manifests, tags=[TAG], state=Completed())
+    assert "The store was away." not in page().partition("Next night")[0]
+
+
 def test_services_that_are_stopped_are_said_not_to_be_shown(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REELABEL_")}
 
