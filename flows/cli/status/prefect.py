@@ -29,6 +29,7 @@ from prefect.server.schemas.schedules import CronSchedule as Calendar
 
 from flows.cli.repeat import command, repeat_flow
 from flows.run.names import NIGHTLY, TAG, WATCH
+from tasks.manifest.location import has_date_placeholders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -202,7 +203,8 @@ def _makes_up(later: FlowRun, run: FlowRun) -> bool:
     if "manifest" not in run.parameters or "jobs" in run.parameters:
         return later.parameters == run.parameters
     is_same_date = later.deployment_id == run.deployment_id and later.expected_start_time == run.expected_start_time
-    return later.name == run.name or is_same_date
+    work, other = (tuple(each.parameters.get(name) for name in ("manifest", "dataset")) for each in (run, later))
+    return is_same_date or (work == other and not has_date_placeholders(str(work[0])))
 
 
 def _ended_at(run: FlowRun) -> datetime:

@@ -130,6 +130,17 @@ def test_a_failed_backfill_is_repeated_with_its_own_options(client, page, engine
     assert str(flow_run.id)[:8] not in page().partition("so far")[0]
 
 
+def test_a_failed_run_leaves_the_list_once_its_manifest_is_finished(client, page):
+    from flows.classify import classify  # noqa: PLC0415
+
+    parameters = {"manifest": f"/no/{secrets.token_hex(6)}.parquet", "dataset": None}
+    failed = client.create_flow_run(classify, parameters=parameters, tags=[TAG], state=Failed(message="No manifest."))
+    assert f"({str(failed.id)[:8]}) failed: No manifest." in page()
+
+    client.create_flow_run(classify, parameters=parameters, tags=[TAG], state=Completed())
+    assert str(failed.id)[:8] not in page()
+
+
 def test_a_watch_that_fails_every_minute_is_listed_once_until_it_looks_again(client, page):
     from flows.watch import watch  # noqa: PLC0415
 
