@@ -26,6 +26,7 @@ from tasks.results.retention import (
     PAGE,
     SELECTION,
     remove_old_files,
+    remove_old_history,
     remove_old_rows,
     remove_plans,
     remove_superseded_rows,
@@ -120,6 +121,10 @@ def _results(engine: Engine, settings: Settings, *, dry_run: bool) -> Iterator[t
     if retention.results_days:
         age = timedelta(days=retention.results_days)
         yield f"older than {retention.results_days:g} days", remove_old_rows(engine, age, dry_run=dry_run)
+    if retention.history_days:
+        age = timedelta(days=retention.history_days)
+        removed = remove_old_history(engine, age, dry_run=dry_run)
+        yield f"replaced more than {retention.history_days:g} days ago", removed
     if retention.specs:
         yield "of superseded specs", remove_superseded_rows(engine, retention.specs, dry_run=dry_run)
 

@@ -11,6 +11,7 @@ import os
 import pickle
 import signal
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +25,7 @@ from tasks.model.protocol import EngineInfo, Question, QuestionFailure
 
 COMMAND = (sys.executable, "-P", __file__)
 _HUNGRY_BYTES = 1024**3
+LEFT_BY_ENGINE = "vllm_dist_stub"  # a file as vLLM leaves one
 
 
 class Trigger(StrEnum):
@@ -77,6 +79,7 @@ class StubEngine:
     """Answers one question per step, so that batches overlap."""
 
     def __init__(self, config, *, started):
+        Path(tempfile.gettempdir(), LEFT_BY_ENGINE).touch()
         model = Path(config.model)
         if model.is_fifo():
             model.read_bytes()

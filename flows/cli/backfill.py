@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from flows.cli.console import print_line
 from flows.cli.context import open_database, prefect_ready, running_services
-from flows.cli.run import run_locally, submit, submit_and_watch
+from flows.cli.repeat import command
+from flows.cli.run import require_deployment, run_locally, submit, submit_and_watch
 from flows.cli.summary import print_summary
 from flows.run.selection import JobSelector, find_base_run, store_ids
 from infra.embedded import ServiceName, export, is_kept, missing_services
@@ -19,7 +20,8 @@ from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
-from tasks.results.runs import find_run
+from tasks.results.read import count_ids_by_dataset
+from tasks.results.runs import find_run, newest_run
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -68,10 +70,12 @@ def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
     """
     named = _read_ids(options)
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-        manifest, selection = _resolve_run(options, engine)
+        manifest, selection = _resolve_run(options, engine, named)
         earlier = find_base_run(settings, manifest=manifest, dataset=options.dataset, run=selection.run)
         choosing = JobSelector(selection=selection, named=named, earlier=earlier, settings=settings)
         if dry_run:
+            if options.submit:
+                _require_deployment(settings, wait=options.wait)
             os.environ.update(export(settings))
             from flows.run.forecast import forecast  # noqa: PLC0415 - Prefect reads its environment
 
@@ -80,6 +84,7 @@ def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
                 choosing, manifest=manifest, overrides=options.overrides, force=options.force, host=host
             ):
                 print_line(line)
+            print_line(f"To answer them: {_command(options, selection, manifest, earlier.dataset)}")
             return 0
         parameters = {
             "manifest": manifest,
@@ -107,20 +112,52 @@ def _read_ids(options: BackfillOptions) -> list[str]:
     named = list(dict.fromkeys(text for text in found if text))
     if not named and options.selection.is_empty:
         raise ConfigurationError(
-            "No jobs selected; use --ids, --ids-file, --failed, --code, --missing, --label, --margin-below, --run, "
-            "--task, --since, --until or --where."
+            "No jobs selected; use --ids, --ids-file, --failed, --code, --missing, --changed-video, --label, "
+            "--margin-below, --run, --task, --since, --until or --where."
         )
     return named
 
 
-def _resolve_run(options: BackfillOptions, engine: Engine) -> tuple[str, Selection]:
+def _command(options: BackfillOptions, selection: Selection, manifest: str, dataset: str) -> str:
+    """Return the command that the dry run was about, with the manifest and the dataset that it has found."""
+    where = {"manifest": manifest, "dataset": dataset}
+    chosen = {"ids": options.ids, "ids_file": options.ids_file, "selection": selection, "overrides": options.overrides}
+    manner = {"force": options.force, "submit": options.submit, "wait": options.wait}
+    return command("backfill", **chosen, **where, **manner)
+
+
+def _resolve_run(options: BackfillOptions, engine: Engine, named: list[str]) -> tuple[str, Selection]:
     """Return the manifest, and the selection with the run's full id: `last` may be another run by the start."""
     selection, manifest = options.selection, options.manifest
     if selection.run is not None:
         row = find_run(engine, selection.run)
         selection = selection.model_copy(update={"run": str(row["run_id"])})
         return absolute_uri(manifest or row["manifest_uri"]), selection
-    return absolute_uri(manifest or find_run(engine, "last")["manifest_uri"]), selection
+    if manifest is None:
+        dataset = options.dataset or (_dataset_of(named, engine) if named else None)
+        found = newest_run(engine, manifest_uri=None, dataset=dataset) if dataset else find_run(engine, "last")
+        if found is None:
+            raise ConfigurationError(f"No run of dataset {dataset} has been started; name the jobs with --manifest.")
+        manifest = found["manifest_uri"]
+    return absolute_uri(manifest), selection
+
+
+def _dataset_of(named: list[str], engine: Engine) -> str:
+    """Find the dataset that has results of these job ids.
+
+    Raises:
+        ConfigurationError: None has, or several have.
+    """
+    found = count_ids_by_dataset(engine, named)
+    if not found:
+        raise ConfigurationError(
+            f"No dataset has a result of {pluralize(len(named), 'job id')} such as {named[0]}; "
+            "name their manifest with --manifest."
+        )
+    if len(found) > 1:
+        shown = ", ".join(f"{dataset} ({count:,})" for dataset, count in found.items())
+        raise ConfigurationError(f"These job ids are in several datasets: {shown}; name one with --dataset.")
+    return next(iter(found))
 
 
 def _id_parameters(named: list[str], settings: Settings, *, submit: bool) -> dict[str, Any]:
@@ -136,11 +173,7 @@ def _id_parameters(named: list[str], settings: Settings, *, submit: bool) -> dic
 
 
 def _submit(parameters: dict[str, Any], settings: Settings, *, wait: bool) -> int:
-    ours = ServiceName.WORKER in missing_services(settings, frozenset({ServiceName.WORKER}))
-    if ours and not wait and not is_kept(settings.home):
-        raise ConfigurationError(
-            "The embedded worker would stop with this command; start it with `reelabel up`, or add --wait."
-        )
+    _require_worker(settings, wait=wait)
     with running_services(*ServiceName) as started, prefect_ready(started):
         if not wait:
             run_id = submit(_DEPLOYMENT, parameters)
@@ -150,3 +183,18 @@ def _submit(parameters: dict[str, Any], settings: Settings, *, wait: bool) -> in
             return 0
         run_id = submit_and_watch(_DEPLOYMENT, parameters, started)
         return print_summary(started, run_id)
+
+
+def _require_worker(settings: Settings, *, wait: bool) -> None:
+    ours = ServiceName.WORKER in missing_services(settings, frozenset({ServiceName.WORKER}))
+    if ours and not wait and not is_kept(settings.home):
+        raise ConfigurationError(
+            "The embedded worker would stop with this command; start it with `reelabel up`, or add --wait."
+        )
+
+
+def _require_deployment(settings: Settings, *, wait: bool) -> None:
+    """Refuse what `_submit` would refuse."""
+    _require_worker(settings, wait=wait)
+    with running_services(ServiceName.PREFECT) as started, prefect_ready(started):
+        require_deployment(_DEPLOYMENT)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from flows.cli.context import running_services
+from flows.cli.repeat import command
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
@@ -54,6 +55,8 @@ def collect_cache(*, older_than: str | None, max_bytes: str | None, dry_run: boo
         f"{verb} {room.removed:,} files of {room.removed_bytes:,} bytes; "
         f"{room.kept:,} files of {room.kept_bytes:,} bytes are left.",
     )
+    if dry_run:
+        print(f"To remove them: {command('cache gc', older_than=older_than, max_bytes=max_bytes)}")  # noqa: T201
 
 
 def _line(info: ObjectInfo, *, as_json: bool) -> str:

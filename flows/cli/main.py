@@ -169,8 +169,8 @@ def status(
     *,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
 ) -> None:
-    """Show services, runs with their rate and remaining time, open plans, and queued flow runs."""
-    from flows.cli.status import show_status  # noqa: PLC0415
+    """Show how the last night went, what failed and how to repair it, and services, runs, plans and queues."""
+    from flows.cli.status.page import show_status  # noqa: PLC0415
 
     show_status(load_settings(), watch=watch)
 
@@ -190,6 +190,22 @@ def results(
     from flows.cli.results import print_results  # noqa: PLC0415
 
     print_results(run, form=form, with_calibrated=calibrated, raw=raw)
+
+
+@app.command(rich_help_panel=_INSPECT)
+@example("reelabel diff last")
+def diff(
+    run: Run = "last",
+    earlier: Annotated[
+        str | None, typer.Argument(help="Run to compare with. Default: the answers that RUN replaced.")
+    ] = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print all compared answers as JSON.")] = False,
+) -> None:
+    """Show which labels a run changed, from what to what, and how margins moved, by task."""
+    from flows.cli.results import print_diff  # noqa: PLC0415
+
+    print_diff(run, earlier, as_json=json)
 
 
 @app.command(rich_help_panel=_INSPECT)

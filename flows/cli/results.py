@@ -26,6 +26,7 @@ from tasks.report.page import render
 from tasks.report.report import gather
 from tasks.results.audit import audit_jobs, check_listing
 from tasks.results.calibrations import read_calibration
+from tasks.results.diff import compare_runs
 from tasks.results.formulas import without_formulas
 from tasks.results.read import count_outcomes, read_failures, read_outcomes, read_results
 from tasks.results.runs import find_run, is_partial_run
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from sqlalchemy import Engine, RowMapping
+
+    from tasks.results.diff import RunDiff
 
 
 def write_rows(parts: Iterable[pl.DataFrame], *, form: str, sink: Sink, raw: bool = False) -> None:
@@ -188,6 +191,50 @@ def _shown(value: object) -> str:
     if value is None:
         return ""
     return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def print_diff(run: str, earlier: str | None, *, as_json: bool) -> None:
+    """Print which labels and margins of a run differ from an earlier run's, or from those that it replaced.
+
+    Raises:
+        ConfigurationError: No such run, or the runs are of different datasets.
+    """
+    with open_database(ServiceName.POSTGRES) as (_, engine):
+        row = find_run(engine, run)
+        before = find_run(engine, earlier) if earlier else None
+        if before is not None and before["dataset"] != row["dataset"]:
+            raise ConfigurationError(
+                f"Run {before['run_id']} is of dataset {before['dataset']}, not {row['dataset']}; "
+                "name two runs of one dataset."
+            )
+        diff = compare_runs(engine, row["run_id"], earlier=before["run_id"] if before else None)
+    if as_json:
+        shown = {"tasks": [asdict(task) for task in diff.tasks], "jobs": [asdict(pair) for pair in diff.pairs]}
+        print(json.dumps(shown | {"other_questions": diff.other_questions}, indent=2))  # noqa: T201 - for programs
+        return
+    _print_diff(row, before, diff)
+
+
+def _print_diff(run: RowMapping, before: RowMapping | None, diff: RunDiff) -> None:
+    than = f"run {str(before['run_id'])[:8]}" if before else "the answers that it replaced"
+    changed = [pair for pair in diff.pairs if pair.has_changed]
+    compared = f"{pluralize(len(diff.pairs), 'job')} compared, {pluralize(len(changed), 'label')} changed"
+    print_line(f"Run {str(run['run_id'])[:8]} of {run['dataset']} against {than}: {compared}.")
+    if diff.other_questions:
+        print_line(f"Left out: {pluralize(diff.other_questions, 'job')} with another question than before.")
+    for task in diff.tasks:
+        margins = f"{task.up:,} margins up, {task.down:,} down, by {task.margin_change:+.3f} on average"
+        print_line(f"{task.task or 'no task'}: {task.changed:,} of {pluralize(task.jobs, 'label')} changed; {margins}")
+        for old, new, count in task.labels:
+            print_line(f"  {old} → {new}: {count:,}")
+    if changed:
+        table = Table("job_id", "before", "margin", "after", "margin")
+        for pair in changed[:_SHOWN_ROWS]:
+            cells = (pair.job_id, pair.label_before, pair.margin_before, pair.label_after, pair.margin_after)
+            table.add_row(*[cell(f"{value:.3f}" if isinstance(value, float) else value) for value in cells])
+        OUT.print(table)
+    if len(changed) > _SHOWN_ROWS:
+        print_line(f"... and {len(changed) - _SHOWN_ROWS:,} more; use --json for all of them.")
 
 
 def write_report(run: str, *, out: str | None, job_ids: list[str]) -> None:

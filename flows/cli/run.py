@@ -94,9 +94,29 @@ def submit(deployment: str, parameters: dict[str, Any]) -> UUID:
     try:
         flow_run: Any = run_deployment(deployment, parameters=parameters, timeout=0)  # a coroutine only in async code
     except ObjectNotFound:
-        raise ConfigurationError(f"Deployment {deployment} does not exist; create it with `reelabel deploy`.") from None
+        raise _missing(deployment) from None
     run_id: UUID = flow_run.id
     return run_id
+
+
+def require_deployment(name: str) -> None:
+    """Make sure that a deployment exists.
+
+    Raises:
+        ConfigurationError: It does not.
+    """
+    from prefect.client.orchestration import get_client  # noqa: PLC0415
+    from prefect.exceptions import ObjectNotFound  # noqa: PLC0415
+
+    try:
+        with get_client(sync_client=True) as client:
+            client.read_deployment_by_name(name)
+    except ObjectNotFound:
+        raise _missing(name) from None
+
+
+def _missing(deployment: str) -> ConfigurationError:
+    return ConfigurationError(f"Deployment {deployment} does not exist; create it with `reelabel deploy`.")
 
 
 def submit_and_watch(deployment: str, parameters: dict[str, Any], settings: Settings) -> UUID:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from flows.cli.console import OUT, cell, print_line
 from flows.cli.context import connected, prefect_ready, running_services
+from flows.cli.repeat import command
 from infra.embedded import ServiceName
 from infra.settings import load_settings
 from infra.settings.schedule import NightlySettings
@@ -86,6 +87,8 @@ def catch_up(*, since: str, until: str | None, dry_run: bool) -> int:
             _print_nights(nights)
             missed = [night for night in nights if night.state == "missed"]
             if dry_run:
+                if missed:
+                    print_line(f"To start the missed ones: {command('catch-up', since=since, until=until)}")
                 return 0
             outcomes = [_run(client, night) for night in missed]
             return 0 if all(outcomes) else 1
@@ -128,3 +131,5 @@ def maintain(*, dry_run: bool) -> None:
 
         for line in apply_retention(settings, dry_run=dry_run):
             print_line(line)
+    if dry_run:
+        print_line("To remove them: reelabel maintain")

@@ -10,6 +10,8 @@ from rich.table import Table
 from flows.cli.console import OUT, cell, print_line
 from flows.run.result import cost_lines
 from infra.database.connect import Login, connect
+from infra.embedded import is_kept
+from infra.settings import load_settings
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ObjectError
 from reelabel.sources.object_info import redact_uri
@@ -70,7 +72,7 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
         objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
         with open_audited(row["manifest_uri"], objects, keep_going=keep_going) as read:
             report = audit_jobs(engine, **key, jobs=read())
-            summary = summarize_results(engine, **key, jobs=read())
+            summary = summarize_results(engine, **key, jobs=read(), run_id=run_id, only_run=row["kind"] == "backfill")
         routing = read_routing(engine, **key, run_id=run_id)
     finally:
         engine.dispose()
@@ -79,8 +81,9 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
     page = download_report(settings, run_id)
     if page:
         print_line(f"Report: {page}")
-    if settings.prefect.api_url:
-        print_line("Prefect: " + redact_uri(settings.prefect.api_url).removesuffix("/api") + f"/runs/flow-run/{run_id}")
+    link = prefect_link(settings, run_id)
+    if link:
+        print_line(f"Prefect: {link}")
     rejected = _save_rejects(settings, row)
     if rejected:
         print_line(f"Rejected {pluralize(row['jobs_rejected'], 'row')} of the manifest: {rejected} has the reasons.")
@@ -101,6 +104,15 @@ def _save_rejects(settings: Settings, row: RowMapping) -> str | None:
     except (ObjectError, OSError):
         return uri
     return str(target)
+
+
+def prefect_link(settings: Settings, run_id: UUID) -> str | None:
+    """Return the address of a run's page in Prefect; None if the server stops with this command."""
+    url = settings.prefect.api_url
+    is_embedded = url != load_settings().prefect.api_url
+    if url is None or (is_embedded and not is_kept(settings.home)):
+        return None
+    return f"{redact_uri(url).removesuffix('/api')}/runs/flow-run/{run_id}"
 
 
 def _accuracies(summary: Summary) -> Iterator[tuple[str, str]]:
@@ -131,7 +143,9 @@ def _table(row: RowMapping, report: AuditReport, summary: Summary, routing: Rout
     lines.append(("seconds: total", f"{seconds:.1f}"))
     lines += cost_lines(row)
     for group in summary.failures:
-        lines.append((f"failed: {group.code}", f"{group.count:,}, for example {group.job_id}: {group.message}"))
+        earlier = f" since {group.since.astimezone():%Y-%m-%d %H:%M}, before this run" if group.since else ""
+        example = f"for example {group.job_id}: {group.message}"
+        lines.append((f"failed: {group.code}", f"{group.count:,}{earlier}, {example}"))
     if summary.order:
         lines.append(("order of choices", str(summary.order)))
         if summary.order.warning:

@@ -14,6 +14,7 @@ from reelabel.wording import pluralize
 from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.pool import video_store
 from tasks.manifest.table import open_jobs
+from tasks.model.backend import backend_of
 from tasks.results.forecast import Pace, past_pace
 from tasks.results.pending import pending_jobs
 
@@ -47,7 +48,9 @@ def forecast(
     """
     settings = choosing.settings
     request = RunRequest(kind="backfill", manifest=manifest, base=choosing.earlier.spec, overrides=overrides)
-    _, spec = resolve_spec(request, choosing.earlier.restored(settings))
+    card, spec = resolve_spec(request, choosing.earlier.restored(settings))
+    if settings.run.executor == "local" and host is not None:
+        backend_of(settings).check(card, settings)
     objects = ObjectStore(settings.store, settings.web)
     with open_jobs(manifest, objects, only=choosing.only, keep_going=choosing.earlier.keep_going) as jobs:
         found = choosing.resolve(jobs, spec)
@@ -56,6 +59,7 @@ def forecast(
         amount = _Amount(jobs=len(asked), videos=asked.count_videos())
     yield f"Would answer {amount} of {choosing.earlier.dataset}."
     yield from _counts(found.reasons, standing=len(found.jobs) - len(wanted), over=len(wanted) - len(asked))
+    choosing.require_known(found)
     if found.unknown:
         yield f"{describe_unknown_ids(found.unknown, settings.home)}."
     if amount.jobs:

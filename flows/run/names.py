@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 NIGHTLY = "classify/nightly"
 ON_DEMAND = "classify/on-demand"
+WATCH = "watch/manifests"
 # Tag of all our flow runs.
 TAG = "reelabel"
 # Environment of every process of our runs. Automations detect lost runs by the heartbeat. A Prefect server whose

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -11,8 +12,12 @@ from infra.database.connect import Login, connect
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.wording import pluralize
+from tasks.frame_cache.fingerprints import current_fingerprints
+from tasks.frame_cache.pool import video_store
 from tasks.manifest.dataset import dataset_name
 from tasks.results.choose import ChosenJobs, Scope, choose_jobs
+from tasks.results.pending import changed_jobs
+from tasks.results.read import count_labels
 from tasks.results.runs import find_run, newest_run, read_spec
 
 if TYPE_CHECKING:
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
     from tasks.results.selection import Selection
 
 _SHOWN_IDS = 5
+_SHOWN_LABELS = 20
 _WHERE_TIMEOUT_S = 60  # statement timeout for the user's SQL
 
 
@@ -103,8 +109,8 @@ class JobSelector:
         """Reject an empty selection, which would select every job."""
         if not self.named and self.selection.is_empty:
             raise ConfigurationError(
-                "No jobs selected; name job ids, or select by failed, code, missing, label, margin_below, run, task, "
-                "since, until or where."
+                "No jobs selected; name job ids, or select by failed, code, missing, changed_video, label, "
+                "margin_below, run, task, since, until or where."
             )
 
     @property
@@ -120,22 +126,46 @@ class JobSelector:
             spec: The backfill's spec, whose results are used if there is no earlier run.
 
         Raises:
-            ConfigurationError: Postgres rejects the user's SQL.
+            ConfigurationError: Postgres rejects the user's SQL, or no job has the label.
         """
         database, earlier = self.settings.database, self.earlier
         scope = Scope(dataset=earlier.dataset, spec_id=(earlier.spec or spec).spec_id, run_id=earlier.run_id)
         reader = connect(database, Login.READER)
         try:
+            self._require_label(reader, scope)
             return choose_jobs(
                 reader,
                 self.selection,
                 scope=scope,
                 jobs=jobs,
-                named=self.named,
+                named=[*self.named, *self._changed(reader, scope, jobs)],
                 timeout_s=_WHERE_TIMEOUT_S,
             )
         finally:
             reader.dispose()
+
+    def _require_label(self, reader: Engine, scope: Scope) -> None:
+        label = self.selection.label
+        if label is None:
+            return
+        labels = count_labels(reader, dataset=scope.dataset, spec_id=scope.spec_id)
+        if label not in labels:
+            shown = ", ".join(f"{name} ({count:,})" for name, count in [*labels.items()][:_SHOWN_LABELS])
+            raise ConfigurationError(
+                f"No job of {scope.dataset} has the label {label!r}; the labels are: {shown or 'none yet'}."
+            )
+
+    def _changed(self, reader: Engine, scope: Scope, jobs: JobTable) -> list[str]:
+        if not self.selection.changed_video:
+            return []
+        changed = changed_jobs(
+            reader,
+            dataset=scope.dataset,
+            spec_id=scope.spec_id,
+            jobs=jobs,
+            fingerprints_of=partial(current_fingerprints, video_store(self.settings)),
+        )
+        return [job_id for part in changed.parts() for job_id in part["job_id"]]
 
     def choose(self, jobs: JobTable, spec: RunSpec) -> JobTable:
         """Select jobs, and reject unknown ids unless `skip_unknown` is set.
@@ -144,12 +174,20 @@ class JobSelector:
             ConfigurationError: Postgres rejects the user's SQL, or an id is not in the manifest.
         """
         chosen = self.resolve(jobs, spec)
+        self.require_known(chosen)
+        return chosen.jobs
+
+    def require_known(self, chosen: ChosenJobs) -> None:
+        """Reject unknown ids unless `skip_unknown` is set.
+
+        Raises:
+            ConfigurationError: An id is not in the manifest.
+        """
         if chosen.unknown and not self.selection.skip_unknown:
             raise ConfigurationError(
                 f"{describe_unknown_ids(chosen.unknown, self.settings.home)}; correct them, or turn "
                 "on skip unknown to ignore them."
             )
-        return chosen.jobs
 
 
 def describe_unknown_ids(unknown: Sequence[str], folder: Path) -> str:

@@ -93,7 +93,7 @@ def spawn(command: Sequence[str], *, environment: Mapping[str, str], log: Path, 
         setsigmask=[],
         setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGPIPE],
     )
-    return Identity(pid=pid, start_ticks=_look_at(pid)[1])
+    return Identity(pid=pid, start_ticks=start_ticks_of(pid))
 
 
 def end(process: Identity, *, stop_signal: signal.Signals, grace_s: float) -> None:
@@ -171,6 +171,11 @@ def _wait_for_end(processes: list[Identity], timeout_s: float) -> None:
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s and any(process.is_alive() for process in processes):
         time.sleep(_POLL_S)
+
+
+def start_ticks_of(pid: int) -> int:
+    """Return when a process started, in clock ticks since boot; -1 if there is no such process."""
+    return _look_at(pid)[1]
 
 
 def _look_at(pid: int) -> tuple[str, int]:

@@ -44,6 +44,9 @@ class RetentionSettings(SettingsSection):
     results_days: Annotated[
         float | None, Field(gt=0, description="Days to keep labels and failures, from when they were written.")
     ] = None
+    history_days: Annotated[
+        float | None, Field(gt=0, description="Days to keep labels that were replaced, for `reelabel diff`.")
+    ] = 90
     specs: Annotated[
         int | None,
         Field(ge=1, description="Latest specs per dataset whose labels and failures to keep."),

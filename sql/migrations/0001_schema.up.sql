@@ -11,7 +11,8 @@ CREATE TABLE reelabel.spec (
     created_at timestamptz NOT NULL DEFAULT now()
 );
 
--- seen_at is the heartbeat: without it, a run whose node was lost would stay `running`.
+-- seen_at is the heartbeat: without it, a run whose node was lost would stay `running`. process names the run's process,
+-- so that on its own machine a killed one is noticed at once.
 -- wall_ms is the mean over engines. Values known only at the end of a run are null until then.
 CREATE TABLE reelabel.run (
     run_id             uuid PRIMARY KEY,
@@ -46,7 +47,8 @@ CREATE TABLE reelabel.run (
     jobs_per_hour_held double precision,
     bottleneck         text,
     versions           jsonb NOT NULL DEFAULT '{}',
-    host               text NOT NULL
+    host               text NOT NULL,
+    process            text
 );
 CREATE INDEX run_by_start ON reelabel.run (started_at DESC);
 
@@ -112,6 +114,29 @@ CREATE TABLE reelabel.result (
     CHECK (choice_index < array_length(probabilities, 1))
 );
 CREATE INDEX result_by_run ON reelabel.result (run_id);
+
+-- Labels that were replaced by another answer or by a failure, with what `reelabel diff` compares. replaced_by is the
+-- run that did so.
+CREATE TABLE reelabel.result_history (
+    history_id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    dataset            text NOT NULL,
+    job_id             text NOT NULL,
+    spec_id            text NOT NULL,
+    job_digest         text NOT NULL,
+    source_fingerprint text NOT NULL,
+    task               text,
+    label              text NOT NULL,
+    probabilities      double precision[] NOT NULL,
+    margin             double precision NOT NULL,
+    model              text NOT NULL,
+    run_id             uuid NOT NULL,
+    created_at         timestamptz NOT NULL,
+    replaced_by        uuid NOT NULL,
+    replaced_at        timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX result_history_by_job ON reelabel.result_history (dataset, job_id);
+CREATE INDEX result_history_by_run ON reelabel.result_history (run_id);
+CREATE INDEX result_history_by_replacement ON reelabel.result_history (replaced_by);
 
 CREATE TABLE reelabel.failure (
     dataset            text NOT NULL,

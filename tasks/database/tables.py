@@ -62,6 +62,7 @@ RUN = Table(
     Column("stage_ms", JSONB),
     Column("versions", JSONB),
     Column("host", Text),
+    Column("process", Text),
     Column("started_at", DateTime(timezone=True)),
     Column("ended_at", DateTime(timezone=True)),
     Column("wall_ms", JSONB),
@@ -100,6 +101,20 @@ RESULT = Table(
     Column("versions", JSONB),
     Column("host", Text),
     Column("created_at", DateTime(timezone=True)),
+)
+
+# What is kept of a replaced label.
+_HISTORY = (
+    *("dataset", "job_id", "spec_id", "job_digest", "source_fingerprint", "task", "label"),
+    *("probabilities", "margin", "model", "run_id", "created_at"),
+)
+RESULT_HISTORY = Table(
+    "result_history",
+    METADATA,
+    Column("history_id", BigInteger, primary_key=True),
+    *(Column(name, RESULT.c[name].type) for name in _HISTORY),
+    Column("replaced_by", Uuid),
+    Column("replaced_at", DateTime(timezone=True)),
 )
 
 ROUTE = Table(

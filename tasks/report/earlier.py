@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from tasks.database.tables import RESULT, RUN, SPEC
 from tasks.report.run_key import ReportKey
-from tasks.results.runs import RUN_STATE
+from tasks.results.runs import run_state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +79,7 @@ def earlier_runs(connection: Connection, run: RowMapping) -> tuple[RunFigures, .
     query = (
         select(
             *(RUN.c[name] for name in ("run_id", "kind", "spec_id", "started_at", "jobs_per_s")),
-            RUN_STATE,
+            run_state(connection),
             (RUN.c.jobs_labelled + RUN.c.jobs_failed).label("ended"),
             RUN.c.jobs_failed.label("failed"),
         )

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Double, case, cast, func, select
+from sqlalchemy import Double, case, cast, exists, func, select
 
 from infra.database.connect import database_errors
 from tasks.database.tables import PLAN, RUN, SHARD
-from tasks.results.runs import RUN_STATE
+from tasks.results.runs import LOST, run_state
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
     from uuid import UUID
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Engine, Label, Select
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +23,7 @@ class RunStatus:
     """Status of a run.
 
     Attributes:
-        state: `running`, `done`, `failed`, `cancelled`, or `lost` if its heartbeat stopped.
+        state: `running`, `done`, `failed`, `cancelled`, or `lost` if its process or its heartbeat has ended.
         jobs: Number of jobs to answer.
         ended: Number of these with a label or a failure.
         failed: Number of these with a failure.
@@ -33,6 +34,8 @@ class RunStatus:
     run_id: UUID
     kind: str
     dataset: str
+    manifest_uri: str
+    started_at: datetime
     state: str
     jobs: int
     ended: int
@@ -82,19 +85,41 @@ class PlanStatus:
 
 def list_runs(engine: Engine, *, limit: int) -> list[RunStatus]:
     """Read the runs in progress, then the latest ended ones, up to `limit` in total."""
-    elapsed = cast(func.extract("epoch", func.coalesce(RUN.c.ended_at, func.now()) - RUN.c.started_at), Double)
-    columns = [RUN.c[name] for name in ("run_id", "kind", "dataset", "shards_total", "shards_done", "message")]
-    query = select(
-        *columns,
-        RUN_STATE,
+    with database_errors(), engine.connect() as connection:
+        state = run_state(connection)
+        in_progress_first = case((state == "running", 0), else_=1)
+        query = _runs(state).order_by(in_progress_first, RUN.c.started_at.desc()).limit(limit)
+        return [RunStatus(**row) for row in connection.execute(query).mappings()]
+
+
+def _runs(state: Label[str]) -> Select[Any]:
+    ended_at = func.coalesce(RUN.c.ended_at, case((state == "lost", RUN.c.seen_at), else_=func.now()))
+    columns = ("run_id", "kind", "dataset", "manifest_uri", "started_at", "shards_total", "shards_done")
+    return select(
+        *(RUN.c[name] for name in columns),
+        state,
+        case((state == "lost", LOST), else_=RUN.c.message).label("message"),
         (RUN.c.jobs_total - RUN.c.jobs_skipped).label("jobs"),
         (RUN.c.jobs_labelled + RUN.c.jobs_failed).label("ended"),
         RUN.c.jobs_failed.label("failed"),
-        elapsed.label("elapsed_s"),
+        cast(func.extract("epoch", ended_at - RUN.c.started_at), Double).label("elapsed_s"),
     )
-    query = query.order_by(case((RUN_STATE == "running", 0), else_=1), RUN.c.started_at.desc()).limit(limit)
+
+
+def list_unrepaired_runs(engine: Engine, *, within: timedelta) -> list[RunStatus]:
+    """Read the failed and lost runs of late, newest first, after which no run of the same manifest has finished."""
+    later = RUN.alias("later")
+    is_repaired = exists().where(
+        later.c.manifest_uri == RUN.c.manifest_uri,
+        later.c.dataset == RUN.c.dataset,
+        later.c.kind == RUN.c.kind,
+        later.c.state == "done",
+        later.c.started_at > RUN.c.started_at,
+    )
     with database_errors(), engine.connect() as connection:
-        rows = connection.execute(query).mappings().all()
+        state = run_state(connection)
+        query = _runs(state).where(state.in_(["failed", "lost"]), RUN.c.started_at > func.now() - within, ~is_repaired)
+        rows = connection.execute(query.order_by(RUN.c.started_at.desc())).mappings().all()
     return [RunStatus(**row) for row in rows]
 
 

@@ -76,6 +76,30 @@ def pending_jobs(
     return jobs.chosen(outcomes.pending(jobs.parts(), fingerprints_of))
 
 
+def changed_jobs(
+    engine: Engine,
+    *,
+    dataset: str,
+    spec_id: str,
+    jobs: JobTable,
+    fingerprints_of: Callable[[Sequence[str]], Sequence[str | None]],
+) -> JobTable:
+    """Select the jobs whose video is no longer the one that their label or failure is about.
+
+    The arguments are those of `pending_jobs`. A removed video does not count as another one.
+
+    Raises:
+        DatabaseUnavailableError: Postgres is unavailable.
+    """
+    with temp_job_table(engine, jobs.parts(), columns=KEYS) as connection:
+        outcomes = _Outcomes.of(jobs.rows)
+        for table, state in ((FAILURE, _FAILED), (RESULT, _LABELLED)):
+            for rows in copy_query(connection, _same_job(table, dataset, spec_id), _ENDED):
+                outcomes.record(rows, state)
+    has_row = outcomes.state != _NO_ROW
+    return jobs.chosen(outcomes.pending(jobs.parts(), fingerprints_of) & has_row)
+
+
 @dataclass(frozen=True, slots=True)
 class _Outcomes:
     """The outcome of each job by its row in the manifest, and the hash of its video's fingerprint at the time."""

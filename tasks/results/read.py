@@ -18,15 +18,16 @@ from sqlalchemy import (
     func,
     null,
     select,
+    union,
     union_all,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from infra.database.connect import database_errors
-from tasks.database.tables import FAILURE, RESULT
+from tasks.database.tables import FAILURE, RESULT, RUN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from uuid import UUID
 
     from sqlalchemy import Column, ColumnElement, Engine, Executable, Select, Table
@@ -90,6 +91,31 @@ def count_outcomes(engine: Engine, *, dataset: str, spec_id: str) -> tuple[int, 
             for table in (RESULT, FAILURE)
         )
     return labels, failures
+
+
+def count_labels(engine: Engine, *, dataset: str, spec_id: str) -> dict[str, int]:
+    """Count the jobs with each label of a dataset under a spec, the most frequent label first."""
+    query = select(RESULT.c.label, func.count()).where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id)
+    with database_errors(), engine.connect() as connection:
+        rows = connection.execute(query.group_by(RESULT.c.label).order_by(func.count().desc(), RESULT.c.label))
+        return dict(rows.tuples().all())
+
+
+def count_ids_by_dataset(engine: Engine, job_ids: Sequence[str]) -> dict[str, int]:
+    """Count how many of these job ids have a label or a failure in each dataset that has any."""
+    with database_errors(), engine.connect() as connection:
+        # Naming the datasets lets Postgres use the primary keys, which begin with the dataset.
+        datasets = [*connection.execute(select(RUN.c.dataset.distinct())).scalars()]
+        found = union(
+            *(
+                select(table.c.dataset, table.c.job_id).where(
+                    table.c.dataset == func.any(datasets), table.c.job_id == func.any(list(job_ids))
+                )
+                for table in (RESULT, FAILURE)
+            )
+        ).subquery()
+        rows = connection.execute(select(found.c.dataset, func.count()).group_by(found.c.dataset).order_by("dataset"))
+        return dict(rows.tuples().all())
 
 
 def _read(engine: Engine, table: Table, dataset: str, spec_id: str, limit: int | None) -> pl.DataFrame:

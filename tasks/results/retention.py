@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import delete, exists, func, select, tuple_
 
 from infra.database.connect import database_errors
-from tasks.database.tables import FAILURE, PLAN, RESULT, RUN, SHARD
+from tasks.database.tables import FAILURE, PLAN, RESULT, RESULT_HISTORY, RUN, SHARD
 from tasks.results.runs import IS_UNDER_WAY
 
 if TYPE_CHECKING:
@@ -101,18 +101,24 @@ def _is_old(info: ObjectInfo, before: datetime) -> bool:
 
 # Rows per transaction, few enough that writers never wait for long.
 _BATCH_ROWS = 20_000
+_ROWS = (RESULT, FAILURE, RESULT_HISTORY)
 
 
 def remove_old_rows(engine: Engine, age: timedelta, *, dry_run: bool = False) -> int:
-    """Remove labels and failures older than `age` by the database's clock, and return their number.
+    """Remove labels, replaced labels and failures older than `age` by the database's clock; return their number.
 
     The next run of a manifest answers their jobs again. Datasets with a run in progress are skipped.
     """
-    return sum(_remove(engine, table, table.c.created_at < func.now() - age, dry_run) for table in (RESULT, FAILURE))
+    return sum(_remove(engine, table, table.c.created_at < func.now() - age, dry_run) for table in _ROWS)
+
+
+def remove_old_history(engine: Engine, age: timedelta, *, dry_run: bool = False) -> int:
+    """Remove labels that were replaced longer ago than `age` by the database's clock, and return their number."""
+    return _remove(engine, RESULT_HISTORY, RESULT_HISTORY.c.replaced_at < func.now() - age, dry_run)
 
 
 def remove_superseded_rows(engine: Engine, specs: int, *, dry_run: bool = False) -> int:
-    """Remove labels and failures of all but the `specs` most recent specs of each dataset, and return their number.
+    """Remove the rows of all but the `specs` most recent specs of each dataset, and return their number.
 
     Datasets with a run in progress are skipped.
     """
@@ -120,10 +126,7 @@ def remove_superseded_rows(engine: Engine, specs: int, *, dry_run: bool = False)
     ranked = select(RUN.c.dataset, RUN.c.spec_id, recency.label("recency")).group_by(RUN.c.dataset, RUN.c.spec_id)
     ranked_specs = ranked.subquery()
     old = select(ranked_specs.c.dataset, ranked_specs.c.spec_id).where(ranked_specs.c.recency > specs)
-    return sum(
-        _remove(engine, table, tuple_(table.c.dataset, table.c.spec_id).in_(old), dry_run)
-        for table in (RESULT, FAILURE)
-    )
+    return sum(_remove(engine, table, tuple_(table.c.dataset, table.c.spec_id).in_(old), dry_run) for table in _ROWS)
 
 
 def _remove(engine: Engine, table: Table, condition: ColumnElement[bool], dry_run: bool) -> int:  # noqa: FBT001

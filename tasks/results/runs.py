@@ -10,6 +10,7 @@ from sqlalchemy import RowMapping, String, case, cast, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from infra.database.connect import database_errors
+from infra.process_identity import has_ended, own_process
 from reelabel.errors import ConfigurationError
 from tasks.database.tables import RUN, RUN_SPEC, SPEC
 from tasks.domain import RunSpec
@@ -18,13 +19,12 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from sqlalchemy import Engine, Select
+    from sqlalchemy import Connection, Engine, Label, Select
 
 _SHOWN_RUNS = 5
 LOST_AFTER = timedelta(minutes=5)
+LOST = "The run was killed or lost its machine; start it again to continue."
 _UNSEEN = (RUN.c.state == "running") & (RUN.c.seen_at < func.now() - LOST_AFTER)
-# The state, including lost runs that are not yet recorded as such.
-RUN_STATE = case((_UNSEEN, "lost"), else_=RUN.c.state).label("state")
 IS_UNDER_WAY = (RUN.c.state == "running") & ~_UNSEEN
 
 
@@ -37,7 +37,14 @@ def open_run(engine: Engine, *, run_id: UUID, spec: RunSpec, facts: dict[str, An
         spec: The run's spec.
         facts: Values of the row's other columns.
     """
-    row = {"run_id": run_id, "spec_id": spec.spec_id, "state": "running", "message": "", **facts}
+    row = {
+        "run_id": run_id,
+        "spec_id": spec.spec_id,
+        "state": "running",
+        "message": "",
+        "process": own_process(),
+        **facts,
+    }
     with database_errors(), engine.begin() as connection:
         body = spec.model_dump(mode="json")
         connection.execute(insert(SPEC).values(spec_id=spec.spec_id, body=body).on_conflict_do_nothing())
@@ -72,17 +79,28 @@ def record_heartbeat(engine: Engine, run_id: UUID) -> None:
 
 
 def close_lost_runs(engine: Engine) -> int:
-    """Mark runs without a heartbeat for `LOST_AFTER` as lost, and return their number."""
-    message = "The run's heartbeat stopped; start it again to continue."
-    columns = {"state": "lost", "message": message, "ended_at": RUN.c.seen_at}
+    """Mark lost runs as such, and return their number; see `lost_runs`."""
+    columns = {"state": "lost", "message": LOST, "ended_at": RUN.c.seen_at}
     with database_errors(), engine.begin() as connection:
-        return connection.execute(update(RUN).where(_UNSEEN).values(columns)).rowcount
+        is_lost = RUN.c.run_id.in_(lost_runs(connection)) & (RUN.c.state == "running")
+        return connection.execute(update(RUN).where(is_lost).values(columns)).rowcount
+
+
+def lost_runs(connection: Connection) -> set[UUID]:
+    """Find runs in state `running` without a heartbeat for `LOST_AFTER`, or whose process on this machine has ended."""
+    running = select(RUN.c.run_id, RUN.c.process, _UNSEEN.label("is_unseen")).where(RUN.c.state == "running")
+    return {row.run_id for row in connection.execute(running) if row.is_unseen or has_ended(row.process)}
+
+
+def run_state(connection: Connection) -> Label[str]:
+    """Return the column `state`, with `lost` for lost runs that are not yet recorded as such."""
+    return case((RUN.c.run_id.in_(lost_runs(connection)), "lost"), else_=RUN.c.state).label("state")
 
 
 def count_lost_runs(engine: Engine) -> int:
     """Count the runs that `close_lost_runs` would mark as lost."""
     with database_errors(), engine.connect() as connection:
-        return connection.execute(select(func.count()).select_from(RUN).where(_UNSEEN)).scalar_one()
+        return len(lost_runs(connection))
 
 
 def cancel_run(engine: Engine, run_id: UUID) -> None:
@@ -125,11 +143,9 @@ def run_states(engine: Engine, manifest_uri: str, *, since: datetime) -> set[str
 
     Backfills are left out, since they may cover only a part of the manifest.
     """
-    query = select(RUN_STATE.distinct()).where(
-        RUN.c.kind == "classify", RUN.c.manifest_uri == manifest_uri, RUN.c.started_at >= since
-    )
+    of_manifest = (RUN.c.kind == "classify", RUN.c.manifest_uri == manifest_uri, RUN.c.started_at >= since)
     with database_errors(), engine.connect() as connection:
-        return set(connection.execute(query).scalars())
+        return set(connection.execute(select(run_state(connection)).where(*of_manifest)).scalars())
 
 
 def require_only_spec(engine: Engine, manifest_uri: str) -> RowMapping:
@@ -165,9 +181,11 @@ def describe_run(run: RowMapping) -> str:
     return f"{str(run['run_id'])[:8]} ({run['dataset']}: {how})"
 
 
-def newest_run(engine: Engine, *, manifest_uri: str, dataset: str | None) -> RowMapping | None:
-    """Find the latest run of a manifest, optionally in a given dataset; None if there is none."""
-    query = _newest().where(RUN.c.manifest_uri == manifest_uri).limit(1)
+def newest_run(engine: Engine, *, manifest_uri: str | None, dataset: str | None) -> RowMapping | None:
+    """Find the latest run, optionally of a given manifest or in a given dataset; None if there is none."""
+    query = _newest().limit(1)
+    if manifest_uri is not None:
+        query = query.where(RUN.c.manifest_uri == manifest_uri)
     if dataset is not None:
         query = query.where(RUN.c.dataset == dataset)
     with database_errors(), engine.connect() as connection:

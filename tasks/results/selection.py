@@ -28,7 +28,8 @@ Time = Annotated[datetime, BeforeValidator(_read_time), AfterValidator(_in_utc)]
 class Selection(BaseModel):
     """Jobs by outcome; a field left empty does not filter.
 
-    `failed`, `missing`, and `label` or `margin_below` select states; these and the jobs named by id are combined.
+    `failed`, `missing`, `changed_video`, and `label` or `margin_below` select states; these and the jobs named by
+    id are combined.
     `run`, `task`, `since`, `until` and `where` then filter the result. Without any state or id, they filter all jobs.
     """
 
@@ -39,6 +40,9 @@ class Selection(BaseModel):
         str | None, Field(max_length=100, description="Failed jobs with this error code, such as video_missing.")
     ] = None
     missing: Annotated[bool, Field(description="Jobs without a result, or whose question has changed since.")] = False
+    changed_video: Annotated[bool, Field(description="Jobs whose video is no longer the one that was asked about.")] = (
+        False
+    )
     label: Annotated[str | None, Field(description="Jobs with this label.")] = None
     margin_below: Annotated[
         float | None,
@@ -76,7 +80,7 @@ class Selection(BaseModel):
     @property
     def names_states(self) -> bool:
         """Whether jobs are selected by state."""
-        return self.by_failure or self.missing or self.by_label
+        return self.by_failure or self.missing or self.changed_video or self.by_label
 
     @property
     def is_empty(self) -> bool:

@@ -15,6 +15,7 @@ from tasks.database.temp_table import ASKED, temp_job_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     import polars as pl
@@ -84,12 +85,17 @@ class OrderScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """Failures with the same code, and one of them as an example."""
+    """Failures with the same code, and one of them as an example.
+
+    Attributes:
+        since: When the first of them was recorded, if by other runs than the one that is summarized.
+    """
 
     code: str
     count: int
     job_id: str
     message: str
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,25 +131,43 @@ def describe_remade(videos: int) -> str:
 
 
 def summarize_results(
-    engine: Engine, *, dataset: str, spec_id: str, jobs: Sequence[Job] | Iterable[pl.DataFrame]
+    engine: Engine,
+    *,
+    dataset: str,
+    spec_id: str,
+    jobs: Sequence[Job] | Iterable[pl.DataFrame],
+    run_id: UUID | None = None,
+    only_run: bool = False,
 ) -> Summary:
     """Summarize a manifest's labels and failures under a spec, using the manifest's known answers.
+
+    Args:
+        engine: The database.
+        dataset: The dataset, in which job ids are unique.
+        spec_id: The spec.
+        jobs: The manifest's jobs.
+        run_id: A run whose failures are told apart from those of others.
+        only_run: Leave out what other runs have written.
 
     Raises:
         DatabaseUnavailableError: Postgres is unavailable.
     """
     with temp_job_table(engine, jobs) as connection:
-        cut_short, job_id = _cut_short(connection, dataset, spec_id)
+        rows = and_(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id)
+        if only_run:
+            rows &= RESULT.c.run_id == run_id
+        cut_short, job_id = _cut_short(connection, rows)
+        failures = _failures(connection, dataset, spec_id, run_id)
         return Summary(
-            tasks=_scores(connection, dataset, spec_id),
-            failures=_failures(connection, dataset, spec_id),
+            tasks=_scores(connection, rows),
+            failures=tuple(group for group in failures if not (only_run and group.since)),
             cut_short=cut_short,
             cut_short_job_id=job_id,
-            order=_order(connection, dataset, spec_id),
+            order=_order(connection, rows),
         )
 
 
-def _scores(connection: Connection, dataset: str, spec_id: str) -> tuple[TaskScore, ...]:
+def _scores(connection: Connection, rows: ColumnElement[bool]) -> tuple[TaskScore, ...]:
     query = (
         select(
             ASKED.c.task,
@@ -152,7 +176,7 @@ def _scores(connection: Connection, dataset: str, spec_id: str) -> tuple[TaskSco
             func.count().filter(RESULT.c.label == ASKED.c.answer).label("correct"),
         )
         .join(RESULT, _is_current(RESULT))
-        .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id)
+        .where(rows)
         .group_by(ASKED.c.task)
         .order_by(ASKED.c.task)
     )
@@ -164,17 +188,14 @@ def _is_current(table: Table) -> ColumnElement[bool]:
     return and_(table.c.job_id == ASKED.c.job_id, table.c.job_digest == ASKED.c.job_digest)
 
 
-def _failures(connection: Connection, dataset: str, spec_id: str) -> tuple[FailureGroup, ...]:
-    rows = connection.execute(text(read_query("failures_by_code")), {"dataset": dataset, "spec_id": spec_id})
+def _failures(connection: Connection, dataset: str, spec_id: str, run_id: UUID | None) -> tuple[FailureGroup, ...]:
+    key = {"dataset": dataset, "spec_id": spec_id, "run_id": run_id}
+    rows = connection.execute(text(read_query("failures_by_code")), key)
     return tuple(FailureGroup(**row) for row in rows.mappings())
 
 
-def _order(connection: Connection, dataset: str, spec_id: str) -> OrderScore | None:
-    query = (
-        _order_counts()
-        .join(ASKED, _is_current(RESULT))
-        .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id, RESULT.c.permutations > 1)
-    )
+def _order(connection: Connection, rows: ColumnElement[bool]) -> OrderScore | None:
+    query = _order_counts().join(ASKED, _is_current(RESULT)).where(rows, RESULT.c.permutations > 1)
     row = connection.execute(query).mappings().one()
     return OrderScore(**row) if row["jobs"] else None
 
@@ -200,11 +221,11 @@ def _order_counts() -> Select[Any]:
     )
 
 
-def _cut_short(connection: Connection, dataset: str, spec_id: str) -> tuple[int, str | None]:
+def _cut_short(connection: Connection, rows: ColumnElement[bool]) -> tuple[int, str | None]:
     query = (
         select(func.count(), func.min(RESULT.c.job_id))
         .join(ASKED, _is_current(RESULT))
-        .where(RESULT.c.dataset == dataset, RESULT.c.spec_id == spec_id, RESULT.c.decode_note.contains("cut short"))
+        .where(rows, RESULT.c.decode_note.contains("cut short"))
     )
     count, job_id = connection.execute(query).one()
     return count, job_id

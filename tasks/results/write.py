@@ -10,13 +10,13 @@ from operator import attrgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import String, bindparam, delete, func, select, text, tuple_
+from sqlalchemy import String, bindparam, delete, func, insert, literal, select, text, tuple_
 
 from infra.database.connect import database_errors
 from reelabel.errors import TransientError
 from reelabel.record import columns_of, reader_of
 from sql.queries import read_query
-from tasks.database.tables import FAILURE, RESULT
+from tasks.database.tables import FAILURE, RESULT, RESULT_HISTORY
 from tasks.database.temp_table import array_literal, copy_rows
 from tasks.domain import Answer
 from tasks.plans.lease import finish
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from sqlalchemy import Connection, Engine, Row, Table
+    from sqlalchemy import ColumnElement, Connection, Engine, Row, Table
 
     from tasks.domain import Failure, Job, JobResult
     from tasks.plans.lease import Lease
@@ -85,9 +85,9 @@ class EndedShard:
 def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -> None:
     """Write labels and failures, and mark their shards as done, in one transaction.
 
-    A job has one label or one failure: the new row replaces the old one. Two exceptions: a failure does not replace a
-    label for the same question about the same video, or about a video that cannot be reached; and no row replaces one
-    that was written under a newer lease.
+    A job has one label or one failure: the new row replaces the old one, and a replaced label is kept in the history.
+    Two exceptions: a failure does not replace a label for the same question about the same video, or about a video that
+    cannot be reached; and no row replaces one that was written under a newer lease.
 
     Idempotent, except that a failure counts its attempts.
 
@@ -121,6 +121,7 @@ def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) ->
     recorded = [(failure, fence) for failure, fence in failures if current.are_replaced_by(failure, fence)]
     # Old rows are deleted first, so that one COPY, which cannot update, writes the new ones.
     ended = {result.job.job_id for result, _ in labelled} | {failure.job.job_id for failure, _ in recorded}
+    _keep(connection, run, current.labels.keys() & ended)
     _drop(connection, RESULT, run, current.labels.keys() & ended)
     _drop(connection, FAILURE, run, current.failures.keys() & ended)
     shared = {name: getattr(run, name) for name in _SHARED}
@@ -179,10 +180,22 @@ class _CurrentRows:
         return not is_valid and self.newest.get(failure.job.job_id, 0) <= fence
 
 
+def _keep(connection: Connection, run: RunKey, job_ids: set[str]) -> None:
+    """Copy labels that are about to be replaced to the history."""
+    if job_ids:
+        names = [column.name for column in RESULT_HISTORY.c if column.name in RESULT.c]
+        replaced = select(*(RESULT.c[name] for name in names), literal(run.run_id)).where(_of(RESULT, run, job_ids))
+        connection.execute(insert(RESULT_HISTORY).from_select([*names, "replaced_by"], replaced))
+
+
 def _drop(connection: Connection, table: Table, run: RunKey, job_ids: set[str]) -> None:
     if job_ids:
-        key = tuple_(table.c.dataset, table.c.spec_id) == (run.dataset, run.spec_id)
-        connection.execute(delete(table).where(key, table.c.job_id == func.any(list(job_ids))))
+        connection.execute(delete(table).where(_of(table, run, job_ids)))
+
+
+def _of(table: Table, run: RunKey, job_ids: set[str]) -> ColumnElement[bool]:
+    key = tuple_(table.c.dataset, table.c.spec_id) == (run.dataset, run.spec_id)
+    return key & (table.c.job_id == func.any(list(job_ids)))
 
 
 @lru_cache

@@ -34,8 +34,8 @@ def test_it_says_what_would_go_and_takes_it(client, own_services, monkeypatch):
     assert client.read_flow_run(ours.id)
     went = list(apply_retention(settings, dry_run=False))
 
-    assert [line.split()[0] for line in would] == ["Would"] * 8
-    assert [line.split()[0] for line in went] == ["Closed", *["Removed"] * 7]
+    assert [line.split()[0] for line in would] == ["Would"] * 9
+    assert [line.split()[0] for line in went] == ["Closed", *["Removed"] * 8]
     known = {run.id for run in client.read_flow_runs()}
     assert ours.id not in known
     assert strangers.id in known
@@ -51,6 +51,8 @@ def test_the_deployment_and_the_command_say_the_same(client, prefect_services): 
     shown = reelabel(environment, "maintain", "--dry-run")
 
     assert ended.state.is_completed()
-    lines = shown.stdout.splitlines()
+    *lines, again = shown.stdout.splitlines()
+    assert again == "To remove them: reelabel maintain"
     assert ended.state.message == " ".join(lines), shown.stderr
-    assert lines[1] == "Would remove 0 plans and 0 plan files."
+    assert lines[1] == "Would remove 0 rows of results replaced more than 90 days ago."
+    assert lines[2] == "Would remove 0 plans and 0 plan files."

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -7,6 +9,7 @@ import sqlalchemy
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import Sampling
 from tasks.domain import RunSpec
+from tasks.results.overview import list_runs, list_unrepaired_runs
 from tasks.results.runs import (
     close_lost_runs,
     close_run,
@@ -43,6 +46,41 @@ def test_a_run_without_a_heartbeat_is_lost_and_is_closed(db, run):
     row = read_run(db, run.run_id)
     assert (row["state"], row["ended_at"]) == ("lost", row["seen_at"])
     assert "start it again to continue" in row["message"]
+
+
+def test_a_run_whose_process_was_killed_is_lost_at_once(db, run):
+    code = "from infra.process_identity import own_process; print(own_process(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as own:
+        open_run(db, run_id=run.run_id, spec=SPEC, facts=FACTS | {"process": own.stdout.readline().strip()})
+        assert [each.state for each in list_runs(db, limit=1)] == ["running"]
+        own.kill()
+
+    [listed] = list_runs(db, limit=1)
+    assert listed.state == "lost"
+    assert "start it again to continue" in listed.message
+    assert states(db) == {"lost"}
+    assert close_lost_runs(db) == 1
+
+
+def test_a_run_of_another_machine_is_lost_by_its_heartbeat_alone(db, run):
+    open_run(db, run_id=run.run_id, spec=SPEC, facts=FACTS | {"process": "another-boot pid:[1] 1 1"})
+
+    assert states(db) == {"running"}
+
+
+def test_a_failed_run_is_listed_until_its_manifest_is_finished(db, run):
+    week = timedelta(days=7)
+    close_run(db, run.run_id, state="failed", message="Postgres failed.")
+    assert [each.message for each in list_unrepaired_runs(db, within=week)] == ["Postgres failed."]
+
+    again = uuid4()
+    open_run(db, run_id=again, spec=SPEC, facts=FACTS)
+    assert len(list_unrepaired_runs(db, within=week)) == 1
+    close_run(db, again, state="done", message="Reconciled.")
+
+    assert list_unrepaired_runs(db, within=week) == []
 
 
 def test_backfills_are_not_among_the_runs_of_a_manifest(db):

@@ -1,13 +1,18 @@
+import os
 from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 
-from flows.cli.summary import _accuracies
+from flows.cli.summary import _accuracies, prefect_link
+from infra.embedded.home import Home
+from infra.settings import load_settings
+from infra.settings.sections import PrefectSettings
 from tasks.domain import OrderBias
+from tasks.results.runs import open_run
 from tasks.results.summary import OrderScore, Summary, TaskScore, read_order, summarize_results
 from tasks.results.write import ShardWriter
-from tests.results.rows import SPEC, failure, job, result
+from tests.results.rows import FACTS, SPEC, failure, job, result
 
 
 def test_accuracy_counts_known_answers_by_task(db, run):
@@ -40,6 +45,41 @@ def test_failures_are_counted_by_code_with_an_example(db, run):
 
     assert (frequent.code, frequent.count, frequent.job_id, frequent.message) == ("no_frames", 2, "a", "No frame in a.")
     assert (rare.code, rare.count) == ("video_missing", 1)
+
+
+def test_failures_of_the_run_are_told_apart_from_earlier_ones(db, run):
+    jobs = [job(name, answer="no") for name in "abc"]
+    ShardWriter(db, run).write(results=[result(jobs[2])], failures=[failure(jobs[0])])
+    later = replace(run, run_id=uuid4())
+    open_run(db, run_id=later.run_id, spec=SPEC, facts=FACTS | {"kind": "backfill"})
+    ShardWriter(db, later).write(results=[], failures=[failure(jobs[1])])
+    key = {"dataset": "d", "spec_id": SPEC.spec_id, "jobs": jobs, "run_id": later.run_id}
+
+    own, earlier = summarize_results(db, **key).failures
+    alone = summarize_results(db, **key, only_run=True)
+
+    assert (own.job_id, own.count, own.since) == ("b", 1, None)
+    assert (earlier.job_id, earlier.count) == ("a", 1)
+    assert earlier.since is not None
+    assert (alone.failures, alone.tasks) == ((own,), ())
+
+
+def test_a_link_is_printed_only_where_it_answers(tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("REELABEL_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("REELABEL_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    prefect = PrefectSettings(api_url="http://127.0.0.1:4200/api")
+    started = load_settings().model_copy(update={"prefect": prefect})
+    page = "http://127.0.0.1:4200/runs/flow-run/7"
+    assert prefect_link(started, 7) is None
+
+    Home(tmp_path).keep()
+    assert prefect_link(started, 7) == page
+
+    Home(tmp_path).release()
+    monkeypatch.setenv("REELABEL_PREFECT_API_URL", prefect.api_url)
+    assert prefect_link(load_settings(), 7) == page
 
 
 def test_rows_for_an_earlier_question_are_not_counted(db, run):

@@ -19,8 +19,9 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from infra.errors import EngineClosedError, EngineLostError, ModelError
-from reelabel.disk import disk_errors, full_disk
+from reelabel.disk import disk_errors, full_disk, temporary_root
 from reelabel.errors import ConfigurationError, DiskFullError
+from reelabel.temporary import temporary_folder
 from tasks.model.protocol import EngineFailure, EngineInfo, EngineTimes, Lifetime
 from tasks.model.written_folders import written_folders
 
@@ -215,7 +216,9 @@ class _Incarnation:
         add_times: Callable[[EngineTimes], None],
         is_first: bool,
     ) -> None:
-        environment = engine_environment(config)
+        self._temporary = contextlib.ExitStack()
+        folder = self._temporary.enter_context(temporary_folder("engine"))
+        environment = engine_environment(config) | _temporary_places(folder)
         self.folders = [log_path.parent, *written_folders(environment)]
         self._connection, theirs = Pipe()
         lifeline_read, lifeline_write = os.pipe()
@@ -326,6 +329,7 @@ class _Incarnation:
                 os.close(self._lifeline)
                 self._connection.close()
                 self._lifeline = None
+                self._temporary.close()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -375,6 +379,14 @@ def engine_environment(config: EngineConfig) -> dict[str, str]:
             "vLLM is not installed; install 'reelabel-app[gpu]', or 'reelabel-app[cpu]' if there is no GPU."
         )
     return environment
+
+
+def _temporary_places(folder: Path) -> dict[str, str]:
+    """Have an engine's process leave its files, such as vLLM's `vllm_dist_*`, in a folder that is removed with it."""
+    places = {"TMPDIR": str(folder)}
+    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:  # compiled functions are for later engines, too
+        places["TORCHINDUCTOR_CACHE_DIR"] = str(temporary_root() / f"torchinductor_{os.getuid()}")
+    return places
 
 
 def _is_installed(distribution: str) -> bool:

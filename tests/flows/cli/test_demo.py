@@ -48,7 +48,7 @@ def test_the_demo_runs_through_its_deployment_and_reconciles(run):
     assert run.returncode == 0, run.stdout + run.stderr
     assert "Deployed classify/on-demand, classify/nightly, " in run.stdout
     assert "Reconciled: 72 jobs = 72 labels + 0 failures." in run.stdout
-    assert re.search(r"http://127\.0\.0\.1:\d+/runs/flow-run/[0-9a-f-]{36}", run.stdout)
+    assert "/runs/flow-run/" not in run.stdout  # of a server that has been stopped
 
 
 def test_its_answers_are_right(run):

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,7 +23,7 @@ from tasks.model.engine.process import EngineProcess
 from tasks.model.protocol import Batch
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, question
-from tests.stub_engine import Trigger, answer_to
+from tests.stub_engine import LEFT_BY_ENGINE, Trigger, answer_to
 
 
 def test_every_answer_goes_to_its_question_whatever_the_order_the_batches_or_the_workers(make_engine):
@@ -52,6 +53,25 @@ def test_a_question_that_is_refused_does_not_stop_the_others(make_engine, word, 
 
     assert (first, last) == (answer_to(before, frame_file(1)), answer_to(after, frame_file(1)))
     assert refusal.code == code
+
+
+@pytest.mark.parametrize("end", ["closed", "killed"])
+def test_what_an_engine_leaves_in_the_temporary_folder_goes_with_it(make_engine, tmp_path, monkeypatch, end):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    engine = make_engine()
+    engine.wait_ready()
+    assert list(tmp_path.rglob(LEFT_BY_ENGINE))
+
+    if end == "killed":
+        os.kill(engine.pid, signal.SIGKILL)
+        with pytest.raises(EngineLostError):
+            engine.answer(batch_about(question("Which?")))
+    else:
+        engine.close()
+
+    assert not list(tmp_path.rglob(LEFT_BY_ENGINE))
+    assert not list(tmp_path.glob("reelabel-*"))
 
 
 def test_a_model_that_cannot_be_loaded_is_named(make_engine, tmp_path):

@@ -1,0 +1,210 @@
+"""The page of `reelabel status`."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+
+from flows.cli.console import OUT, cell
+from flows.cli.context import connected, prefect_ready
+from flows.cli.repeat import command
+from infra.embedded import status, with_running_services
+from reelabel.errors import ReelabelError
+from tasks.database.schema import check_schema
+from tasks.results.overview import list_plans, list_runs, list_unrepaired_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from uuid import UUID
+
+    from prefect import State
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
+    from rich.console import RenderableType
+    from rich.text import Text
+    from sqlalchemy import Engine
+
+    from flows.cli.status.prefect import Trouble
+    from infra.settings import Settings
+    from tasks.results.overview import PlanStatus, RunStatus
+
+_EVERY_S = 2.0
+_RUNS = 10
+_WRAPPED = {"dataset", "flow run", "status", "waits for"}
+_OF_LATE = timedelta(days=7)
+
+
+def show_status(settings: Settings, *, watch: bool) -> None:
+    """Print the state of services and runs; with `watch`, refresh until Ctrl-C. Start no service."""
+    if not watch:
+        OUT.print(_overview(settings))
+        return
+    with Live(_overview(settings), console=OUT, auto_refresh=False) as live:
+        while True:
+            time.sleep(_EVERY_S)
+            live.update(_overview(settings), refresh=True)
+
+
+def _overview(settings: Settings) -> Group:
+    found = with_running_services(settings)
+    bad: list[RunStatus] = []
+    runs: list[RenderableType] = []
+    troubles: Mapping[UUID, Trouble | None] = {}
+    plans: list[RenderableType] = []
+    with ExitStack() as stack:
+        if found.database.url is None:
+            runs.append(cell("No runs are shown, since Postgres is stopped; to start it: reelabel up"))
+        else:
+            with _errors_shown(runs):
+                engine = stack.enter_context(connected(found))
+                check_schema(engine)
+                bad = list_unrepaired_runs(engine, within=_OF_LATE)
+                runs += _runs_and_plans(engine)
+        if found.prefect.api_url is None:
+            plans.append(cell("No schedules are shown, since Prefect is stopped; to start it: reelabel up"))
+        else:
+            with _errors_shown(plans):
+                client = stack.enter_context(_prefect_client(found))
+                from flows.cli.status import prefect  # noqa: PLC0415 - see prefect_ready
+
+                plans += [_line(line) for line in prefect.schedule_lines(client)]
+                troubles = prefect.find_troubles(client, within=_OF_LATE, lost=[run.run_id for run in bad])
+                plans.append(_queue(prefect.waiting_runs(client)))
+    return Group(_services(settings), *_troubles(bad, troubles), *plans, *runs)
+
+
+@contextmanager
+def _errors_shown(parts: list[RenderableType]) -> Iterator[None]:
+    """Show an error of one service among the parts of the page, instead of raising it."""
+    try:
+        yield
+    except ReelabelError as error:
+        parts.append(cell(error.message))
+
+
+@contextmanager
+def _prefect_client(settings: Settings) -> Iterator[SyncPrefectClient]:
+    with prefect_ready(settings, patient=False):
+        from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
+
+        with get_client(sync_client=True) as client:
+            yield client
+
+
+def _line(text: str) -> Text:
+    """Return one line, which is not wrapped: commands and addresses are copied."""
+    line = cell(text)
+    line.no_wrap, line.overflow = True, "ignore"
+    return line
+
+
+def _troubles(bad: Sequence[RunStatus], known: Mapping[UUID, Trouble | None]) -> Iterator[RenderableType]:
+    """List each run that failed, crashed or was lost, its sentence, and the command that repairs it."""
+    rows = {run.run_id: run for run in bad if known.get(run.run_id, run) is not None}
+    entries = [
+        (run.started_at, f"{run.kind} {run.dataset}", run.state, run_id, run.message, _repair(run, known.get(run_id)))
+        for run_id, run in rows.items()
+    ]
+    entries += [
+        (each.at, each.what, each.state, run_id, each.message, each.command)
+        for run_id, each in known.items()
+        if each is not None and run_id not in rows
+    ]
+    if not entries:
+        yield cell("No run of the last 7 days is left failed, crashed or lost.")
+        return
+    yield cell("Needs attention:")
+    for at, what, state, run_id, message, command_line in sorted(entries, key=lambda entry: entry[0], reverse=True):
+        yield cell(f"  {at.astimezone():%Y-%m-%d %H:%M} {what} ({str(run_id)[:8]}) {state}: {message}")
+        if command_line:
+            yield _line(f"    {command_line}")
+
+
+def _repair(run: RunStatus, known: Trouble | None) -> str | None:
+    """Return the command that continues a run; without Prefect, the jobs that a backfill selected are unknown."""
+    if known is not None:
+        return known.command
+    return command("classify", run.manifest_uri, dataset=run.dataset) if run.kind == "classify" else None
+
+
+def _table(*names: str) -> Table:
+    """Return a table that fits into 80 columns by wrapping the columns of free text."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in names:
+        is_wrapped = name in _WRAPPED
+        table.add_column(name, no_wrap=not is_wrapped, overflow="fold" if is_wrapped else "ellipsis")
+    return table
+
+
+def _services(settings: Settings) -> Table:
+    table = _table("service", "state", "address")
+    table.caption, table.caption_justify = f"Logs: {settings.home / 'logs'}", "left"
+    for service in status(settings.home):
+        state = f"running ({service.pid})" if service.is_running else "stopped"
+        table.add_row(service.name.value, state, service.address or "")
+    return table
+
+
+def _runs_and_plans(engine: Engine) -> Iterator[RenderableType]:
+    runs, plans = list_runs(engine, limit=_RUNS), list_plans(engine)
+    if runs:
+        yield _runs(runs)
+    if plans:
+        yield _plans(plans)
+
+
+def _runs(runs: Sequence[RunStatus]) -> Table:
+    table = _table("run", "dataset", "state", "jobs", "failed", "shards", "per s, so far", "elapsed", "left")
+    for run in runs:
+        table.add_row(
+            str(run.run_id)[:8],
+            cell(f"{run.kind} {run.dataset}"),
+            run.state,
+            f"{run.ended:,} of {run.jobs:,}",
+            f"{run.failed:,}",
+            f"{run.shards_done:,} of {run.shards_total:,}",
+            f"{run.jobs_per_s:,.1f}",
+            _duration(run.elapsed_s),
+            "" if run.remaining_s is None else _duration(run.remaining_s),
+        )
+    return table
+
+
+def _plans(plans: Sequence[PlanStatus]) -> Table:
+    table = _table("plan", "dataset", "planned", "extracted", "done", "failed", "extracting", "inferring", "status")
+    for plan in plans:
+        counts = (plan.planned, plan.extracted, plan.done, plan.failed, plan.extracting, plan.inferring)
+        table.add_row(str(plan.plan_id)[:8], cell(plan.dataset), *(f"{count:,}" for count in counts), plan.status)
+    return table
+
+
+def _queue(waiting: Sequence[FlowRun]) -> RenderableType:
+    """Show flow runs that are waiting, and for what."""
+    if not waiting:
+        return cell("No flow runs are waiting.")
+    table = _table("flow run", "state", "since", "waits for")
+    for run in waiting:
+        if run.state is not None and run.expected_start_time is not None:
+            since_s = (datetime.now(UTC) - run.expected_start_time).total_seconds()
+            table.add_row(cell(run.name), cell(run.state.name or ""), _duration(since_s), cell(_reason(run, run.state)))
+    return table
+
+
+def _reason(run: FlowRun, state: State) -> str:
+    """Name what a flow run is waiting for, by its state."""
+    return {
+        "AwaitingConcurrencySlot": "an earlier run of the same deployment",
+        "AwaitingRetry": f"its retry: {state.message}",
+        "Pending": "its process to start",
+    }.get(state.name or "", f"a worker of work pool {run.work_pool_name}")
+
+
+def _duration(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))

@@ -1,0 +1,231 @@
+"""What Prefect knows: the next and the last night, the watch, flow runs that failed, and those that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterId,
+    FlowFilter,
+    FlowFilterId,
+    FlowRunFilter,
+    FlowRunFilterExpectedStartTime,
+    FlowRunFilterId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    FlowRunFilterTags,
+)
+from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.exceptions import ObjectNotFound
+from prefect.server.schemas.schedules import CronSchedule as Calendar
+
+from flows.cli.repeat import command, repeat_flow
+from flows.run.names import NIGHTLY, TAG, WATCH
+from tasks.manifest.location import has_date_placeholders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from uuid import UUID
+
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
+    from prefect.client.schemas.responses import DeploymentResponse
+
+_WAITING = (StateType.SCHEDULED, StateType.PENDING, StateType.PAUSED)
+_BAD = (StateType.FAILED, StateType.CRASHED)
+_OURS = FlowRunFilterTags(all_=[TAG])
+_PAGE = 200
+# Flow runs that are started by people or schedules; others are parts of these.
+_FLOWS = ("classify", "backfill", "evaluate", "maintain", "watch")
+# What Prefect puts before the message of an exception.
+_NO_SENTENCE = re.compile(r"^Flow run encountered an exception: \w+: ")
+_MINUTE = "%Y-%m-%d %H:%M %Z"
+
+
+def waiting_runs(client: SyncPrefectClient) -> list[FlowRun]:
+    """Read our flow runs that should have started, the one that waits longest first."""
+    due = FlowRunFilterExpectedStartTime(before_=datetime.now(UTC))
+    return client.read_flow_runs(
+        flow_run_filter=FlowRunFilter(tags=_OURS, state=_in(_WAITING), expected_start_time=due),
+        sort=FlowRunSort.EXPECTED_START_TIME_ASC,
+    )
+
+
+def _in(types: Sequence[StateType]) -> FlowRunFilterState:
+    return FlowRunFilterState(type=FlowRunFilterStateType(any_=list(types)))
+
+
+def schedule_lines(client: SyncPrefectClient) -> Iterator[str]:
+    """Describe the nightly schedule, its last night, and the watch, one sentence each."""
+    nightly, watch = _deployment(client, NIGHTLY), _deployment(client, WATCH)
+    if nightly is None or watch is None:
+        yield "Nothing is scheduled; to schedule runs: reelabel deploy --manifest ..."
+        return
+    yield _next_night(nightly)
+    last = _last_run(client, nightly)
+    if last is not None and last.state is not None:
+        at = (last.expected_start_time or last.state.timestamp).astimezone(_zone(nightly))
+        said = f": {last.state.message}" if last.state.message else "."
+        yield f"Last night, {at:{_MINUTE}}: {last.state.name}{said}"
+    manifests = watch.parameters.get("manifests")
+    yield f"Watch: on, for {manifests}" if manifests and _is_on(watch) else "Watch: paused."
+
+
+def _deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse | None:
+    try:
+        return client.read_deployment_by_name(name)
+    except ObjectNotFound:
+        return None
+
+
+def _is_on(deployment: DeploymentResponse) -> bool:
+    return not deployment.paused and any(each.active for each in deployment.schedules)
+
+
+def _zone(deployment: DeploymentResponse) -> ZoneInfo:
+    zones = [each.schedule.timezone for each in deployment.schedules if isinstance(each.schedule, CronSchedule)]
+    return ZoneInfo(next(filter(None, zones), "UTC"))
+
+
+def _next_night(nightly: DeploymentResponse) -> str:
+    calendars = [
+        Calendar(cron=each.schedule.cron, timezone=each.schedule.timezone, day_or=each.schedule.day_or)
+        for each in nightly.schedules
+        if each.active and isinstance(each.schedule, CronSchedule)
+    ]
+    if nightly.paused or not calendars:
+        return "Next night: none, since classify/nightly is paused."
+    dates = [asyncio.run(each.get_dates(n=1, start=datetime.now(UTC))) for each in calendars]
+    at = min(date for some in dates for date in some).astimezone(_zone(nightly))
+    return f"Next night, {at:{_MINUTE}}: {nightly.parameters.get('manifest', 'no manifest')}"
+
+
+def _last_run(client: SyncPrefectClient, deployment: DeploymentResponse) -> FlowRun | None:
+    due = FlowRunFilterExpectedStartTime(before_=datetime.now(UTC))
+    found = client.read_flow_runs(
+        flow_run_filter=FlowRunFilter(expected_start_time=due),
+        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id])),
+        sort=FlowRunSort.EXPECTED_START_TIME_DESC,
+        limit=_PAGE,
+    )
+    # A night may have several runs: the last one tells how it ended.
+    return max(found, key=lambda run: (run.expected_start_time, _ended_at(run)), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A run that failed, crashed or was lost, and that no later one has made up for.
+
+    Attributes:
+        run_id: Its id, in Prefect and in the database.
+        what: Its flow, and what it was about.
+        at: When it was to start.
+        state: How it ended.
+        message: Why.
+        command: The command that repairs it; None if there is none.
+    """
+
+    run_id: UUID
+    what: str
+    at: datetime
+    state: str
+    message: str
+    command: str | None
+
+
+def find_troubles(client: SyncPrefectClient, *, within: timedelta, lost: Sequence[UUID]) -> dict[UUID, Trouble | None]:
+    """Find the flow runs of late that failed or crashed, newest first, by their ids.
+
+    Args:
+        client: Client of the Prefect server.
+        within: How long ago they were to start at most.
+        lost: Ids of others that failed or were lost according to the database, and that Prefect may know.
+
+    Returns:
+        A trouble, or None for a run that a later one has made up for.
+    """
+    flows = {flow.id: flow.name for flow in client.read_flows()}
+    nightly = _deployment(client, NIGHTLY)
+    ours = [flow_id for flow_id, name in flows.items() if name in _FLOWS]
+    bad = _newest_of_each([*_ended(client, _BAD, within, flows=ours), *_by_id(client, lost)])
+    failed = list({run.flow_id for run in bad})
+    good = _ended(client, (StateType.COMPLETED,), within, flows=failed) if failed else []
+    return {
+        run.id: None if any(_makes_up(later, run) for later in good) else _trouble(run, flows[run.flow_id], nightly)
+        for run in bad
+    }
+
+
+def _newest_of_each(runs: Sequence[FlowRun]) -> list[FlowRun]:
+    """Keep the newest run of each schedule that does the same every time, such as the watch of every minute."""
+    kept: dict[object, FlowRun] = {}
+    for run in runs:
+        kept.setdefault(run.id if "manifest" in run.parameters else (run.flow_id, run.deployment_id), run)
+    return list(kept.values())
+
+
+def _by_id(client: SyncPrefectClient, run_ids: Sequence[UUID]) -> list[FlowRun]:
+    wanted = FlowRunFilter(id=FlowRunFilterId(any_=list(run_ids)))
+    return client.read_flow_runs(flow_run_filter=wanted) if run_ids else []
+
+
+def _ended(
+    client: SyncPrefectClient, types: Sequence[StateType], within: timedelta, *, flows: list[UUID]
+) -> list[FlowRun]:
+    of_late = FlowRunFilterExpectedStartTime(after_=datetime.now(UTC) - within)
+    wanted = FlowRunFilter(tags=_OURS, state=_in(types), expected_start_time=of_late)
+    found: list[FlowRun] = []
+    while True:
+        page = client.read_flow_runs(
+            flow_run_filter=wanted,
+            flow_filter=FlowFilter(id=FlowFilterId(any_=flows)),
+            sort=FlowRunSort.EXPECTED_START_TIME_DESC,
+            limit=_PAGE,
+            offset=len(found),
+        )
+        found += page
+        if len(page) < _PAGE:
+            return found
+
+
+def _makes_up(later: FlowRun, run: FlowRun) -> bool:
+    """Return whether a completed run did what one that failed should have done."""
+    if later.flow_id != run.flow_id or _ended_at(later) < _ended_at(run):
+        return False
+    if "manifest" not in run.parameters or "jobs" in run.parameters:
+        return later.parameters == run.parameters
+    is_same_date = later.deployment_id == run.deployment_id and later.expected_start_time == run.expected_start_time
+    work, other = (tuple(each.parameters.get(name) for name in ("manifest", "dataset")) for each in (run, later))
+    return is_same_date or (work == other and not has_date_placeholders(str(work[0])))
+
+
+def _ended_at(run: FlowRun) -> datetime:
+    return run.end_time or (run.state.timestamp if run.state else datetime.now(UTC))
+
+
+def _trouble(run: FlowRun, flow: str, nightly: DeploymentResponse | None) -> Trouble:
+    assert run.state is not None
+    about = run.parameters.get("dataset") or run.parameters.get("manifest") or run.parameters.get("manifests") or ""
+    return Trouble(
+        run_id=run.id,
+        what=f"{flow} {about}".strip(),
+        at=run.expected_start_time or run.state.timestamp,
+        state=run.state.name.lower() if run.state.name else "failed",
+        message=_NO_SENTENCE.sub("", run.state.message or ""),
+        command=_repair(run, flow, nightly),
+    )
+
+
+def _repair(run: FlowRun, flow: str, nightly: DeploymentResponse | None) -> str | None:
+    if nightly is not None and run.deployment_id == nightly.id and run.expected_start_time is not None:
+        day = str(run.expected_start_time.astimezone(_zone(nightly)).date())
+        return command("catch-up", since=day, until=day)
+    return repeat_flow(flow, run.parameters)

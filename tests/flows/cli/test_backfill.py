@@ -1,0 +1,95 @@
+"""What a backfill selects and refuses, and that its dry run predicts both."""
+
+import os
+
+import polars as pl
+import pytest
+
+from infra.database.connect import connect
+from tasks.results.runs import newest_run
+from tasks.results.write import EndedShard, RunKey, write_shards
+from tests.command_line import reelabel
+from tests.results.rows import job, result
+
+pytestmark = pytest.mark.xdist_group("test_backfill")  # its two runs are for all of them
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("jobs")
+    (folder / "text.mp4").write_text("no video")
+    for name, ids in {"animals": ["a1", "a2", "both"], "birds": ["b1", "both"]}.items():
+        videos = [str(folder / "text.mp4")] + [f"/no/{name}.mp4"] * (len(ids) - 1)
+        rows = {"job_id": ids, "video_uri": videos, "prompt": ["?"] * len(ids), "choices": [["yes", "no"]] * len(ids)}
+        pl.DataFrame(rows).write_parquet(folder / f"{name}.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def backfill(served, folder):
+    """Run `backfill` after one run of each dataset, `birds` last."""
+    environment = served | {"COLUMNS": "200"}
+    for name in ("animals", "birds"):
+        ended = reelabel(environment, "classify", str(folder / f"{name}.parquet"))
+        assert ended.returncode == 1, ended.stderr  # all of its videos are missing
+    return lambda *arguments: reelabel(environment, "backfill", *arguments)
+
+
+def test_ids_are_found_in_the_dataset_that_has_them(backfill, folder):
+    shown = backfill("--ids", "a1,a2", "--dry-run")
+
+    assert shown.returncode == 0, shown.stderr
+    assert "Would answer 2 jobs on 2 videos of animals." in shown.stdout
+    again = f"reelabel backfill --ids a1,a2 --manifest {folder}/animals.parquet --dataset animals"
+    assert shown.stdout.splitlines()[-1] == f"To answer them: {again}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--ids", "both"], "These job ids are in several datasets: animals (1), birds (1); name one with --dataset."),
+        (["--ids", "nobody"], "No dataset has a result of 1 job id such as nobody"),
+        (["--ids", "b1,nobody", "--dataset", "birds"], "1 job id is not in the manifest: nobody; correct them"),
+        (["--failed", "--dataset", "fish"], "No run of dataset fish has been started"),
+        (
+            ["--label", "maybe", "--dataset", "birds"],
+            "No job of birds has the label 'maybe'; the labels are: none yet.",
+        ),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_refuses(backfill, arguments, said):
+    dry, real = backfill(*arguments, "--dry-run"), backfill(*arguments)
+
+    assert (dry.returncode, real.returncode) == (2, 2)
+    assert said in dry.stderr
+    assert said in real.stderr
+
+
+def test_the_dataset_alone_names_its_own_manifest(backfill):
+    assert "of animals." in backfill("--failed", "--dataset", "animals", "--dry-run").stdout
+
+
+def test_a_label_that_nobody_has_is_answered_with_the_labels_that_exist(backfill, own_services):
+    engine = connect(own_services.database)
+    row = newest_run(engine, manifest_uri=None, dataset="animals")
+    names = ("run_id", "dataset", "spec_id", "versions", "host")
+    key = RunKey(model="tiny", **{name: row[name] for name in names})
+    write_shards(engine, run=key, shards=[EndedShard(results=[result(job("other"))], failures=[])])
+    engine.dispose()
+
+    refused = backfill("--label", "yse", "--dataset", "animals", "--dry-run")
+
+    assert refused.returncode == 2
+    assert "No job of animals has the label 'yse'; the labels are: no (1)." in refused.stderr
+
+
+def test_jobs_whose_video_is_another_one_are_selected(backfill, folder):
+    unchanged = backfill("--changed-video", "--dataset", "animals", "--dry-run")
+    assert "Would answer 0 jobs on 0 videos of animals." in unchanged.stdout
+
+    (folder / "text.mp4").write_text("another text")
+    os.utime(folder / "text.mp4", (1, 1))
+
+    changed = backfill("--changed-video", "--dataset", "animals", "--dry-run")
+    assert "Would answer 1 job on 1 video of animals." in changed.stdout
+    assert "Selected: 1 video_unreadable." in changed.stdout

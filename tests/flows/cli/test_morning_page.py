@@ -1,0 +1,166 @@
+"""`reelabel status` tells in the morning how the night was, and what to do."""
+
+import os
+import secrets
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.states import Completed, Failed
+
+from flows.cli.schedule import with_nightly
+from flows.run.names import TAG
+from flows.schedule.catch_up import Night, start_night
+from flows.schedule.deploy import deploy_flows
+from infra.database.connect import connect
+from infra.embedded import export
+from infra.settings import DatabaseSettings
+from tasks.results.runs import close_run, open_run
+from tests.command_line import reelabel
+from tests.results.rows import FACTS, SPEC
+
+pytestmark = pytest.mark.xdist_group("prefect")
+
+
+@pytest.fixture
+def settings(prefect_services, database_url):
+    return prefect_services.model_copy(update={"database": DatabaseSettings(url=database_url)})
+
+
+@pytest.fixture
+def client(prefect_api):  # noqa: ARG001 - which it talks to
+    with get_client(sync_client=True) as client:
+        yield client
+
+
+@pytest.fixture
+def page(settings):
+    return lambda: reelabel(os.environ | export(settings) | {"COLUMNS": "160"}, "status").stdout
+
+
+@pytest.fixture
+def engine(settings):
+    engine = connect(settings.database)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def manifest(settings):
+    """A nightly manifest that no other test knows; the schedule is taken away at the end."""
+    manifest = f"s3://nobody/{secrets.token_hex(6)}/" + "{scheduled_date}.parquet"
+    deploy_flows(with_nightly(settings, {"manifest": manifest, "cron": "0 2 * * *", "timezone": "Europe/Berlin"}))
+    yield manifest
+    deploy_flows(settings)
+
+
+def test_the_next_and_the_last_night_and_the_command_that_repairs_it(client, manifest, page):
+    before = page()
+    assert f"Next night, {datetime.now(UTC) + timedelta(days=1):%Y-%m}" in before
+    assert f"CET: {manifest}" in before or f"CEST: {manifest}" in before
+    assert "Watch: paused." in before
+
+    night = Night(
+        at=datetime.now(UTC).replace(microsecond=0),
+        manifest=manifest,
+        state="missed",
+        attempts=secrets.randbelow(10**9),
+    )
+    flow_run = start_night(client, night)
+    client.set_flow_run_state(flow_run.id, Failed(message="The store was away."), force=True)
+
+    after = page()
+    lines = [line.strip() for line in after.splitlines()]
+    [trouble] = [number for number, line in enumerate(lines) if f"({str(flow_run.id)[:8]}) failed: The store" in line]
+    assert lines[trouble + 1].startswith("reelabel catch-up --since 20")
+    assert "Failed: The store was away." in after
+
+    again = start_night(client, Night(at=night.at, manifest=manifest, state="missed", attempts=night.attempts + 1))
+    client.set_flow_run_state(again.id, Completed(message="Reconciled: 3 jobs."), force=True)
+
+    repaired = page()
+    assert str(flow_run.id)[:8] not in repaired
+    assert "Completed: Reconciled: 3 jobs." in repaired
+
+
+def test_a_killed_run_is_lost_at_once_and_its_command_is_printed(page, engine):
+    code = "from infra.process_identity import own_process; print(own_process(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as own:
+        process = own.stdout.readline().strip()
+        open_run(engine, run_id=uuid4(), spec=SPEC, facts=FACTS | {"process": process, "dataset": "two words"})
+        own.kill()
+
+    shown = page()
+
+    assert "lost: The run was killed or lost its machine; start it again to continue." in shown
+    assert "    reelabel classify m.parquet --dataset 'two words'" in shown
+    assert "running  " not in shown.partition("so far")[2]
+
+
+def test_a_failed_backfill_is_repeated_with_its_own_options(client, page, engine):
+    from flows.backfill import backfill  # noqa: PLC0415
+
+    parameters = {"manifest": "m.parquet", "jobs": {"failed": True, "code": "no_frames"}, "dataset": "d", "force": True}
+    parameters |= {"overrides": {"sampling": {"num_frames": 32}}}
+    flow_run = client.create_flow_run(backfill, parameters=parameters, tags=[TAG], state=Failed(message="No."))
+    open_run(engine, run_id=flow_run.id, spec=SPEC, facts=FACTS | {"kind": "backfill"})
+    close_run(engine, flow_run.id, state="failed", message="Postgres was away.")
+
+    shown = page()
+
+    assert f"backfill d ({str(flow_run.id)[:8]}) failed: Postgres was away." in shown
+    [repeated] = [line for line in shown.splitlines() if "reelabel backfill" in line]
+    assert repeated.startswith("    reelabel backfill ")
+    for options in (
+        "--failed",
+        "--code no_frames",
+        "--manifest m.parquet",
+        "--dataset d",
+        "--num-frames 32",
+        "--force",
+    ):
+        assert options in repeated
+
+    client.create_flow_run(backfill, parameters=parameters, tags=[TAG], state=Completed())
+    assert str(flow_run.id)[:8] not in page().partition("so far")[0]
+
+
+def test_a_failed_run_leaves_the_list_once_its_manifest_is_finished(client, page):
+    from flows.classify import classify  # noqa: PLC0415
+
+    parameters = {"manifest": f"/no/{secrets.token_hex(6)}.parquet", "dataset": None}
+    failed = client.create_flow_run(classify, parameters=parameters, tags=[TAG], state=Failed(message="No manifest."))
+    assert f"({str(failed.id)[:8]}) failed: No manifest." in page()
+
+    client.create_flow_run(classify, parameters=parameters, tags=[TAG], state=Completed())
+    assert str(failed.id)[:8] not in page()
+
+
+def test_a_watch_that_fails_every_minute_is_listed_once_until_it_looks_again(client, page):
+    from flows.watch import watch  # noqa: PLC0415
+
+    manifests = {"manifests": f"s3://nobody/{secrets.token_hex(6)}/*.parquet"}
+    failed = [
+        client.create_flow_run(watch, parameters=manifests, tags=[TAG], state=Failed(message="The store was away."))
+        for _ in range(3)
+    ]
+
+    shown = page()
+    assert sum(str(run.id)[:8] in shown for run in failed) == 1
+
+    client.create_flow_run(watch, parameters=manifests, tags=[TAG], state=Completed())
+    assert "The store was away." not in page().partition("Next night")[0]
+
+
+def test_services_that_are_stopped_are_said_not_to_be_shown(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("REELABEL_")}
+
+    shown = reelabel(environment | {"REELABEL_HOME": str(tmp_path), "COLUMNS": "160"}, "status").stdout
+
+    assert "No runs are shown, since Postgres is stopped; to start it: reelabel up" in shown
+    assert "No schedules are shown, since Prefect is stopped; to start it: reelabel up" in shown
