@@ -65,11 +65,10 @@ def of(manifest, name, probabilities=(0.25, 0.75), **changed):
     return replace(result(asked, probabilities), **changed)
 
 
-def page_of(engine, tmp_path, **options):
+def page_of(engine, tmp_path, run="last", **options):
     objects = ObjectStore(StoreSettings())
-    return gather(
-        engine, objects, find_run(engine, "last"), cache=FrameCache(objects, f"file://{tmp_path}/cache"), **options
-    )
+    cache = FrameCache(objects, f"file://{tmp_path}/cache")
+    return gather(engine, objects, find_run(engine, run), cache=cache, **options)
 
 
 def test_labels_margins_and_reliability_are_counted(engine, started, manifest, tmp_path):
@@ -194,8 +193,7 @@ def test_only_a_manifest_that_was_always_asked_in_one_way_is_said_to_be(engine, 
     alone = page_of(engine, tmp_path)
     first = find_run(engine, "last")["run_id"]
     started(OTHER, [of(manifest, "a")])
-    row = find_run(engine, str(first))
-    earlier = gather(engine, ObjectStore(StoreSettings()), row, store_uri=f"file://{tmp_path}/cache")
+    earlier = page_of(engine, tmp_path, run=str(first))
 
     assert (alone.changes, alone.other_ways) == (None, 0)
     assert "This manifest was always asked in the same way" in render(alone)
