@@ -15,7 +15,7 @@ import numpy as np
 from reelabel.containers.duration_guard import check_frame_times
 from reelabel.containers.registry import missing_bytes
 from reelabel.coverage import CoverageThresholds, measure_coverage
-from reelabel.decode.assemble import ExtractionRequest
+from reelabel.decode.assemble import DecodeStats, ExtractionRequest
 from reelabel.errors import SamplingRefusedError
 from reelabel.fast_path import DamagedKeyframeError, FastPathUnavailableError, IndexMismatchError
 from reelabel.limits import Limits
@@ -29,7 +29,13 @@ from reelabel.sources.video_file import open_video_file
 from reelabel.strategies.gop import extract_by_gops
 from reelabel.strategies.index import extract_by_index, extract_with_index
 from reelabel.strategies.keyframe_table import KeyframeTable, extract_by_table
-from reelabel.strategies.keyframe_times import KeyframeTimes, keyframe_times_by_index, keyframe_times_by_packets
+from reelabel.strategies.keyframe_times import (
+    UNKNOWN_TIMES,
+    KeyframeTimes,
+    keyframe_times_by_decoding,
+    keyframe_times_by_index,
+    keyframe_times_by_packets,
+)
 from reelabel.strategies.linear import extract_by_linear_decode
 from reelabel.strategies.seek import extract_by_seeking
 from reelabel.strategies.timeline import extract_dense_linear
@@ -99,10 +105,11 @@ def extract_keyframes_of_file(
     segment: Segment = WHOLE,
 ) -> SampledFrames:
     """Decode sampled frames of an open video, as `extract_keyframes` does."""
-    started = time.perf_counter()
+    started, stats = time.perf_counter(), DecodeStats()
     listing = _list_keyframes(file, limits) if sampling.sampler == "auto" else None
     if listing:
-        sampling = _resolve_auto(sampling, listing, segment)
+        known = listing if listing.times_ms is not None else keyframe_times_by_decoding(file, limits, stats)
+        sampling = _resolve_auto(sampling, known, segment)
     request = ExtractionRequest(
         source=file,
         sampling=sampling,
@@ -111,6 +118,7 @@ def extract_keyframes_of_file(
         every=every,
         threads=threads,
         segment=segment,
+        stats=stats,
     )
     keyframes = _without_similar(_check_segment(_extract_with_fallback(request), request), sampling)
     if keyframes.method != "index":  # report the same keyframe times for every sampler, as `auto` uses them
@@ -209,12 +217,12 @@ def _require_coverage(keyframes: SampledFrames, thresholds: CoverageThresholds) 
 
 
 def _list_keyframes(file: VideoFile, limits: Limits) -> KeyframeTimes:
-    return keyframe_times_by_index(file, limits) or keyframe_times_by_packets(file, limits) or KeyframeTimes(None, 0.0)
+    return keyframe_times_by_index(file, limits) or keyframe_times_by_packets(file, limits) or UNKNOWN_TIMES
 
 
 def _with_listing(keyframes: SampledFrames, listing: KeyframeTimes) -> SampledFrames:
-    if listing.times_ms is None:
-        return replace(keyframes, are_keyframes_listed=False)
+    if listing.times_ms is None:  # a linear decode has counted them itself
+        return keyframes
     return replace(keyframes, keyframe_ms=listing.times_ms, first_ms=listing.first_ms)
 
 
