@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     _Strategy = Callable[[ExtractionRequest], SampledFrames]
 
+_COLUMNS = ("images", "pts", "time_s", "frame_index", "is_keyframe")
 _DEFAULT_SAMPLING = Sampling()
 _DEFAULT_LIMITS = Limits()
 
@@ -120,7 +121,8 @@ def extract_keyframes_of_file(
         segment=segment,
         stats=stats,
     )
-    keyframes = _without_similar(_check_segment(_extract_with_fallback(request), request), sampling)
+    keyframes = _in_order_of_time(_extract_with_fallback(request))
+    keyframes = _without_similar(_check_segment(keyframes, request), sampling)
     if keyframes.method != "index":  # report the same keyframe times for every sampler, as `auto` uses them
         keyframes = _with_listing(keyframes, listing or _list_keyframes(file, limits))
     keyframes = _check_truncation(keyframes, missing_bytes(file.reopen(), file.size_bytes))
@@ -211,6 +213,22 @@ def _extract_with_fallback(request: ExtractionRequest) -> SampledFrames:
     return replace(got, reason="; ".join([*reasons, *filter(None, [got.reason])]))
 
 
+def _in_order_of_time(keyframes: SampledFrames) -> SampledFrames:
+    """Sort the frames of a file whose timestamps jump back; frames at one time stay in decode order."""
+    if (np.diff(keyframes.time_s) >= 0).all():
+        return keyframes
+    order = np.argsort(keyframes.time_s, kind="stable")
+    rows = np.argsort(order)[keyframes.picks]
+    shown = np.argsort(rows, kind="stable")
+    columns = {name: getattr(keyframes, name)[order] for name in _COLUMNS}
+    return replace(
+        keyframes,
+        **columns,
+        picks=rows[shown],
+        deviation_s=None if keyframes.deviation_s is None else keyframes.deviation_s[shown],
+    )
+
+
 def _require_coverage(keyframes: SampledFrames, thresholds: CoverageThresholds) -> None:
     if not keyframes.coverage(thresholds).is_good:
         raise FastPathUnavailableError("keyframes do not cover the video")
@@ -284,12 +302,11 @@ def _without_similar(keyframes: SampledFrames, sampling: Sampling) -> SampledFra
         return keyframes
     kept = drop_similar(keyframes.images, threshold=sampling.drop_similar)
     row_of = {int(row): new for new, row in enumerate(kept)}
-    columns = {name: getattr(keyframes, name)[kept] for name in ("images", "pts", "time_s", "frame_index")}
+    columns = {name: getattr(keyframes, name)[kept] for name in _COLUMNS}
     stays = np.isin(keyframes.picks, kept)
     return replace(
         keyframes,
         **columns,
-        is_keyframe=keyframes.is_keyframe[kept],
         picks=np.array([row_of[row] for row in keyframes.picks[stays].tolist()], np.int64),
         deviation_s=None if keyframes.deviation_s is None else keyframes.deviation_s[stays],
         dropped_as_similar=len(keyframes.images) - len(kept),
