@@ -178,6 +178,7 @@ def extract_keyframes_by_ranges(
             keyframes = _check_truncation(keyframes, missing_bytes(file, source.size_bytes))
         if is_auto:
             _require_coverage(keyframes, thresholds)
+        _require_reads(file)
     except Exception as error:  # noqa: BLE001 - whatever the source raised
         cause = file.failure or error  # FFmpeg may have treated a failed read as the end of the file
         if isinstance(cause, FastPathUnavailableError):
@@ -232,6 +233,12 @@ def _in_order_of_time(keyframes: SampledFrames) -> SampledFrames:
 def _require_coverage(keyframes: SampledFrames, thresholds: CoverageThresholds) -> None:
     if not keyframes.coverage(thresholds).is_good:
         raise FastPathUnavailableError("keyframes do not cover the video")
+
+
+def _require_reads(file: SparseFile) -> None:
+    """Raise the failure that FFmpeg has treated as the end of the file, if any."""
+    if file.failure:
+        raise file.failure
 
 
 def _list_keyframes(file: VideoFile, limits: Limits) -> KeyframeTimes:
