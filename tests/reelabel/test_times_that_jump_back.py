@@ -6,6 +6,7 @@ import pytest
 from benchmarks.media.matrix import Cell
 from reelabel.extract import extract_keyframes
 from reelabel.integrations.vllm.video_input import video_input
+from reelabel.sampled_frames import NO_PTS
 from reelabel.sampling.options import Sampling
 
 JOINED = [Cell("ts", "h264"), Cell("ps", "mpeg2", "b-frames"), Cell("ps", "mpeg4", "b-frames"), Cell("ogg", "vp8")]
@@ -40,3 +41,15 @@ def test_pixels_stay_with_their_times(tmp_path):
 
     assert got.frame_index.tolist() == [0, 40, 10, 50, 20, 60, 30, 70]
     assert all(np.array_equal(got.images[row], got.images[row + 1]) for row in range(0, 8, 2))
+
+
+def test_a_frame_without_a_timestamp_is_as_late_as_its_rate_says(tmp_path):
+    """In MPEG-PS, only some frames of H.264 have one, and the first is not at zero."""
+    path = tmp_path / "clip"
+    path.write_bytes(Cell("ps", "h264").make())
+
+    got = extract_keyframes(path, sampling=Sampling(), native=True, every=True)
+
+    assert NO_PTS in got.pts
+    assert got.frame_index.tolist() == [0, 10, 20, 30]
+    assert np.diff(got.time_s) == pytest.approx([0.4, 0.4, 0.4])
