@@ -43,13 +43,18 @@ format: .venv/installed
 
 # The lock names every package by its hash, so nothing is resolved here: what must stay away on a CPU stays away.
 # torch for the CPU is the one package by version alone: each index has a build of its own.
-.venv/installed: requirements/dev.txt requirements/torch-cpu.txt pyproject.toml reelabel/pyproject.toml
+# PyPI's torchvision cannot be imported beside it, by vLLM or anything else, without the finder of the last lines.
+TORCHVISION_FINDER := tasks/model/engine/cpu_site/sitecustomize.py
+.venv/installed: requirements/dev.txt requirements/torch-cpu.txt pyproject.toml reelabel/pyproject.toml $(TORCHVISION_FINDER)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-deps -r requirements/torch-cpu.txt \
 	  || $(BIN)/python -m pip install --quiet --no-deps --extra-index-url $(TORCH_INDEX) -r requirements/torch-cpu.txt
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r $<
 	$(BIN)/python -m pip install --quiet --no-deps -e reelabel -e .
+	site=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+	  && cp $(TORCHVISION_FINDER) $$site/_torchvision_on_cpu.py \
+	  && echo 'import _torchvision_on_cpu' > $$site/_torchvision_on_cpu.pth
 	touch $@
 
 # What is pinned stays as it is where it fits; `make lock LOCK_ARGS=--upgrade` takes the newest of everything.

@@ -251,13 +251,23 @@ def conformance(
     *,
     only: Annotated[str, typer.Option(help="Check only files of this kind, such as avi or avi/mpeg4.")] = "",
     write: Annotated[str | None, typer.Option(help="Also write the document to this file.")] = None,
+    against_vllm: Annotated[
+        bool, typer.Option("--against-vllm", help="Compare samplers with vLLM's own loaders instead, on files.")
+    ] = False,
 ) -> None:
     """Compare the frames of every container, codec and structure with a linear decode.
 
-    Exit with 1 where a file is not exact.
+    Exit with 1 where a file is not exact, or differs from vLLM's choice for no known reason.
     """
+    from benchmarks.exactness.report import agreement_with_vllm  # noqa: PLC0415
     from benchmarks.exactness.report import conformance as run  # noqa: PLC0415
 
+    if against_vllm and (only or write):
+        raise typer.BadParameter(
+            "It compares files of its own; leave out --only and --write.", param_hint="--against-vllm"
+        )
+    if against_vllm:
+        raise typer.Exit(agreement_with_vllm())
     raise typer.Exit(run(only=only, write=write))
 
 

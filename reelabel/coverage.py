@@ -136,12 +136,16 @@ def _within_segment(
     return np.maximum(found - start_s, 0.0), max(end_s - start_s, _MIN_LENGTH_S)
 
 
+_ANY_REASON = "not_covered"
+
+
 def count_reasons(coverages: Iterable[str]) -> dict[str, int]:
-    """Count comma-separated reason codes: all videos as `videos`, and videos by reason."""
+    """Count comma-separated reason codes: all videos as `videos`, those with any reason, and those by reason."""
     counts = Counter[str]()
     for coverage in coverages:
         counts["videos"] += 1
-        counts.update(filter(None, coverage.split(",")))
+        if coverage:
+            counts.update([_ANY_REASON, *coverage.split(",")])
     return dict(counts)
 
 
@@ -151,18 +155,21 @@ _DESCRIPTIONS = {
     CoverageReason.FEW_KEYFRAMES: "few keyframes: what happens between them is not seen",
     CoverageReason.LONG_GAP: "a long gap between keyframes: what happens in it is not seen",
     CoverageReason.LOW_COVERAGE: "no keyframe near most of what happens",
-    CoverageReason.UNKNOWN: "no usable index: keyframe coverage is unknown before decoding",
+    CoverageReason.UNKNOWN: "keyframes at unknown times: what happens between them may not be seen",
 }
 
 
 def coverage_warnings(counts: Mapping[str, int]) -> list[str]:
-    """Describe how many videos keyframes may not cover, one sentence per reason.
+    """Describe how many videos keyframes may not cover, one sentence per reason, and how many that is in all.
 
     Args:
         counts: Counts, as returned by `reelabel.coverage.count_reasons`.
     """
     of = f"of {pluralize(counts.get('videos', 0), 'clip')}"
     found = {reason: counts[reason] for reason in _DESCRIPTIONS if counts.get(reason)}
-    return [
+    lines = [
         f"{count:,} {of} {'has' if count == 1 else 'have'} {_DESCRIPTIONS[reason]}" for reason, count in found.items()
     ]
+    affected = counts.get(_ANY_REASON, 0)
+    overlap = 0 < affected < sum(found.values())
+    return [*lines, f"{affected:,} {of} in all: some have several of these faults"] if overlap else lines

@@ -15,7 +15,7 @@ import numpy as np
 from reelabel.containers.duration_guard import check_frame_times
 from reelabel.containers.registry import missing_bytes
 from reelabel.coverage import CoverageThresholds, measure_coverage
-from reelabel.decode.assemble import ExtractionRequest
+from reelabel.decode.assemble import DecodeStats, ExtractionRequest
 from reelabel.errors import SamplingRefusedError
 from reelabel.fast_path import DamagedKeyframeError, FastPathUnavailableError, IndexMismatchError
 from reelabel.limits import Limits
@@ -29,7 +29,13 @@ from reelabel.sources.video_file import open_video_file
 from reelabel.strategies.gop import extract_by_gops
 from reelabel.strategies.index import extract_by_index, extract_with_index
 from reelabel.strategies.keyframe_table import KeyframeTable, extract_by_table
-from reelabel.strategies.keyframe_times import KeyframeTimes, keyframe_times_by_index, keyframe_times_by_packets
+from reelabel.strategies.keyframe_times import (
+    UNKNOWN_TIMES,
+    KeyframeTimes,
+    keyframe_times_by_decoding,
+    keyframe_times_by_index,
+    keyframe_times_by_packets,
+)
 from reelabel.strategies.linear import extract_by_linear_decode
 from reelabel.strategies.seek import extract_by_seeking
 from reelabel.strategies.timeline import extract_dense_linear
@@ -46,6 +52,7 @@ if TYPE_CHECKING:
 
     _Strategy = Callable[[ExtractionRequest], SampledFrames]
 
+_COLUMNS = ("images", "pts", "time_s", "frame_index", "is_keyframe")
 _DEFAULT_SAMPLING = Sampling()
 _DEFAULT_LIMITS = Limits()
 
@@ -99,10 +106,11 @@ def extract_keyframes_of_file(
     segment: Segment = WHOLE,
 ) -> SampledFrames:
     """Decode sampled frames of an open video, as `extract_keyframes` does."""
-    started = time.perf_counter()
+    started, stats = time.perf_counter(), DecodeStats()
     listing = _list_keyframes(file, limits) if sampling.sampler == "auto" else None
     if listing:
-        sampling = _resolve_auto(sampling, listing, segment)
+        known = listing if listing.times_ms is not None else keyframe_times_by_decoding(file, limits, stats)
+        sampling = _resolve_auto(sampling, known, segment)
     request = ExtractionRequest(
         source=file,
         sampling=sampling,
@@ -111,8 +119,10 @@ def extract_keyframes_of_file(
         every=every,
         threads=threads,
         segment=segment,
+        stats=stats,
     )
-    keyframes = _without_similar(_check_segment(_extract_with_fallback(request), request), sampling)
+    keyframes = _in_order_of_time(_extract_with_fallback(request))
+    keyframes = _without_similar(_check_segment(keyframes, request), sampling)
     if keyframes.method != "index":  # report the same keyframe times for every sampler, as `auto` uses them
         keyframes = _with_listing(keyframes, listing or _list_keyframes(file, limits))
     keyframes = _check_truncation(keyframes, missing_bytes(file.reopen(), file.size_bytes))
@@ -168,6 +178,7 @@ def extract_keyframes_by_ranges(
             keyframes = _check_truncation(keyframes, missing_bytes(file, source.size_bytes))
         if is_auto:
             _require_coverage(keyframes, thresholds)
+        _require_reads(file)
     except Exception as error:  # noqa: BLE001 - whatever the source raised
         cause = file.failure or error  # FFmpeg may have treated a failed read as the end of the file
         if isinstance(cause, FastPathUnavailableError):
@@ -203,18 +214,40 @@ def _extract_with_fallback(request: ExtractionRequest) -> SampledFrames:
     return replace(got, reason="; ".join([*reasons, *filter(None, [got.reason])]))
 
 
+def _in_order_of_time(keyframes: SampledFrames) -> SampledFrames:
+    """Sort the frames of a file whose timestamps jump back; frames at one time stay in decode order."""
+    if (np.diff(keyframes.time_s) >= 0).all():
+        return keyframes
+    order = np.argsort(keyframes.time_s, kind="stable")
+    rows = np.argsort(order)[keyframes.picks]
+    shown = np.argsort(rows, kind="stable")
+    columns = {name: getattr(keyframes, name)[order] for name in _COLUMNS}
+    return replace(
+        keyframes,
+        **columns,
+        picks=rows[shown],
+        deviation_s=None if keyframes.deviation_s is None else keyframes.deviation_s[shown],
+    )
+
+
 def _require_coverage(keyframes: SampledFrames, thresholds: CoverageThresholds) -> None:
     if not keyframes.coverage(thresholds).is_good:
         raise FastPathUnavailableError("keyframes do not cover the video")
 
 
+def _require_reads(file: SparseFile) -> None:
+    """Raise the failure that FFmpeg has treated as the end of the file, if any."""
+    if file.failure:
+        raise file.failure
+
+
 def _list_keyframes(file: VideoFile, limits: Limits) -> KeyframeTimes:
-    return keyframe_times_by_index(file, limits) or keyframe_times_by_packets(file, limits) or KeyframeTimes(None, 0.0)
+    return keyframe_times_by_index(file, limits) or keyframe_times_by_packets(file, limits) or UNKNOWN_TIMES
 
 
 def _with_listing(keyframes: SampledFrames, listing: KeyframeTimes) -> SampledFrames:
-    if listing.times_ms is None:
-        return replace(keyframes, are_keyframes_listed=False)
+    if listing.times_ms is None:  # a linear decode has counted them itself
+        return keyframes
     return replace(keyframes, keyframe_ms=listing.times_ms, first_ms=listing.first_ms)
 
 
@@ -276,12 +309,11 @@ def _without_similar(keyframes: SampledFrames, sampling: Sampling) -> SampledFra
         return keyframes
     kept = drop_similar(keyframes.images, threshold=sampling.drop_similar)
     row_of = {int(row): new for new, row in enumerate(kept)}
-    columns = {name: getattr(keyframes, name)[kept] for name in ("images", "pts", "time_s", "frame_index")}
+    columns = {name: getattr(keyframes, name)[kept] for name in _COLUMNS}
     stays = np.isin(keyframes.picks, kept)
     return replace(
         keyframes,
         **columns,
-        is_keyframe=keyframes.is_keyframe[kept],
         picks=np.array([row_of[row] for row in keyframes.picks[stays].tolist()], np.int64),
         deviation_s=None if keyframes.deviation_s is None else keyframes.deviation_s[stays],
         dropped_as_similar=len(keyframes.images) - len(kept),

@@ -38,7 +38,6 @@ class SampledFrames:
         starts_s: Start of the segment on the clock of `time_s`; None for the whole video.
         keyframes_in_file: Number of keyframes in the video stream; with method `index`, as listed in the index.
         keyframe_ms: Presentation time of each keyframe in milliseconds; shape (K,), int64, ascending; None if unknown.
-        are_keyframes_listed: Whether `keyframe_ms` comes from the container; if it took a decode, coverage ignores it.
         first_ms: Presentation time of the first frame in milliseconds, or slightly less; None if unknown.
         total_frames: Number of frames in the video stream; None if only decoding could tell.
         fps: Average frame rate; 0.0 if the container has none.
@@ -85,7 +84,6 @@ class SampledFrames:
     segment: Segment = WHOLE
     starts_s: float | None = None
     keyframe_ms: npt.NDArray[np.int64] | None = field(default=None, repr=False)
-    are_keyframes_listed: bool = True
     first_ms: int | None = None
     parts: tuple[CachedRange, ...] = field(default=(), repr=False)
 
@@ -95,9 +93,9 @@ class SampledFrames:
         return self.orientation.rotation_deg
 
     def coverage(self, thresholds: CoverageThresholds) -> KeyframeCoverage:
-        """Return how well keyframes cover the video, from what is known of it before decoding."""
+        """Return how well keyframes cover the video, by the container's list, else by a linear decode's."""
         return measure_coverage(
-            self.keyframe_ms if self.are_keyframes_listed else None,
+            self.keyframe_ms,
             first_ms=self.first_ms,
             keyframes=self.keyframes_in_file,
             duration_s=self.duration_s,

@@ -38,9 +38,10 @@ def probabilities_of(question, frame_file):
 
 
 @contextmanager
-def serve_stub():
-    """Yield the URL of its API, which requires `KEY` and serves model `NAME`."""
+def serve_stub(root=str(TINY_MODEL)):
+    """Yield the URL of its API, which requires `KEY` and serves model `NAME`, loaded from `root`."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+        server.root = root
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
@@ -53,7 +54,7 @@ def serve_stub():
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         answers = {
-            "/v1/models": {"data": [{"id": NAME, "max_model_len": MAX_TOKENS}]},
+            "/v1/models": {"data": [{"id": NAME, "root": self.server.root, "max_model_len": MAX_TOKENS}]},
             "/version": {"version": "stub"},
         }
         self._respond(200, answers[self.path])

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from benchmarks.console import OUT, PROGRESS, print_json
+from benchmarks.exactness.against_vllm import EQUAL, compare_kinds, kinds, unexplained
 from benchmarks.exactness.conformance import check_cells
 from benchmarks.exactness.document import conformance_document
 from benchmarks.exactness.fuzz import BASES, REQUIRED_SHARE, fuzz_extraction
@@ -42,6 +43,26 @@ def conformance(*, only: str, write: str | None) -> int:
     exact = sum(not result.faults for result in results.values())
     OUT.print(f"{exact} of {len(results)} files are exact.")
     return 0 if exact == len(results) else 1
+
+
+def agreement_with_vllm() -> int:
+    """Compare samplers with the vLLM loaders that they reproduce, and print equal choices and reasons of others.
+
+    Returns:
+        Exit code: 0 where every difference has a known reason, else 1.
+    """
+    with PROGRESS.status("Making files, and asking vLLM's loaders"):
+        found = compare_kinds(kinds())
+    table = Table("Files", "Choices", "Equal", "Others, by reason", title="Samplers against vLLM's loaders")
+    for title, outcomes in found.items():
+        counts = {outcome: len(names) for outcome, names in outcomes.items()}
+        others = [f"{count} {outcome}" for outcome, count in counts.items() if outcome != EQUAL]
+        table.add_row(title, str(sum(counts.values())), str(counts.get(EQUAL, 0)), "\n".join(sorted(others)))
+    OUT.print(table)
+    faults = unexplained(found)
+    for name in faults:
+        OUT.print(f"{name}: differs for no known reason", soft_wrap=True, highlight=False, markup=False)
+    return 1 if faults else 0
 
 
 def fuzz(count: int, *, seed: int, only: str, as_json: bool, keep: str | None) -> int:

@@ -11,6 +11,7 @@ import polars as pl
 from PIL.Image import registered_extensions
 from rich.text import Text
 
+from flows.cli.comparison import compare_with_vllm, comparison_as_json, print_comparison, sampling_to_compare
 from flows.cli.console import ERRORS, OUT, print_error, print_line, require_parent_folder
 from flows.cli.context import open_database, running_services
 from flows.run.parameters import SpecOverrides
@@ -96,6 +97,7 @@ class OutputOptions:
     as_json: bool
     npz: str | None
     sheet: str | None
+    compare: str | None = None
 
     def require_targets(self) -> None:
         """Make sure, before decoding, that the files can be written.
@@ -116,22 +118,20 @@ def show_frames(video: str, view: OutputOptions, *, segment: Segment, sampling: 
         ConfigurationError: The options conflict, or a file cannot be written.
         VideoError: The video cannot be used.
     """
-    if not video:
-        raise ConfigurationError("No video given; use a path or a URI.")
-    if view.every and (sampling.num_frames or sampling.sampler):
-        raise ConfigurationError("--all takes every keyframe and cannot be combined with --num-frames or --sampler.")
-    if segment.end_s is not None and segment.end_s <= (segment.start_s or 0.0):
-        raise ConfigurationError(
-            f"--end-s {segment.end_s:g} must be greater than --start-s {segment.start_s or 0.0:g}."
-        )
-    view.require_targets()
+    _require_options(video, view, segment, sampling)
+    compared = None
     with running_services(*([ServiceName.S3] if video.startswith("s3://") else [])) as settings:
         card = backend_of(settings).card(None, settings)
-        asked = make_spec(card, settings, SpecOverrides(sampling=sampling)).sampling
+        if view.compare:
+            asked = sampling_to_compare(card, settings, sampling)
+        else:
+            asked = make_spec(card, settings, SpecOverrides(sampling=sampling)).sampling
         fetched, size_bytes = fetch_frames(
             video, settings, asked, native=view.as_stored, every=view.every, segment=segment
         )
-    keyframes = fetched.keyframes
+        keyframes = fetched.keyframes
+        if view.compare:
+            compared = compare_with_vllm(video, keyframes, card, settings, asked)
     if asked.jpeg_quality and not view.as_stored:
         keyframes = replace(keyframes, images=jpeg_round_trip(keyframes.images, quality=asked.jpeg_quality))
     if view.npz:
@@ -143,11 +143,35 @@ def show_frames(video: str, view: OutputOptions, *, segment: Segment, sampling: 
     ) | {
         "bytes_fetched": fetched.bytes_fetched,
         "size_bytes": size_bytes,
+        **({"compared": comparison_as_json(compared)} if compared else {}),
     }
     if view.as_json:
         print(json.dumps(facts, indent=2))  # noqa: T201 - for programs: not wrapped
     else:
         _print_frames(facts, is_local=scheme_of(video) in {None, "file"})
+        if compared:
+            print_comparison(compared, keyframes)
+
+
+def _require_options(video: str, view: OutputOptions, segment: Segment, sampling: SamplingOptions) -> None:
+    """Check the options before anything is decoded.
+
+    Raises:
+        ConfigurationError: They conflict, or a file cannot be written.
+    """
+    if not video:
+        raise ConfigurationError("No video given; use a path or a URI.")
+    if view.every and (sampling.num_frames or sampling.sampler):
+        raise ConfigurationError("--all takes every keyframe and cannot be combined with --num-frames or --sampler.")
+    if segment.end_s is not None and segment.end_s <= (segment.start_s or 0.0):
+        raise ConfigurationError(
+            f"--end-s {segment.end_s:g} must be greater than --start-s {segment.start_s or 0.0:g}."
+        )
+    if view.compare not in {None, "vllm"}:
+        raise ConfigurationError(f"--compare takes only vllm, not {view.compare}.")
+    if view.compare and (view.every or not segment.is_whole):
+        raise ConfigurationError("vLLM's loaders sample whole videos; leave out --all, --start-s and --end-s.")
+    view.require_targets()
 
 
 def _coverage_line(facts: dict[str, Any]) -> str:

@@ -257,12 +257,16 @@ def frames(  # noqa: PLR0913 - a command's options
     json: Annotated[bool, typer.Option("--json", help="Print what the model would see as JSON.")] = False,
     npz: Annotated[str | None, typer.Option(help="Save the frames to this .npz file.")] = None,
     sheet: Annotated[str | None, typer.Option(help="Save a contact sheet to this image file, such as x.png.")] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(metavar="vllm", help="Also show the frames of vLLM's own loader, and why they differ."),
+    ] = None,
 ) -> None:
     """Show which frames of a video, or of a segment of it, the model would see."""
     from flows.cli.inspect import OutputOptions, show_frames  # noqa: PLC0415
     from reelabel.segment import Segment  # noqa: PLC0415
 
-    view = OutputOptions(every=every, as_stored=as_stored, as_json=json, npz=npz, sheet=sheet)
+    view = OutputOptions(every=every, as_stored=as_stored, as_json=json, npz=npz, sheet=sheet, compare=compare)
     show_frames(video, view, segment=Segment.of(start_s, end_s), sampling=sampling)
 
 

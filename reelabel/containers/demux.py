@@ -167,7 +167,7 @@ def _open_container(source: VideoFile | SparseFile, limits: Limits, probing: dic
         raise VideoTooLargeError(
             f"The video's {source.size_bytes:,} bytes exceed extract.max_video_bytes ({limits.max_video_bytes:,})."
         )
-    file = source.reopen() if isinstance(source, VideoFile) else source
+    file = source.reopen() if isinstance(source, VideoFile) else _FailingOnce(source)
     try:
         return av.open(
             file,
@@ -185,6 +185,20 @@ def _open_container(source: VideoFile | SparseFile, limits: Limits, probing: dic
         raise VideoUnreadableError(
             f"FFmpeg cannot open the video ({_message(error)}); the file may be truncated, or not a video."
         ) from None
+
+
+class _FailingOnce:
+    """A remote file for PyAV that ends at the first read that fails.
+
+    FFmpeg reads on after a failure. PyAV raises only one exception of those reads, and prints the others.
+    """
+
+    def __init__(self, file: SparseFile) -> None:
+        self._file = file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        return b"" if self._file.failure else self._file.read(size)
 
 
 def _refuse_to_open(_url: str, _flags: int, _options: dict[str, str]) -> NoReturn:

@@ -26,7 +26,7 @@ class StreamProperties:
 
     Attributes:
         time_base: Unit of its timestamps, in seconds; 0 if unknown.
-        fps: Average frame rate; 0.0 if the container has none.
+        fps: Frame rate, as `frame_rate` returns it; 0.0 if unknown.
         duration_s: Duration; 0.0 if unknown.
         pixel_aspect: Sample aspect ratio; 1.0 if unspecified.
     """
@@ -43,10 +43,15 @@ class StreamProperties:
         aspect = stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio
         return cls(
             time_base=time_base,
-            fps=float(stream.average_rate or stream.guessed_rate or 0),
+            fps=frame_rate(stream),
             duration_s=float((stream.duration or 0) * time_base) or (container.duration or 0) / av.time_base,
             pixel_aspect=float(aspect or 1),
         )
+
+
+def frame_rate(stream: VideoStream) -> float:
+    """Return the average frame rate, else FFmpeg's guess, as OpenCV and thus vLLM's loaders do; 0.0 if unknown."""
+    return float(stream.average_rate or stream.guessed_rate or 0)
 
 
 def pts_to_ms(

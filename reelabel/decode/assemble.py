@@ -182,7 +182,7 @@ def assemble_frames(
     return SampledFrames(
         images=images[: len(infos)],
         pts=np.array([NO_PTS if info.pts is None else info.pts for info in infos], np.int64),
-        time_s=np.array([_time_s(info, stream) for info in infos], np.float64),
+        time_s=np.array([_time_s(info, stream, summary.first_pts) for info in infos], np.float64),
         frame_index=np.array([info.position for info in infos], np.int64),
         is_keyframe=np.array([info.is_keyframe for info in infos], np.bool_),
         picks=np.array([row_of[number] for number in chosen], np.int64),
@@ -204,8 +204,9 @@ def assemble_frames(
     )
 
 
-def _time_s(info: FrameInfo, stream: StreamProperties) -> float:
+def _time_s(info: FrameInfo, stream: StreamProperties, first_pts: int | None) -> float:
     if info.pts is not None:
         return info.pts * float(stream.time_base)
-    # Without timestamps, as in a raw elementary stream, time follows from the frame rate.
-    return info.position / stream.fps if stream.fps else 0.0
+    # Without a timestamp, as in a raw elementary stream, time follows from the frame rate.
+    since_first_s = info.position / stream.fps if stream.fps else 0.0
+    return (first_pts or 0) * float(stream.time_base) + since_first_s

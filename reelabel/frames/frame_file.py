@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 _METADATA_KEY = b"reelabel"
-_READ_LATER = ("segment_s", "starts_s", "keyframe_ms", "are_keyframes_listed", "first_ms")
+_READ_LATER = ("segment_s", "starts_s", "keyframe_ms", "first_ms")
 _DAMAGE_ERRORS = (pa.ArrowException, OSError, KeyError, ValueError, IndexError)
 
 
@@ -97,9 +97,9 @@ class FrameFile:
         return None if times_ms is None else np.array(times_ms, np.int64)
 
     def coverage(self, thresholds: CoverageThresholds) -> KeyframeCoverage:
-        """Return how well keyframes cover the source, from what is known of it before decoding."""
+        """Return how well keyframes cover the source, by the container's list, else by a linear decode's."""
         return measure_coverage(
-            self.keyframe_ms if self.facts["are_keyframes_listed"] else None,
+            self.keyframe_ms,
             first_ms=self.facts["first_ms"],
             keyframes=self.keyframes_in_file,
             duration_s=self.duration_s,
@@ -208,7 +208,6 @@ def encode_frame_file(
         "duration_s": keyframes.duration_s,
         "total_frames": keyframes.total_frames,
         "keyframe_ms": None if keyframes.keyframe_ms is None else keyframes.keyframe_ms.tolist(),
-        "are_keyframes_listed": keyframes.are_keyframes_listed,
         "first_ms": keyframes.first_ms,
         "frames_decoded": keyframes.frames_decoded,
         "keyframes_in_file": keyframes.keyframes_in_file,

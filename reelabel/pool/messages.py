@@ -216,7 +216,6 @@ class Frames(_Answer):
     dropped_as_similar: Small
     pixel_aspect: float
     starts_s: float | None
-    are_keyframes_listed: bool
     first_ms: Number | None
     is_index_known: bool = False
     reads: Count = 0

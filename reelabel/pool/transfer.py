@@ -116,7 +116,6 @@ def pack_frames(got: SampledFrames, index: SavedIndex, request: Request) -> tupl
         dropped_as_similar=got.dropped_as_similar,
         pixel_aspect=got.pixel_aspect,
         starts_s=got.starts_s,
-        are_keyframes_listed=got.are_keyframes_listed,
         first_ms=got.first_ms,
         is_index_known=index is request.known,
         reads=0 if isinstance(index, KeyframeTable) else len(index) - len(known),

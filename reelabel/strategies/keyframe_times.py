@@ -9,6 +9,7 @@ from reelabel.containers.registry import probe_file
 from reelabel.containers.stream_properties import StreamProperties, one_pts_to_ms, pts_to_ms
 from reelabel.errors import VideoUnreadableError
 from reelabel.fast_path import FastPathUnavailableError
+from reelabel.strategies.linear import scan_frames
 from reelabel.strategies.seek import list_packets, presentation_order
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
+    from reelabel.decode.assemble import DecodeStats
     from reelabel.limits import Limits
     from reelabel.sources.video_file import VideoFile
 
@@ -35,6 +37,9 @@ class KeyframeTimes(NamedTuple):
     times_ms: npt.NDArray[np.int64] | None
     duration_s: float
     first_ms: int | None = None
+
+
+UNKNOWN_TIMES = KeyframeTimes(None, 0.0)
 
 
 def keyframe_times_by_index(file: VideoFile, limits: Limits) -> KeyframeTimes | None:
@@ -58,8 +63,19 @@ def keyframe_times_by_packets(file: VideoFile, limits: Limits) -> KeyframeTimes 
         return None
 
 
+def keyframe_times_by_decoding(file: VideoFile, limits: Limits, stats: DecodeStats) -> KeyframeTimes:
+    """List keyframes by decoding the whole video: exact in any container, where packets may be flagged wrongly."""
+    with open_video(file, limits) as (container, stream):
+        frames = list(stats.each(scan_frames(container, stream, limits)))
+        pts = [frame.pts for frame in frames if frame.is_keyframe]
+        return _listing(container, stream, pts, frames[0].pts if frames else None)
+
+
 def _listing(
-    container: InputContainer, stream: VideoStream, pts: Sequence[int] | npt.NDArray[np.int64], first_pts: int | None
+    container: InputContainer,
+    stream: VideoStream,
+    pts: Sequence[int | None] | npt.NDArray[np.int64],
+    first_pts: int | None,
 ) -> KeyframeTimes:
     facts = StreamProperties.of(container, stream)
     return KeyframeTimes(pts_to_ms(pts, facts.time_base), facts.duration_s, one_pts_to_ms(first_pts, facts.time_base))

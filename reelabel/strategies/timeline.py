@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from reelabel.containers.demux import open_video
-from reelabel.containers.stream_properties import StreamProperties
+from reelabel.containers.stream_properties import StreamProperties, frame_rate
 from reelabel.decode.assemble import IndexSummary, assemble_frames
 from reelabel.errors import NoFramesError, SamplingRefusedError
 from reelabel.fast_path import FastPathUnavailableError
@@ -90,7 +90,7 @@ def choose_positions(request: ExtractionRequest, times: Sequence[int | None], st
     """Choose frames from the stream properties that OpenCV reports, as vLLM's loaders do."""
     if not times:
         raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
-    fps = float(stream.guessed_rate or stream.average_rate or 0)
+    fps = frame_rate(stream)
     known = [pts for pts in times if pts is not None]
     times_s = np.array(known, np.float64) * float(stream.time_base or 0) if len(known) == len(times) else None
     numbers = _segment_positions(request, times_s, len(times), fps)

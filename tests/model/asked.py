@@ -12,7 +12,7 @@ from tasks.model.prompts.prompt import render_question
 from tasks.model.protocol import Batch, Question
 
 
-def frame_file(seed, *, repeats=2, every_s=0.5):
+def frame_file(seed, *, repeats=2, every_s=0.5, lasts_s=4.0):
     rng = np.random.default_rng(seed)
     count = 8
     keyframes = SampledFrames(
@@ -23,9 +23,9 @@ def frame_file(seed, *, repeats=2, every_s=0.5):
         is_keyframe=np.ones(count, bool),
         picks=np.repeat(np.arange(count), repeats),
         keyframes_in_file=count,
-        total_frames=48,
+        total_frames=round(lasts_s * 12),
         fps=12.0,
-        duration_s=4.0,
+        duration_s=lasts_s,
         native_width_px=56,
         native_height_px=56,
         orientation=Orientation(),

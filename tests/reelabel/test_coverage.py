@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.extraction.loaders import FileParts
+from benchmarks.media.matrix import cells_like
 from reelabel.coverage import CoverageThresholds, count_reasons, measure_coverage
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
@@ -73,7 +74,7 @@ def test_a_segment_is_judged_by_its_own_keyframes():
 def test_coverage_is_counted_by_reason():
     counts = count_reasons(["", "one_keyframe,long_gap", "long_gap"])
 
-    assert counts == {"videos": 3, "one_keyframe": 1, "long_gap": 2}
+    assert counts == {"videos": 3, "not_covered": 2, "one_keyframe": 1, "long_gap": 2}
 
 
 CLIPS = [
@@ -170,5 +171,42 @@ def test_auto_goes_by_the_thresholds_that_it_is_given(make_clip):
     assert extract_keyframes(make_clip(), sampling=strict, limits=Limits()).sampler == "num_frames"
 
 
-def test_of_a_container_without_an_index_auto_knows_nothing_and_decodes_losslessly(make_clip):
-    assert extract_keyframes(make_clip("clip.flv"), sampling=AUTO, limits=Limits()).sampler == "num_frames"
+@pytest.mark.parametrize("container", ["flv", "ts", "ps", "ogg", "asf", "mxf"])
+@pytest.mark.parametrize("sampler", ["keyframes", "uniform", "auto"])
+def test_keyframes_are_counted_in_containers_without_an_index(tmp_path, container, sampler):
+    [one] = [each for each in cells_like(f"{container}/") if each.structure == "one-keyframe"]
+    path = tmp_path / "clip"
+    path.write_bytes(one.make())
+
+    got = extract_keyframes(path, sampling=Sampling(sampler=sampler))
+
+    assert "one_keyframe" in got.coverage(THRESHOLDS).reasons
+    assert sampler != "auto" or got.sampler == "uniform"
+
+
+@pytest.mark.parametrize(("gop", "sampler"), [(12, "keyframes"), (48, "num_frames")])
+def test_of_a_container_without_an_index_auto_decodes_to_find_out(make_clip, gop, sampler):
+    got = extract_keyframes(make_clip("clip.flv", gop=gop), sampling=AUTO, limits=Limits())
+
+    assert (got.sampler, got.coverage(THRESHOLDS).is_good) == (sampler, gop == 12)
+
+
+def test_flags_of_packets_are_not_believed(tmp_path):
+    """Recovery points are flagged in MPEG-TS, but no frame but the first stands alone."""
+    [cell] = cells_like("ts/h264/intra-refresh")
+    path = tmp_path / "clip"
+    path.write_bytes(cell.make())
+
+    got = extract_keyframes(path, sampling=AUTO)
+
+    assert (got.sampler, got.keyframes_in_file) == ("num_frames", 1)
+
+
+def test_without_times_coverage_is_unknown(tmp_path):
+    [cell] = cells_like("raw/h264/plain")
+    path = tmp_path / "clip"
+    path.write_bytes(cell.make())
+
+    got = extract_keyframes(path, sampling=AUTO)
+
+    assert (got.sampler, got.coverage(THRESHOLDS).reasons) == ("num_frames", ("unknown",))

@@ -10,5 +10,13 @@ def test_a_run_says_for_how_many_clips_keyframes_may_not_be_enough():
     ]
 
 
+def test_lines_about_the_same_clips_say_so():
+    lines = coverage_warnings({"videos": 68, "not_covered": 16, "one_keyframe": 11, "long_gap": 9, "low_coverage": 16})
+
+    assert lines[-1] == "16 of 68 clips in all: some have several of these faults"
+    apart = coverage_warnings({"videos": 68, "not_covered": 16, "one_keyframe": 11, "unknown": 5})
+    assert [line.split()[0] for line in apart] == ["11", "5"]
+
+
 def test_of_enough_keyframes_nothing_is_said():
     assert coverage_warnings({"videos": 2000}) == coverage_warnings({}) == []

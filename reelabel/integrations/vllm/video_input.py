@@ -32,7 +32,7 @@ def video_input(frames: FrameFile | SampledFrames) -> tuple[npt.NDArray[np.uint8
         Pixels as shown to the model, shape (M, H, W, 3), uint8; and the metadata of vLLM's own loaders.
     """
     fps, indices = _timeline(frames)
-    total = max(indices[-1] + 1, _length(frames, fps))
+    total = max(max(indices) + 1, _length(frames, fps))
     return frames.images[frames.picks], {
         "fps": fps,
         "duration": total / fps,
@@ -54,8 +54,9 @@ def _timeline(frames: FrameFile | SampledFrames) -> tuple[float, list[int]]:
 
 
 def _before(frames: FrameFile | SampledFrames) -> int:
-    """Count the video's frames before the first one here; 0 if unknown, and in a segment."""
-    return max(0, int(frames.frame_index[0])) if frames.starts_s is None else 0
+    """Count the video's frames before the first one here; 0 if unknown, where times jump back, and in a segment."""
+    is_known = frames.starts_s is None and (np.diff(frames.frame_index) > 0).all()
+    return max(0, int(frames.frame_index[0])) if is_known else 0
 
 
 def _since_s(frames: FrameFile | SampledFrames) -> npt.NDArray[np.float64]:
@@ -65,10 +66,11 @@ def _since_s(frames: FrameFile | SampledFrames) -> npt.NDArray[np.float64]:
 
 
 def _length(frames: FrameFile | SampledFrames, fps: float) -> int:
-    """Return the length in frames or milliseconds; 0 if unknown."""
+    """Return the length in frames or milliseconds, however short the header says the video is; 0 if unknown."""
     start_s, end_s = frames.segment
     length_s = min(frames.duration_s, frames.duration_s if end_s is None else end_s) - (start_s or 0.0)
-    return max(0, round(length_s * fps)) or (0 if start_s or end_s else frames.total_frames or 0)
+    counted = 0 if start_s or end_s or fps != frames.fps else frames.total_frames or 0
+    return max(0, round(length_s * fps), counted)
 
 
 def adapt_video(video: Video, config: Any) -> Video:  # noqa: ANN401 - of transformers

@@ -10,10 +10,12 @@ class ServedModel(BaseModel):
 
     Attributes:
         id: The model's name in requests.
+        root: Folder or hub name from which vLLM loaded it; None if the server does not say.
         max_model_len: Maximum tokens of a prompt and its answer; None if the server does not say.
     """
 
     id: str
+    root: str | None = None
     max_model_len: int | None = None
 
 

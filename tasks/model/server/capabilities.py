@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from infra.errors import ModelError
 from reelabel.errors import ConfigurationError, JobError
 from tasks.domain import ModelIdentity
-from tasks.model.identity import ModelCard
+from tasks.model.identity import ModelCard, read_model_card
 from tasks.model.probe_video import probe_video
 from tasks.model.prompts.prompt import choice_tokens
 from tasks.model.server.client import ServerClient
@@ -19,8 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from infra.settings.server import ServerSettings
+    from tasks.model.server.answers import ServedModel
     from tasks.model.server.frame_transport import EncodedFrames
 
+
+_LOG = logging.getLogger(__name__)
 
 # Qwen's; any value would do, since the server's processor scales frames to what its model takes.
 _SIZE_MULTIPLE_PX = 28
@@ -29,20 +34,37 @@ _SIZE_MULTIPLE_PX = 28
 def read_served_model_card(settings: ServerSettings) -> ModelCard:
     """Ask a server for its model.
 
-    The identity includes the server's URL, because the weights behind the name may change at any time.
+    The identity includes the server's URL, because the weights behind the name may change at any time. Frames get the
+    size of the model that vLLM says it loaded, if that can be read here too; otherwise, a warning is logged.
 
     Raises:
         ConfigurationError: The server cannot be reached, rejects requests, or serves several models and
             server.model is not set.
     """
     with contextlib.closing(ServerClient(settings)) as client:
-        name = client.find_model().id
-        return ModelCard(
-            identity=ModelIdentity(name=name, served_at=client.url),
-            location=name,
-            size_multiple_px=_SIZE_MULTIPLE_PX,
-            max_pixels=None,
-        )
+        model = client.find_model()
+        identity = ModelIdentity(name=model.id, served_at=client.url)
+    found = _read_loaded_model(model)
+    if found is None:
+        return ModelCard(identity=identity, location=model.id, size_multiple_px=_SIZE_MULTIPLE_PX, max_pixels=None)
+    return replace(found, identity=identity, location=model.id, revision=None)
+
+
+def _read_loaded_model(model: ServedModel) -> ModelCard | None:
+    """Read the card of the model that a server loaded; log a warning and return None if it is not at hand."""
+    reason = "The server does not say what it loaded."
+    if model.root is not None:
+        try:
+            return read_model_card(model.root)
+        except ModelError as error:
+            reason = error.message
+    _LOG.warning(
+        "Frames may not have the size of the server's model %s, so that labels differ from those of Reelabel's own "
+        "engine; set model.name to its folder or hub name. %s",
+        model.id,
+        reason,
+    )
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

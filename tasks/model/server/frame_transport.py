@@ -57,7 +57,7 @@ def encode_as_pngs(data: bytes) -> EncodedFrames:
         FrameFileError: The frame file is damaged.
     """
     frames = decode_frame_file(data)
-    _, metadata = video_input(frames)
+    metadata = _with_room_for_all(video_input(frames)[1])
     times = {name: metadata[name] for name in _TIMES}
     return EncodedFrames(
         parts=[_video(f"data:{_IMAGE_LIST};base64,{','.join(_pngs(frames))}")],
@@ -81,6 +81,21 @@ FRAME_ENCODINGS: dict[str, Callable[[bytes], EncodedFrames]] = {
     "images": encode_as_images,
 }
 TIMED_ENCODINGS = ("frame_file", "png")
+
+
+def _with_room_for_all(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return the same times at a multiple of the rate, if a short clip has fewer frames than are sent, with repeats.
+
+    vLLM refuses more frames than `total_num_frames`. The factor is a power of two, so that every time stays exact.
+    """
+    factor = 1
+    while factor * metadata["total_num_frames"] < len(metadata["frames_indices"]):
+        factor *= 2
+    return metadata | {
+        "fps": metadata["fps"] * factor,
+        "total_num_frames": metadata["total_num_frames"] * factor,
+        "frames_indices": [index * factor for index in metadata["frames_indices"]],
+    }
 
 
 def _video(url: str) -> dict[str, Any]:

@@ -63,9 +63,8 @@ class OpenAIBackend(Backend):
 
     def diagnose(self, settings: Settings) -> Iterator[Check]:
         """Ask the server about a probe video, as a run would."""
-        name, revision = settings.model.name, settings.model.revision
         try:
-            encode = load_tokenizer(read_model_card(name, revision=revision)) if name else None
+            encode = load_tokenizer(self.card(None, settings))
             with ServerBackend(settings.server, encode=encode) as server:
                 yield Check(name="server", ok=True, detail=server.wait_ready().tuning)
         except ReelabelError as error:

@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Event
 
 import pytest
@@ -10,10 +11,11 @@ from infra.errors import EngineClosedError, ServerUnavailableError
 from infra.settings.server import ServerSettings
 from reelabel.errors import ConfigurationError
 from tasks.domain import Answer
+from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.server.capabilities import read_served_model_card
 from tests.model.asked import batch_about, frame_file, question
 from tests.model.server.questions import BATCH
-from tests.stub_server import MAX_TOKENS, probabilities_of
+from tests.stub_server import MAX_TOKENS, probabilities_of, serve_stub
 from tests.vllm_server import KEY, NAME, gate
 
 
@@ -41,6 +43,22 @@ def test_without_the_model_at_hand_the_server_tells_name_and_tokens(stub_server,
 
     assert (card.identity.name, card.identity.served_at) == (NAME, stub_server)
     assert probabilities(replies) == EXPECTED
+
+
+def test_frames_have_the_size_of_the_model_that_the_server_loaded(stub_server):
+    card = read_served_model_card(ServerSettings(url=stub_server, api_key=KEY))
+
+    expected = replace(read_model_card(str(TINY_MODEL)), identity=card.identity, location=NAME, revision=None)
+    assert card == expected
+    assert card.max_pixels or card.max_video_pixels
+
+
+@pytest.mark.parametrize("root", [None, "/no/such/model", "a/folder/elsewhere"])
+def test_a_model_that_is_not_at_hand_is_warned_of(root, caplog):
+    with serve_stub(root) as url:
+        read_served_model_card(ServerSettings(url=url, api_key=KEY))
+
+    assert "set model.name" in caplog.text
 
 
 def test_questions_that_cannot_be_asked_do_not_stop_the_others(stub_server, make_backend):

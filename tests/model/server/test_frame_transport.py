@@ -6,9 +6,14 @@ import pytest
 from PIL import Image
 
 from reelabel.errors import FrameFileError
-from reelabel.frames.frame_file import decode_frame_file
+from reelabel.extract import extract_keyframes
+from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
+from reelabel.sampling.options import Sampling
 from tasks.model.server.frame_transport import FRAME_ENCODINGS
+from tests.clips import make_clip
 from tests.model.asked import frame_file
+
+__all__ = ["make_clip"]
 
 DATA = frame_file(1, every_s=7.5)
 
@@ -35,6 +40,18 @@ def test_pngs_carry_exact_pixels_and_true_times():
     video = carried.options["media_io_kwargs"]["video"]
     assert (video["fps"], video["total_num_frames"], video["num_frames"]) == (12.0, 631, -1)
     assert video["frames_indices"] == (frames.picks * 90).tolist()
+
+
+@pytest.mark.parametrize("frames", [1, 3, 12, 15])
+def test_a_clip_with_fewer_frames_than_asked_for_is_sent_with_right_times(make_clip, frames):
+    clip = extract_keyframes(make_clip(frames=frames, gop=1, fps=12), sampling=Sampling(num_frames=16))
+    data = encode_frame_file(clip, source_uri="v", fingerprint="e", sampling=Sampling()).data
+
+    video = FRAME_ENCODINGS["png"](data).options["media_io_kwargs"]["video"]
+
+    assert video["total_num_frames"] >= len(video["frames_indices"]) == 16  # as vLLM demands
+    assert [index / video["fps"] for index in video["frames_indices"]] == (clip.picks / 12).tolist()
+    assert video["duration"] == video["total_num_frames"] / video["fps"] == frames / 12
 
 
 def test_images_carry_exact_pixels_and_no_times():

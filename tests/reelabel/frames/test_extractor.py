@@ -317,8 +317,8 @@ class TestAuto:
             pytest.param("clip.mp4", "libx264", 12, "keyframes", "", id="enough"),
             pytest.param("clip.mp4", "libx264", 48, "uniform", "one_keyframe,long_gap,low_coverage", id="not enough"),
             pytest.param("clip.avi", "mpeg4", 12, "keyframes", "", id="decoded whole, though an index lists them"),
-            pytest.param("clip.ts", "libx264", 12, "uniform", "unknown", id="mpeg-ts"),
-            pytest.param("clip.flv", "libx264", 12, "uniform", "unknown", id="flv"),
+            pytest.param("clip.ts", "libx264", 12, "keyframes", "", id="mpeg-ts"),
+            pytest.param("clip.flv", "libx264", 48, "uniform", "one_keyframe,long_gap,low_coverage", id="flv"),
         ],
     )
     def test_what_is_cached_does_not_change_what_it_takes(

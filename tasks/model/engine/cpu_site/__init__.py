@@ -1,1 +1,1 @@
-"""A folder for the PYTHONPATH of processes that import torchvision beside a CPU build of torch."""
+"""What processes need that import torchvision beside a CPU build of torch; a folder for their PYTHONPATH."""

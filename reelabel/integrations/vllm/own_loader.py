@@ -1,0 +1,63 @@
+"""Let vLLM's own loaders read files: `python -P -m reelabel.integrations.vllm.own_loader`.
+
+Reads a JSON list of `[path, sampling]` from standard input, and writes one of `LoaderChoice` to standard output. vLLM
+takes seconds to import, and decodes in its own process, so it gets one of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from vllm.multimodal.video import VIDEO_LOADER_REGISTRY
+
+from reelabel.integrations.vllm.comparison import LOADER_CHOICES, LoaderChoice, loader_options
+from reelabel.sampling.options import Sampling
+
+
+def choose(data: bytes, sampling: Sampling) -> LoaderChoice:
+    """Let the loader that a sampler reproduces read a video."""
+    loader, options = loader_options(sampling)
+    asked: list[tuple[Any, list[int]]] = []
+
+    class Recording(type(VIDEO_LOADER_REGISTRY.load(loader))):  # type: ignore[misc]
+        """The loader, whose choice is kept: its metadata hold only what could be read of it."""
+
+        @classmethod
+        def compute_frames_index_to_sample(cls, source: Any, target: Any, **kwargs: Any) -> list[int]:  # noqa: ANN401
+            positions: list[int] = super().compute_frames_index_to_sample(source, target, **kwargs)
+            asked.append((source, positions))
+            return positions
+
+    try:
+        shown = Recording.load_bytes(data, **options)[1]["frames_indices"]
+        refusal = ""
+    except Exception as error:  # noqa: BLE001 - whatever it raises is its refusal
+        shown, refusal = [], " ".join(f"{error}".split()) or type(error).__name__
+    source, positions = asked[0] if asked else ((0, 0.0, 0.0), [])
+    return LoaderChoice(
+        loader=loader,
+        chosen=positions,
+        shown=shown,
+        total_frames=source[0],
+        fps=source[1],
+        duration_s=source[2],
+        refusal=refusal,
+    )
+
+
+def main() -> None:
+    """Serve one list of requests."""
+    # OpenCV and vLLM may print to standard output; keep that out of the answer.
+    answer = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    choices = [choose(Path(path).read_bytes(), Sampling(**sampling)) for path, sampling in json.load(sys.stdin)]
+    with answer:
+        answer.write(LOADER_CHOICES.dump_json(choices))
+
+
+if __name__ == "__main__":
+    main()

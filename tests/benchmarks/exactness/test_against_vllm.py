@@ -1,0 +1,29 @@
+"""On files about which header and frames disagree, every difference from vLLM's loaders has a known reason."""
+
+import pytest
+
+from benchmarks.exactness.against_vllm import EQUAL, SAMPLINGS, compare_kinds, kinds, unexplained
+from reelabel.integrations.vllm.comparison import Reason
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("samplers-of-vllm")]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return compare_kinds(kinds())
+
+
+def test_every_difference_has_a_known_reason(found):
+    assert unexplained(found) == []
+
+
+def test_choices_are_equal_where_vllm_reads_what_the_header_says(found):
+    trimmed = found["edit list that trims"]
+
+    assert set(trimmed) == {EQUAL, Reason.REPEATED}
+    assert len(trimmed[EQUAL]) >= len(SAMPLINGS) * 3
+
+
+def test_wrong_headers_and_gaps_are_named_as_such(found):
+    assert set(found["wrong header"]) <= {EQUAL, Reason.REPEATED, Reason.COUNT}
+    assert any(Reason.UNREADABLE in outcome for outcome in found["AVI with gaps"])

@@ -1,0 +1,35 @@
+"""A remote file whose reads fail: nothing but the failure itself is heard of it."""
+
+import pytest
+
+from benchmarks.media.matrix import Cell
+from reelabel.extract import extract_keyframes_by_ranges
+from reelabel.fast_path import FastPathUnavailableError
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+
+CELLS = [Cell("avi", "h264", "b-frames-h264"), Cell("mkv", "h264"), Cell("mp4", "h264"), Cell("webm", "vp9")]
+
+
+class Store:
+    """A source that answers so many reads, then fails."""
+
+    max_wait_s = 10.0
+
+    def __init__(self, data, reads):
+        self.data, self.left, self.size_bytes = data, reads, len(data)
+
+    def read(self, start, size):
+        self.left -= 1
+        if self.left < 0:
+            raise ConnectionError("the store is gone")
+        return self.data[start : start + size]
+
+
+@pytest.mark.parametrize("reads", range(5))
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
+def test_no_traceback_of_a_failed_read_reaches_the_terminal(cell, reads, capfd):
+    with pytest.raises((ConnectionError, FastPathUnavailableError)):
+        extract_keyframes_by_ranges(Store(cell.make(), reads), sampling=Sampling(), limits=Limits())
+
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,55 @@
+"""Recordings joined end to end: the clock of the second starts again, and the header knows the first alone."""
+
+import numpy as np
+import pytest
+
+from benchmarks.media.matrix import Cell
+from reelabel.extract import extract_keyframes
+from reelabel.integrations.vllm.video_input import video_input
+from reelabel.sampled_frames import NO_PTS
+from reelabel.sampling.options import Sampling
+
+JOINED = [Cell("ts", "h264"), Cell("ps", "mpeg2", "b-frames"), Cell("ps", "mpeg4", "b-frames"), Cell("ogg", "vp8")]
+SAMPLERS = ["keyframes", "uniform", "fps", "num_frames", "qwen2_vl"]
+
+
+@pytest.mark.parametrize("cell", JOINED, ids=lambda cell: cell.name)
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_frames_come_in_order_of_time_and_the_length_holds_them_all(tmp_path, cell, sampler):
+    path = tmp_path / "clip"
+    path.write_bytes(2 * cell.make())
+
+    got = extract_keyframes(path, sampling=Sampling(sampler=sampler, num_frames=8))
+    plain = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=512), native=True)
+
+    assert (np.diff(got.time_s) >= 0).all()
+    assert (np.diff(got.picks) >= 0).all()
+    if got.deviation_s is not None:
+        assert np.abs(got.deviation_s).max() <= 0.5 / 25 + 1e-6
+    told = video_input(got)[1]
+    assert (np.diff(told["frames_indices"]) >= 0).all()
+    assert told["duration"] >= np.ptp(plain.time_s)
+    shown = np.array(told["frames_indices"]) / told["fps"]
+    assert np.abs(shown - (got.time_s[got.picks] - got.time_s[0])).max() < 0.1 / 25
+
+
+def test_pixels_stay_with_their_times(tmp_path):
+    path = tmp_path / "clip"
+    path.write_bytes(2 * Cell("ts", "h264").make())
+
+    got = extract_keyframes(path, sampling=Sampling(), native=True, every=True)
+
+    assert got.frame_index.tolist() == [0, 40, 10, 50, 20, 60, 30, 70]
+    assert all(np.array_equal(got.images[row], got.images[row + 1]) for row in range(0, 8, 2))
+
+
+def test_a_frame_without_a_timestamp_is_as_late_as_its_rate_says(tmp_path):
+    """In MPEG-PS, only some frames of H.264 have one, and the first is not at zero."""
+    path = tmp_path / "clip"
+    path.write_bytes(Cell("ps", "h264").make())
+
+    got = extract_keyframes(path, sampling=Sampling(), native=True, every=True)
+
+    assert NO_PTS in got.pts
+    assert got.frame_index.tolist() == [0, 10, 20, 30]
+    assert np.diff(got.time_s) == pytest.approx([0.4, 0.4, 0.4])

@@ -1,0 +1,69 @@
+"""Our choice of frames against that of vLLM's loaders, and why it differs."""
+
+import pytest
+
+from reelabel.extract import extract_keyframes
+from reelabel.integrations.vllm.comparison import LoaderChoice, Reason, compare, loader_options
+from reelabel.sampling.options import Sampling
+from tests.clips import make_clip
+
+__all__ = ["make_clip"]
+
+UNIFORM = Sampling(sampler="uniform", num_frames=4)
+
+
+def choice(chosen, **changes):
+    facts = {"loader": "opencv", "shown": chosen, "total_frames": 48, "fps": 12.0, "duration_s": 4.0, "refusal": ""}
+    return LoaderChoice(chosen=chosen, **facts | changes)
+
+
+@pytest.fixture
+def frames(make_clip):
+    return extract_keyframes(make_clip(), sampling=UNIFORM)
+
+
+def reasons(frames, theirs):
+    return {frame.position: list(frame.reasons) for frame in compare(frames, theirs, UNIFORM).frames}
+
+
+def test_equal_choices_need_no_reason(frames):
+    assert reasons(frames, choice([0, 15, 31, 47])) == {0: [], 15: [], 31: [], 47: []}
+
+
+def test_a_frame_that_vllm_chooses_but_cannot_read_is_listed(frames):
+    found = reasons(frames, choice([0, 15, 31, 47], shown=[0, 15, 31]))
+
+    assert found == {0: [], 15: [], 31: [], 47: [Reason.UNREADABLE]}
+
+
+def test_another_count_of_frames_explains_other_frames(frames):
+    found = reasons(frames, choice([0, 19, 39, 59], total_frames=60))
+
+    assert {position for position, each in found.items() if each == [Reason.COUNT]} == {15, 19, 31, 39, 47, 59}
+
+
+def test_what_no_count_and_no_rate_explains_is_not_explained_away(frames):
+    assert set(map(tuple, reasons(frames, choice([1, 2, 3, 4], total_frames=60)).values())) == {(Reason.UNKNOWN,)}
+
+
+def test_a_refusal_is_a_reason(frames):
+    found = reasons(frames, choice([], total_frames=0, fps=0.0, refusal="Could not open video stream"))
+
+    assert set(map(tuple, found.values())) == {(Reason.UNCOUNTED, Reason.REFUSED)}
+
+
+def test_options_reach_the_loader_by_its_own_names():
+    molmo2 = Sampling(sampler="molmo2", fps=3, num_frames=9)
+
+    assert loader_options(Sampling(sampler="dynamic", max_duration_s=9)) == (
+        "opencv_dynamic",
+        {"max_duration": 9.0, "num_frames": 16},
+    )
+    assert loader_options(molmo2)[1] == {
+        "frame_sample_mode": "uniform_last_frame",
+        "max_fps": 3.0,
+        "sampling_fps": 3.0,
+        "num_frames": 9,
+    }
+    with pytest.raises(ValueError, match="keyframes reproduces no loader"):
+        loader_options(Sampling())
