@@ -47,7 +47,7 @@ database_app = typer.Typer(help="Create the database roles, and upgrade the sche
 @example("reelabel database roles")
 def database_roles() -> None:
     """Create the owner, writer and reader roles, using database.owner_url; safe to repeat."""
-    from flows.cli.database import make_roles  # noqa: PLC0415
+    from flows.cli.set_up.database import make_roles  # noqa: PLC0415
 
     make_roles()
 
@@ -56,7 +56,7 @@ def database_roles() -> None:
 @example("reelabel database upgrade")
 def database_upgrade() -> None:
     """Upgrade the database to this version's schema, using database.owner_url."""
-    from flows.cli.database import upgrade_database  # noqa: PLC0415
+    from flows.cli.set_up.database import upgrade_database  # noqa: PLC0415
 
     upgrade_database()
 
@@ -147,7 +147,7 @@ def route_fit(
 
     Also find the tasks for which keyframes are always enough. Jobs without an answer yet are answered first.
     """
-    from flows.cli.route import fit_margin  # noqa: PLC0415
+    from flows.cli.evaluation.route import fit_margin  # noqa: PLC0415
     from tasks.evaluation.route_fit import Target  # noqa: PLC0415
 
     target = Target(within=max_loss / 100, accuracy=target_accuracy)

@@ -11,9 +11,9 @@ import polars as pl
 from PIL.Image import registered_extensions
 from rich.text import Text
 
-from flows.cli.comparison import compare_with_vllm, comparison_as_json, print_comparison, sampling_to_compare
 from flows.cli.console import ERRORS, OUT, print_error, print_line, require_parent_folder
 from flows.cli.context import open_database, running_services
+from flows.cli.evaluation.comparison import compare_with_vllm, comparison_as_json, print_comparison, sampling_to_compare
 from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
 from infra.embedded import ServiceName

@@ -13,8 +13,10 @@ from typing import Annotated
 import typer
 
 from flows.cli.command_group import PANELS, ReelabelGroup, watch_interrupts
+from flows.cli.evaluation.commands import evaluation_app
 from flows.cli.groups import cache_app, database_app, manifest_app, route_app, worker_app
-from flows.cli.options import example, with_overrides, with_sampling, with_selection
+from flows.cli.options import Dataset, example, with_overrides, with_sampling, with_selection
+from flows.cli.set_up.commands import set_up_app
 from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
 from infra.settings import load_settings
 from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
@@ -70,12 +72,6 @@ def options(
 
 _SELECTION = "Job selection"
 Manifest = Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; local or s3://.")]
-LabelledManifest = Annotated[
-    str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
-]
-Dataset = Annotated[
-    str | None, typer.Option(help="Name within which job ids are unique. Default: the manifest's file name.")
-]
 Run = Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")]
 Raw = Annotated[
     bool,
@@ -286,52 +282,6 @@ def prompt(
     raise typer.Exit(show_prompt(job_id, overrides, manifest=manifest, as_json=json))
 
 
-@app.command(rich_help_panel=_EVALUATE)
-@example("reelabel evaluate known.parquet --sampler keyframes --sampler keyframes:32")
-def evaluate(
-    manifest: LabelledManifest,
-    *,
-    sampler: Annotated[
-        list[str] | None,
-        typer.Option(help="SAMPLER[:FRAMES][,OPTION=VALUE...]; repeatable. Default: keyframes."),
-    ] = None,
-    model: Annotated[
-        list[str] | None, typer.Option(help="Model folder or Hugging Face name; repeatable. Default: model.name.")
-    ] = None,
-    dataset: Dataset = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(help="Sampler to compare with. Default: native, the sampler the model was trained with."),
-    ] = None,
-    references: Annotated[
-        bool, typer.Option("--references/--no-references", help="Also compare the samplers native and uniform:16.")
-    ] = True,
-    json: Annotated[str | None, typer.Option(help="Write the evaluation as JSON to this file; - prints it.")] = None,
-) -> None:
-    """Compare samplers, frame counts and models on a manifest with known answers."""
-    from flows.cli.evaluate import run_evaluate  # noqa: PLC0415
-
-    asked = {"samplers": sampler or ["keyframes"], "models": model or [], "dataset": dataset, "baseline": baseline}
-    raise typer.Exit(run_evaluate(manifest, **asked, references=references, json_to=json))
-
-
-@app.command(rich_help_panel=_EVALUATE)
-@example("reelabel calibrate known.parquet")
-def calibrate(
-    manifest: LabelledManifest,
-    run: Annotated[
-        str | None,
-        typer.Option(help="Run whose labels to use: an id, or 'last'. Default: the manifest's, if all had one spec."),
-    ] = None,
-    *,
-    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
-) -> None:
-    """Fit a temperature on known answers so that confidence matches accuracy."""
-    from flows.cli.evaluate import calibrate_spec  # noqa: PLC0415
-
-    calibrate_spec(manifest, run=run, as_json=json)
-
-
 @app.command(rich_help_panel=_OPERATE)
 @example("reelabel deploy --manifest 's3://bucket/jobs/dt={scheduled_date}/*.parquet' --timezone Europe/Berlin")
 def deploy(
@@ -401,68 +351,8 @@ def maintain(
     run(dry_run=dry_run)
 
 
-@app.command(rich_help_panel=_SET_UP)
-@example("reelabel demo --keep")
-def demo(
-    model: Annotated[
-        str | None, typer.Option(help="Model folder or Hugging Face name. Default: the tiny demo model.")
-    ] = None,
-    clips: Annotated[int, typer.Option(min=24, max=1000, help="Clips to generate, with three jobs each.")] = 32,
-    *,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the services running afterwards.")] = False,
-) -> None:
-    """Run a complete job on generated clips: services, deployment, answers, summary."""
-    from flows.cli.demo import run_demo  # noqa: PLC0415
-
-    raise typer.Exit(run_demo(model=model, clips=clips, keep=keep))
-
-
-@app.command(rich_help_panel=_SET_UP)
-@example("reelabel up")
-def up() -> None:
-    """Start the embedded Postgres, S3 server, Prefect server and worker, and leave them running."""
-    from flows.cli.services import start_services  # noqa: PLC0415
-
-    start_services()
-
-
-@app.command(rich_help_panel=_SET_UP)
-@example("reelabel down")
-def down(
-    *,
-    force: Annotated[bool, typer.Option("--force", help="Stop them even if another command is using them.")] = False,
-) -> None:
-    """Stop the embedded services; their data is kept."""
-    from flows.cli.services import stop_services  # noqa: PLC0415
-
-    stop_services(load_settings(), force=force)
-
-
-@app.command(rich_help_panel=_SET_UP)
-@example("reelabel prepare")
-def prepare() -> None:
-    """Upgrade the database to this version's schema, and create the store's bucket if it is missing."""
-    from flows.cli.services import prepare_storage  # noqa: PLC0415
-
-    prepare_storage()
-
-
-@app.command(rich_help_panel=_SET_UP)
-@example("reelabel doctor")
-def doctor() -> None:
-    """Check the installation and its services, and suggest fixes; exit 2 if a check fails."""
-    from flows.cli.services import print_checks  # noqa: PLC0415
-
-    raise typer.Exit(print_checks(load_settings()))
-
-
-@app.command(rich_help_panel=_SET_UP)
-@example("reelabel config")
-def config() -> None:
-    """Print the effective settings, with secrets masked."""
-    from flows.cli.services import print_settings  # noqa: PLC0415
-
-    print_settings(load_settings())
+app.add_typer(evaluation_app)
+app.add_typer(set_up_app)
 
 
 if __name__ == "__main__":

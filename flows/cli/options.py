@@ -34,6 +34,9 @@ def example(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return add
 
 
+Dataset = Annotated[
+    str | None, typer.Option(help="Name within which job ids are unique. Default: the manifest's file name.")
+]
 Choice = TypeVar("Choice", bound=BaseModel)
 
 

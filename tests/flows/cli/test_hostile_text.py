@@ -12,7 +12,7 @@ import pytest
 
 from flows.cli.cache import _line
 from flows.cli.console import OUT, SafeConsole, TerminalSink, cell
-from flows.cli.evaluate import print_evaluation
+from flows.cli.evaluation.evaluate import print_evaluation
 from flows.cli.inspect import PromptPreview, _print_prompt
 from flows.cli.results import write_rows
 from flows.cli.schedule import _print_nights

@@ -1,0 +1,1 @@
+"""`reelabel evaluate` and `reelabel route`."""

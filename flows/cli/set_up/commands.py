@@ -1,0 +1,78 @@
+"""The commands of the help's panel "Set up"."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flows.cli.command_group import PANELS
+from flows.cli.options import example
+from infra.settings import load_settings
+
+_PANEL = PANELS[-1]
+set_up_app = typer.Typer()
+
+
+@set_up_app.command(rich_help_panel=_PANEL)
+@example("reelabel demo --keep")
+def demo(
+    model: Annotated[
+        str | None, typer.Option(help="Model folder or Hugging Face name. Default: the tiny demo model.")
+    ] = None,
+    clips: Annotated[int, typer.Option(min=24, max=1000, help="Clips to generate, with three jobs each.")] = 32,
+    *,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the services running afterwards.")] = False,
+) -> None:
+    """Run a complete job on generated clips: services, deployment, answers, summary."""
+    from flows.cli.set_up.demo import run_demo  # noqa: PLC0415
+
+    raise typer.Exit(run_demo(model=model, clips=clips, keep=keep))
+
+
+@set_up_app.command(rich_help_panel=_PANEL)
+@example("reelabel up")
+def up() -> None:
+    """Start the embedded Postgres, S3 server, Prefect server and worker, and leave them running."""
+    from flows.cli.set_up.services import start_services  # noqa: PLC0415
+
+    start_services()
+
+
+@set_up_app.command(rich_help_panel=_PANEL)
+@example("reelabel down")
+def down(
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Stop them even if another command is using them.")] = False,
+) -> None:
+    """Stop the embedded services; their data is kept."""
+    from flows.cli.set_up.services import stop_services  # noqa: PLC0415
+
+    stop_services(load_settings(), force=force)
+
+
+@set_up_app.command(rich_help_panel=_PANEL)
+@example("reelabel prepare")
+def prepare() -> None:
+    """Upgrade the database to this version's schema, and create the store's bucket if it is missing."""
+    from flows.cli.set_up.services import prepare_storage  # noqa: PLC0415
+
+    prepare_storage()
+
+
+@set_up_app.command(rich_help_panel=_PANEL)
+@example("reelabel doctor")
+def doctor() -> None:
+    """Check the installation and its services, and suggest fixes; exit 2 if a check fails."""
+    from flows.cli.set_up.services import print_checks  # noqa: PLC0415
+
+    raise typer.Exit(print_checks(load_settings()))
+
+
+@set_up_app.command(rich_help_panel=_PANEL)
+@example("reelabel config")
+def config() -> None:
+    """Print the effective settings, with secrets masked."""
+    from flows.cli.set_up.services import print_settings  # noqa: PLC0415
+
+    print_settings(load_settings())
