@@ -1,10 +1,10 @@
 """Settings: `REELABEL_*` environment variables over `reelabel.toml` over defaults."""
 
+from infra.settings.model import PromptOptions
 from infra.settings.sections import (
     CONFIG_VARIABLE,
     DatabaseSettings,
     PrefectSettings,
-    PromptOptions,
     RunSettings,
     Settings,
     WebSettings,

@@ -30,8 +30,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from infra.settings.backends import add_backend_names, check_backend_name
 from infra.settings.base import SettingsSection
+from infra.settings.model import ModelSettings
 from infra.settings.observability import LogSettings, MetricsSettings, ReportSettings
 from infra.settings.retention import NotifySettings, RetentionSettings
 from infra.settings.sampling import SamplingSettings
@@ -39,7 +39,6 @@ from infra.settings.schedule import NightlySettings, WatchSettings
 from infra.settings.secret_sources import file_variables, read_secret_files, resolve_blocks
 from infra.settings.server import ServerSettings
 from infra.settings.store import StoreSettings
-from infra.settings.template import check_template
 from reelabel.errors import ConfigurationError
 from reelabel.sources.options import WebOptions
 from reelabel.validation import describe_fault
@@ -223,110 +222,6 @@ class RunSettings(SettingsSection):
         float,
         Field(ge=0, le=86_400, description="Seconds without work before an extract or infer flow ends."),
     ] = 300
-
-
-class PromptOptions(SettingsSection):
-    """Prompt options; those left empty are taken from the settings."""
-
-    template: Annotated[
-        Annotated[str, AfterValidator(check_template)] | None,
-        Field(description="Question template with {prompt} and {choices}, for rows without their own."),
-    ] = None
-    system_prompt: Annotated[str | None, Field(description="System message, for rows without their own.")] = None
-    examples: Annotated[
-        str | None,
-        Field(description="Solved examples as text, put before the question of rows without their own."),
-    ] = None
-    choice_scoring: Annotated[
-        Literal["letter", "text"] | None,
-        Field(description="Score each choice by its letter, or by the first token of its text; defaults to letter."),
-    ] = None
-    permutations: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=26,
-            description="Orders in which each question's choices are shown, and over which probabilities are averaged; "
-            "defaults to 1.",
-        ),
-    ] = None
-
-
-class ModelSettings(PromptOptions):
-    """The vision-language model, and the backend that runs it."""
-
-    backend: Annotated[
-        str,
-        AfterValidator(check_backend_name),
-        Field(
-            description="vllm loads the model on this machine; openai uses the OpenAI-compatible server in [server].",
-            json_schema_extra=add_backend_names,
-        ),
-    ] = "vllm"
-    name: Annotated[
-        str | None,
-        Field(
-            description="Hub name or folder; defaults to the tiny model that ships with Reelabel, "
-            "or with openai to the model that the server serves."
-        ),
-    ] = None
-    revision: Annotated[str | None, Field(description="Hub revision.")] = None
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"], Field(description="Data type of the weights.")
-    ] = "auto"
-    tensor_parallel_size: Annotated[
-        int, Field(ge=1, le=64, description="GPUs per engine, across which the model is split.")
-    ] = 1
-    engines: Annotated[
-        Annotated[int, Field(ge=1, le=64)] | Literal["auto"],
-        Field(description="Engines to run in parallel, each on its own GPUs; auto uses all visible GPUs."),
-    ] = 1
-    max_model_len: Annotated[
-        int | None, Field(ge=128, description="Longest prompt, in tokens; defaults to the model's limit.")
-    ] = None
-    max_num_seqs: Annotated[
-        int | None,
-        Field(ge=1, le=4096, description="Prompts per engine step; by default chosen by model and memory."),
-    ] = None
-    max_num_batched_tokens: Annotated[
-        int | None,
-        Field(ge=32, le=1_048_576, description="Tokens per engine step; by default chosen by model and memory."),
-    ] = None
-    cpu_kv_cache_gib: Annotated[
-        int | None,
-        Field(ge=1, le=1024, description="KV cache on a CPU, in GiB; by default chosen by model and memory."),
-    ] = None
-    gpu_memory_utilization: Annotated[
-        float | None,
-        Field(
-            gt=0, le=1, description="Fraction of GPU memory for the engine; defaults to 0.9, or less if less is free."
-        ),
-    ] = None
-    enforce_eager: Annotated[
-        bool | None,
-        Field(description="Do not compile the model or capture CUDA graphs; by default true on a CPU, false on a GPU."),
-    ] = None
-    start_timeout_s: Annotated[float, Field(ge=10, le=7200, description="Most seconds for loading the engine.")] = 900
-    answer_timeout_s: Annotated[
-        float, Field(ge=1, le=7200, description="Seconds without an answer before the engine is restarted.")
-    ] = 600
-    batch_mib: Annotated[int, Field(ge=1, le=65536, description="Frames sent to the engine per batch, in MiB.")] = 256
-    max_concurrent_shards: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=16,
-            description="Shards per engine that read frames, wait for answers or write labels at the same time.",
-        ),
-    ] = 3
-
-    @field_validator("name")
-    @classmethod
-    def _hold_from_any_folder(cls, name: str | None) -> str | None:
-        """Make a folder absolute: workers run in other folders."""
-        folder = Path(name).expanduser() if name else None
-        is_folder = folder and os.path.isdir(folder)  # noqa: PTH112 - accepts a name that is too long, unlike Path.is_dir
-        return str(folder.absolute()) if folder and is_folder else name
 
 
 class _Environment(EnvSettingsSource):
