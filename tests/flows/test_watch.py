@@ -243,7 +243,7 @@ def test_the_schedule_leaves_no_flow_run_where_nothing_arrives(client, folder, p
     deployment = client.read_deployment_by_name("watch/manifests")
     this = DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id]))
 
-    begun, left, deadline = set(), [], time.monotonic() + 90
+    begun, left, deadline = set(), [], time.monotonic() + 240
     while len(begun) < 3 or left:
         assert time.monotonic() < deadline, (begun, left)
         if len(begun) >= 3:
