@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from rich.table import Table
 
 from flows.cli.console import OUT, cell, print_line
 from flows.run.result import cost_lines
 from infra.database.connect import Login, connect
-from infra.embedded import is_kept
-from infra.settings import load_settings
+from infra.embedded import ServiceName, is_kept, status
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ObjectError
 from reelabel.sources.object_info import redact_uri
@@ -109,10 +109,13 @@ def _save_rejects(settings: Settings, row: RowMapping) -> str | None:
 def prefect_link(settings: Settings, run_id: UUID) -> str | None:
     """Return the address of a run's page in Prefect; None if the server stops with this command."""
     url = settings.prefect.api_url
-    is_embedded = url != load_settings().prefect.api_url
-    if url is None or (is_embedded and not is_kept(settings.home)):
+    if url is None or (urlsplit(url).netloc in _embedded_addresses(settings) and not is_kept(settings.home)):
         return None
     return f"{redact_uri(url).removesuffix('/api')}/runs/flow-run/{run_id}"
+
+
+def _embedded_addresses(settings: Settings) -> set[str | None]:
+    return {service.address for service in status(settings.home) if service.name == ServiceName.PREFECT}
 
 
 def _accuracies(summary: Summary) -> Iterator[tuple[str, str]]:

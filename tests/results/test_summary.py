@@ -5,9 +5,9 @@ from uuid import uuid4
 import pytest
 
 from flows.cli.summary import _accuracies, prefect_link
-from infra.embedded.home import Home
+from infra.embedded.home import Home, Record, ServiceName
+from infra.embedded.processes import Identity, start_ticks_of
 from infra.settings import load_settings
-from infra.settings.sections import PrefectSettings
 from tasks.domain import OrderBias
 from tasks.results.runs import open_run
 from tasks.results.summary import OrderScore, Summary, TaskScore, read_order, summarize_results
@@ -69,17 +69,16 @@ def test_a_link_is_printed_only_where_it_answers(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     monkeypatch.setenv("REELABEL_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    prefect = PrefectSettings(api_url="http://127.0.0.1:4200/api")
-    started = load_settings().model_copy(update={"prefect": prefect})
-    page = "http://127.0.0.1:4200/runs/flow-run/7"
-    assert prefect_link(started, 7) is None
+    monkeypatch.setenv("REELABEL_PREFECT_API_URL", "http://127.0.0.1:4200/api")
+    settings, page = load_settings(), "http://127.0.0.1:4200/runs/flow-run/7"
+    assert prefect_link(settings, 7) == page
+
+    ours = Record(process=Identity(pid=os.getpid(), start_ticks=start_ticks_of(os.getpid())), port=4200, label="")
+    Home(tmp_path).write_record(ServiceName.PREFECT, ours)
+    assert prefect_link(settings, 7) is None
 
     Home(tmp_path).keep()
-    assert prefect_link(started, 7) == page
-
-    Home(tmp_path).release()
-    monkeypatch.setenv("REELABEL_PREFECT_API_URL", prefect.api_url)
-    assert prefect_link(load_settings(), 7) == page
+    assert prefect_link(settings, 7) == page
 
 
 def test_rows_for_an_earlier_question_are_not_counted(db, run):
