@@ -16,6 +16,7 @@ import yaml
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectNotFound
+from prefect_kubernetes.settings import KubernetesSettings
 from prefect_kubernetes.worker import KubernetesWorkerJobConfiguration
 
 from infra.embedded import export
@@ -28,6 +29,8 @@ MANIFESTS = [
     for manifest in yaml.safe_load_all((FOLDER / name).read_text())
 ]
 POD_OWNERS = [each for each in MANIFESTS if each.values[0]["kind"] in {"Deployment", "Job"}]
+
+WORKERS = [each for each in POD_OWNERS if each.values[0]["metadata"]["name"].endswith("-worker")]
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS)
@@ -79,15 +82,22 @@ def test_a_worker_makes_a_job_of_the_template_that_the_schema_accepts(pool, pref
     configuration.prepare_for_flow_run(flow_run)
     job = configuration.job_manifest
     pod = job["spec"]["template"]["spec"]
-    # Prefect's worker asks for these two where Kubernetes knows none; its server drops them.
-    assert (pod.pop("parallelism"), pod.pop("completions")) == (1, 1)
-
     kubernetes_validate.validate(job, "1.37", strict=True)
     _assert_confined(pod)
     [container] = pod["containers"]
     assert container["args"] == ["prefect", "flow-run", "execute"]
     assert {"name": "PYTHONSAFEPATH", "value": "1"} in container["env"]
     assert container["resources"]["limits"].get("nvidia.com/gpu") == (1 if pool == "gpu" else None)
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+def test_a_worker_watches_the_namespace_that_its_role_is_of_and_no_other(worker, monkeypatch):
+    [container] = worker["spec"]["template"]["spec"]["containers"]
+    of_the_pod = {each["name"]: each["valueFrom"]["fieldRef"] for each in container["env"] if "valueFrom" in each}
+    [variable] = [name for name, field in of_the_pod.items() if field == {"fieldPath": "metadata.namespace"}]
+    monkeypatch.setenv(variable, "videos")
+
+    assert KubernetesSettings().observer.namespaces == {"videos"}
 
 
 @pytest.fixture
