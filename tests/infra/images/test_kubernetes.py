@@ -87,6 +87,8 @@ def test_a_worker_makes_a_job_of_the_template_that_the_schema_accepts(pool, pref
     [container] = pod["containers"]
     assert container["args"] == ["prefect", "flow-run", "execute"]
     assert {"name": "PYTHONSAFEPATH", "value": "1"} in container["env"]
+    # Without a quota, a flow run would decode on all cores of its node.
+    assert container["resources"]["limits"]["cpu"] == container["resources"]["requests"]["cpu"]
     assert container["resources"]["limits"].get("nvidia.com/gpu") == (1 if pool == "gpu" else None)
 
 
