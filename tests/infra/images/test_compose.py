@@ -10,6 +10,7 @@ import yaml
 
 from infra.embedded.processes import free_port
 from infra.settings import Settings, StoreSettings
+from infra.settings.sections import ShardSettings
 from reelabel.errors import ReelabelError
 from reelabel.sources.object_store import ObjectStore
 from tests.weed import wait_until_stored, weed
@@ -66,6 +67,20 @@ def test_every_variable_of_ours_is_a_setting(compose):
     for name in variables:
         section, _, field = name.partition("_")
         assert field in Settings.model_fields[section].annotation.model_fields, name
+
+
+def test_decoding_is_split_from_the_gpus_and_every_part_names_the_same_model(compose):
+    parts = [compose["services"][name]["environment"] for name in ("prepare", "cpu-worker", "gpu-worker")]
+
+    assert {part["REELABEL_RUN_EXECUTOR"] for part in parts} == {"${REELABEL_RUN_EXECUTOR:-remote}"}
+    assert {part["REELABEL_PREFECT_WORK_POOL"] for part in parts} == {"${REELABEL_PREFECT_WORK_POOL:-cpu}"}
+    assert all("REELABEL_MODEL_NAME" in part for part in parts)
+
+
+def test_workers_have_longer_than_a_lease_to_hand_their_shards_back(compose):
+    for name in ("cpu-worker", "gpu-worker"):
+        period = compose["services"][name]["stop_grace_period"]
+        assert int(period.removesuffix("s")) > ShardSettings().lease_s
 
 
 def test_the_s3_server_takes_the_keys_of_its_secret_and_no_others(compose, tmp_path):

@@ -71,6 +71,17 @@ def test_the_entry_point_names_a_file_that_is_not_there():
     assert "REELABEL_DATABASE_URL_FILE: cannot read /run/secrets/nothing" in ended.stderr
 
 
+def test_the_image_with_the_gpu_names_the_model_that_it_misses():
+    stage = (DOCKER / "Dockerfile").read_text().partition("FROM runtime AS gpu")[2]
+    [required] = re.findall(r"REQUIRED_VARIABLES=(\S+)", stage)
+
+    refused = run(DOCKER / "entrypoint.sh", "true", REQUIRED_VARIABLES=required, REELABEL_MODEL_NAME="")
+    begun = run(DOCKER / "entrypoint.sh", "true", REQUIRED_VARIABLES=required, REELABEL_MODEL_NAME="some/model")
+
+    assert (refused.returncode, begun.returncode) == (2, 0)
+    assert refused.stderr.startswith("REELABEL_MODEL_NAME is not set")
+
+
 @pytest.fixture
 def secrets(tmp_path):
     made = run(DOCKER / "make_secrets.sh", tmp_path / "secrets")
