@@ -96,6 +96,8 @@ def test_secrets_are_made_once_and_behind_a_closed_door(secrets):
 
     assert {path.name: path.read_text() for path in secrets.iterdir()} == before
     assert stat.S_IMODE(secrets.stat().st_mode) == 0o700
-    assert before["postgres_password"] in before["database_url"]
+    logins = [name for name in before if name.endswith("_url")]
+    assert len({before[name].split("@")[0] for name in logins}) == len(logins) == 4
+    assert not any(before["postgres_password"] in before[name] for name in logins)
     assert before["s3_secret_key"] in before["s3_identities.json"]
     assert StoreSettings(mac_key=before["store_mac_key"]).seal != NO_KEY

@@ -103,6 +103,23 @@ def test_decoding_is_split_from_the_gpus_and_metrics_can_be_scraped(monkeypatch)
         assert annotations == {"prometheus.io/scrape": "true", "prometheus.io/port": str(settings.metrics.port)}
 
 
+def test_only_preparing_has_the_login_that_owns_the_tables():
+    owners = {
+        entry["name"]
+        for entry in KUSTOMIZATION["secretGenerator"]
+        for name in entry["envs"]
+        if "REELABEL_DATABASE_OWNER_URL=" in (FOLDER / f"{name}.example").read_text()
+    }
+    users = {
+        path.name
+        for path in (*FOLDER.glob("*.yaml"), *FOLDER.glob("*.json"))
+        if path.name != "kustomization.yaml" and any(name in path.read_text() for name in owners)
+    }
+
+    assert owners
+    assert users == {"prepare.yaml"}
+
+
 def test_nothing_is_prepared_without_a_model():
     [job] = yaml.safe_load_all((FOLDER / "prepare.yaml").read_text())
     [container] = job["spec"]["template"]["spec"]["containers"]
