@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from flows.shard.queue import make_lease_keeper
 from flows.shard.retry import cancel_waits_at_exit, retry_faults, retry_outage
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
+from reelabel.cores import usable_cores
 from reelabel.errors import VideoError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
@@ -78,7 +78,7 @@ def _here(
     settings: Settings, source: ShardQueue, spec_of: Callable[[Plan], RunSpec]
 ) -> Iterator[ShardInExtraction | None]:
     """Extract in this flow's own decoding processes."""
-    processes = settings.extract.processes or os.cpu_count() or 1
+    processes = settings.extract.processes or usable_cores()
     ahead = settings.extract.lookahead_shards
     with decode_pool(settings, processes=processes) as pool, local_extraction(processes * (1 + ahead)) as start:
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.pipeline.contender import Timing
+from reelabel.cores import usable_cores
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.limits import Limits
@@ -44,7 +44,7 @@ class Extractor:
     @property
     def width(self) -> int:
         """Videos extracted at once."""
-        return self.processes or os.cpu_count() or 1
+        return self.processes or usable_cores()
 
     def load(self) -> None:
         """Start the decoding processes."""

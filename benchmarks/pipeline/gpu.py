@@ -29,6 +29,7 @@ from benchmarks.pipeline.targets import CEILING, COLD, KEYFRAMES, UNIFORM, check
 from benchmarks.pipeline.utilization import observe
 from benchmarks.pipeline.workload import WARM_UP_CLIPS, Workload, make_jobs
 from infra.settings import StoreSettings
+from reelabel.cores import usable_cores
 from reelabel.sampling.options import Sampling
 from tasks.domain import RunSpec
 from tasks.model.engine.process import engine_environment
@@ -124,7 +125,7 @@ def _workload(model: str, clips: Sequence[Path], folder: Path) -> Workload:
             num_frames=_FRAMES,
             max_pixels=card.max_pixels,
             size_multiple_px=card.size_multiple_px,
-            render_processes=max(1, (os.cpu_count() or 1) // _CORES_PER_RENDERER),
+            render_processes=max(1, usable_cores() // _CORES_PER_RENDERER),
         ),
         spec=RunSpec(model=card.identity, sampling=sampling),
         jobs=make_jobs(clips[WARM_UP_CLIPS:], questions_per_video=1),

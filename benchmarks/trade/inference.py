@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from reelabel.cores import usable_cores
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.sampling.passes import choose_pass, dense_pass, sampling_of_pass
@@ -70,7 +70,7 @@ class SpecRunner:
         """Answer every job from freshly decoded frames, with several batches in flight."""
         began_s = time.perf_counter()
         batches = [list(jobs[start : start + _BATCH_JOBS]) for start in range(0, len(jobs), _BATCH_JOBS)]
-        with ThreadPoolExecutor(os.cpu_count()) as decoders, ThreadPoolExecutor(_MAX_CONCURRENT_BATCHES) as submitters:
+        with ThreadPoolExecutor(usable_cores()) as decoders, ThreadPoolExecutor(_MAX_CONCURRENT_BATCHES) as submitters:
             answered = submitters.map(lambda batch: self._run_batch(batch, spec, decoders), batches)
             rows = list(chain.from_iterable(answered))
         return Answers(rows=pl.DataFrame(rows, schema=ANSWER_SCHEMA), wall_s=time.perf_counter() - began_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +15,7 @@ from benchmarks.trade.fitting import fit
 from benchmarks.trade.inference import SpecRunner, jobs_of
 from benchmarks.trade.report import Trade
 from benchmarks.trade.tables import accuracy_table, cost_table, curve_table, margin_table, still_table, threshold_table
+from reelabel.cores import usable_cores
 from reelabel.pool.decode_pool import DecodePool
 from tasks.demo.actors import SIDE_PX
 from tasks.model.engine.process import EngineProcess
@@ -86,7 +86,7 @@ def measure(
     config = EngineConfig(model=card.location, dtype="float32", max_pixels=SIDE_PX**2)
     on_progress("Loading the model")
     with (
-        DecodePool(processes=os.cpu_count() or 1, timeout_s=_DECODE_TIMEOUT_S, memory_mib=_DECODE_MIB) as pool,
+        DecodePool(processes=usable_cores(), timeout_s=_DECODE_TIMEOUT_S, memory_mib=_DECODE_MIB) as pool,
         EngineProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as engine,
     ):
         runner = SpecRunner(engine=engine, pool=pool)

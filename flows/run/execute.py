@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from flows.run.result import RunResult, cost_lines
 from flows.shard.retry import retry_outage
 from infra.embedded import full_disk_named
 from infra.errors import NotReconciledError
+from reelabel.cores import usable_cores
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ReelabelError, TransientError
 from reelabel.sources.object_store import ObjectStore
@@ -100,7 +100,7 @@ def execute_run(request: RunRequest, settings: Settings) -> RunResult:
         NotReconciledError: The run ended, but some jobs have no row.
         TransientError: A service was unavailable for longer than the retries; run again to continue.
     """
-    progress = Progress(processes=settings.extract.processes or os.cpu_count() or 1)
+    progress = Progress(processes=settings.extract.processes or usable_cores())
     with ExitStack() as stack:
         with progress.ledger.doing(RunPhase.SETUP):
             context = stack.enter_context(open_run_context(request, settings))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flows.shard.metrics import set_time_spent
+from reelabel.cores import usable_cores
 from tasks.domain import RunCost, RunPhase, WallClockProfile
 from tasks.domain.cost import describe_bottleneck
 
@@ -106,7 +106,7 @@ class Progress:
         """Describe the bottleneck and what to change; empty if no job was labelled."""
         if not self.jobs_labelled:
             return ""
-        cores = len(os.sched_getaffinity(0))
+        cores = usable_cores()
         return describe_bottleneck(
             self.cost(),
             processes=cores if self.engines_ms else self.processes,

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Reads secrets from files for programs that only support environment variables: if NAME_FILE is set, NAME is set to
-# the content of that file. Then runs the command.
+# the content of that file. Refuses to start if one of REQUIRED_VARIABLES is empty. Then runs the command.
 set -eu
 
 for name in PREFECT_API_AUTH_STRING PREFECT_SERVER_API_AUTH_STRING PREFECT_API_DATABASE_CONNECTION_URL \
-  REELABEL_DATABASE_URL REELABEL_PREFECT_AUTH_STRING REELABEL_SERVER_API_KEY \
+  REELABEL_DATABASE_URL REELABEL_DATABASE_READER_URL REELABEL_DATABASE_OWNER_URL \
+  REELABEL_PREFECT_AUTH_STRING REELABEL_SERVER_API_KEY \
   REELABEL_STORE_ACCESS_KEY_ID REELABEL_STORE_SECRET_ACCESS_KEY REELABEL_STORE_MAC_KEY; do
   eval "file=\${${name}_FILE-}"
   [ -n "$file" ] || continue
@@ -14,6 +15,14 @@ for name in PREFECT_API_AUTH_STRING PREFECT_SERVER_API_AUTH_STRING PREFECT_API_D
   fi
   export "$name=$(cat "$file")"
   unset "${name}_FILE"
+done
+
+for name in ${REQUIRED_VARIABLES-}; do
+  eval "value=\${${name}-}"
+  if [ -z "$value" ]; then
+    echo "$name is not set, and has no default here; set it in the environment of the containers." >&2
+    exit 2
+  fi
 done
 
 exec "$@"

@@ -18,9 +18,10 @@ once() {
 }
 
 once postgres_password "$(random)"
-password=$(cat postgres_password)
-once database_url "postgresql://reelabel:$password@postgres:5432/reelabel"
-once prefect_database_url "postgresql+asyncpg://reelabel:$password@postgres:5432/prefect"
+once database_owner_url "postgresql://preparation:$(random)@postgres:5432/reelabel"
+once database_url "postgresql://runs:$(random)@postgres:5432/reelabel"
+once database_reader_url "postgresql://queries:$(random)@postgres:5432/reelabel"
+once prefect_database_url "postgresql+asyncpg://prefect:$(random)@postgres:5432/prefect"
 once prefect_auth "admin:$(random)"
 once s3_key_id "$(random)"
 once s3_secret_key "$(random)"

@@ -127,7 +127,8 @@ class ExtractSettings(SettingsSection):
     """Decoding processes and their limits."""
 
     processes: Annotated[
-        int | None, Field(ge=1, le=256, description="Decoding processes; defaults to one per core.")
+        int | None,
+        Field(ge=1, le=256, description="Decoding processes; defaults to one per core that the container may use."),
     ] = None
     timeout_s: Annotated[float, Field(gt=0, le=3600, description="Most seconds for decoding one video.")] = 60
     memory_mib: Annotated[int, Field(ge=256, le=65536, description="Memory limit of a decoding process, in MiB.")] = (

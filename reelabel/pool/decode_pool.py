@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
+from reelabel.cores import usable_cores
 from reelabel.errors import DecoderCrashedError
 from reelabel.pool.faults import InvalidAnswerError, NotBegunError, ProcessDiedError
 from reelabel.pool.messages import Request, Setup
@@ -63,7 +64,7 @@ class DecodePool:
             timeout_s: Wall-clock limit per video, in seconds.
             memory_mib: Address space limit per process, in MiB.
             cpu_s: CPU time limit per video, in seconds.
-            threads: Decoding threads per video; None divides the cores among the processes.
+            threads: Decoding threads per video; None divides the usable cores among the processes.
             videos_per_process: Videos after which a process is replaced; 1 gives each video a process of its own, so
                 that a hostile one cannot change the frames of another.
             sandbox: `require` refuses to decode where the kernel cannot confine the processes, `auto` decodes with what
@@ -73,7 +74,7 @@ class DecodePool:
             SandboxUnavailableError: The sandbox is required and not available.
         """
         check_mode(sandbox)
-        self._threads = threads or max(1, min(_MAX_THREADS, len(os.sched_getaffinity(0)) // processes))
+        self._threads = threads or max(1, min(_MAX_THREADS, usable_cores() // processes))
         self._limits = TimeLimits(timeout_s=timeout_s, cpu_s=cpu_s)
         self._memory_bytes = memory_mib * 1024**2
         self._processes = DecodingProcesses(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from infra.checks import Check
+from reelabel.cores import usable_cores
 from reelabel.errors import ReelabelError
 from tasks.model.backend import Backend
 from tasks.model.engine.devices import assign_gpus, visible_gpus
@@ -65,7 +65,7 @@ def engine_config(
         enforce_eager=model.enforce_eager,
         tensor_parallel_size=model.tensor_parallel_size,
         devices=devices,
-        render_processes=max(1, min(_MAX_RENDERERS, (os.cpu_count() or 1) // _CORES_PER_RENDERER // engines)),
+        render_processes=max(1, min(_MAX_RENDERERS, usable_cores() // _CORES_PER_RENDERER // engines)),
         num_frames=num_frames,
         max_pixels=shown_px,
         size_multiple_px=card.size_multiple_px,

@@ -5,13 +5,21 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
+import psycopg
 import pytest
 import yaml
+from psycopg.errors import InsufficientPrivilege
+from sqlalchemy.engine import make_url
 
+from infra.embedded import ServiceName, running
+from infra.embedded.home import Home
+from infra.embedded.postgres import Postgres, postgres_folder
 from infra.embedded.processes import free_port
-from infra.settings import Settings, StoreSettings
+from infra.settings import DatabaseSettings, Settings, StoreSettings
+from infra.settings.sections import ShardSettings
 from reelabel.errors import ReelabelError
 from reelabel.sources.object_store import ObjectStore
+from tasks.database.schema import prepare_database
 from tests.weed import wait_until_stored, weed
 
 ROOT = Path(__file__).parents[3]
@@ -66,6 +74,82 @@ def test_every_variable_of_ours_is_a_setting(compose):
     for name in variables:
         section, _, field = name.partition("_")
         assert field in Settings.model_fields[section].annotation.model_fields, name
+
+
+def test_decoding_is_split_from_the_gpus_and_every_part_names_the_same_model(compose):
+    parts = [compose["services"][name]["environment"] for name in ("prepare", "cpu-worker", "gpu-worker")]
+
+    assert {part["REELABEL_RUN_EXECUTOR"] for part in parts} == {"${REELABEL_RUN_EXECUTOR:-remote}"}
+    assert {part["REELABEL_PREFECT_WORK_POOL"] for part in parts} == {"${REELABEL_PREFECT_WORK_POOL:-cpu}"}
+    assert all("REELABEL_MODEL_NAME" in part for part in parts)
+
+
+def test_workers_have_longer_than_a_lease_to_hand_their_shards_back(compose):
+    for name in ("cpu-worker", "gpu-worker"):
+        period = compose["services"][name]["stop_grace_period"]
+        assert int(period.removesuffix("s")) > ShardSettings().lease_s
+
+
+def test_only_preparing_owns_the_tables_and_only_postgres_knows_its_superuser(compose):
+    users = {name: set(service.get("secrets", ())) for name, service in compose["services"].items()}
+
+    assert {name for name, secrets in users.items() if "postgres_password" in secrets} == {"postgres"}
+    assert {name for name, secrets in users.items() if "database_owner_url" in secrets} == {"postgres", "prepare"}
+    owners = {
+        name
+        for name, service in compose["services"].items()
+        if "REELABEL_DATABASE_OWNER_URL_FILE" in service.get("environment", {})
+    }
+    assert owners == {"prepare"}
+
+
+@pytest.mark.system
+def test_a_new_postgres_gets_a_login_for_each_part_with_the_rights_of_its_role_and_no_others(compose, tmp_path):
+    secrets = tmp_path / "secrets"
+    subprocess.run([ROOT / "infra" / "docker" / "make_secrets.sh", secrets], check=True, timeout=60)
+    settings = Settings(home=tmp_path / "home")
+    with running(settings, wanted=frozenset({ServiceName.POSTGRES})):
+        server = Postgres(Home(settings.home))
+        port = server.port
+        psql = [postgres_folder() / "psql", server.administrator_url(port), "--no-psqlrc", "-v", "ON_ERROR_STOP=1"]
+        for script in _first_scripts(compose):
+            here = script.read_text().replace("/run/secrets", str(secrets))
+            subprocess.run([*psql, "--file", "-"], input=here, text=True, check=True, timeout=60)
+        ours = {
+            name: make_url((secrets / name).read_text()).set(host="127.0.0.1", port=port, drivername="postgresql")
+            for name in ("database_url", "database_reader_url", "database_owner_url", "prefect_database_url")
+        }
+        urls = {name: url.render_as_string(hide_password=False) for name, url in ours.items()}
+        prepare_database(DatabaseSettings(url=urls["database_url"], owner_url=urls["database_owner_url"]))
+
+        for url in urls.values():
+            assert _refusal(url, "CREATE ROLE mine") is InsufficientPrivilege
+            assert _refusal(url, "SELECT * FROM pg_authid") is InsufficientPrivilege
+        spec = "INSERT INTO reelabel.spec (spec_id, body) VALUES ('s', '{}')"
+        assert _refusal(urls["database_url"], spec) is None
+        assert _refusal(urls["database_url"], "DROP TABLE reelabel.result") is InsufficientPrivilege
+        assert _refusal(urls["database_reader_url"], "SELECT * FROM reelabel.spec") is None
+        assert _refusal(urls["database_reader_url"], spec) is InsufficientPrivilege
+        assert _refusal(urls["prefect_database_url"], "CREATE TABLE public.mine ()") is None
+        for name in ("database_url", "database_reader_url", "database_owner_url"):
+            elsewhere = ours[name].set(database="prefect").render_as_string(hide_password=False)
+            assert _refusal(elsewhere, "SELECT 1") is psycopg.OperationalError
+
+
+def _first_scripts(compose):
+    """Return the files that Postgres' image runs with an empty data folder, in its order."""
+    volumes = [volume.split(":") for volume in compose["services"]["postgres"]["volumes"]]
+    scripts = {parts[1]: ROOT / parts[0] for parts in volumes if parts[1].startswith("/docker-entrypoint-initdb.d/")}
+    return [scripts[name] for name in sorted(scripts)]
+
+
+def _refusal(url, statement):
+    try:
+        with psycopg.connect(url) as connection:
+            connection.execute(statement)
+    except psycopg.Error as error:
+        return type(error)
+    return None
 
 
 def test_the_s3_server_takes_the_keys_of_its_secret_and_no_others(compose, tmp_path):

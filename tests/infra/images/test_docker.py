@@ -71,6 +71,17 @@ def test_the_entry_point_names_a_file_that_is_not_there():
     assert "REELABEL_DATABASE_URL_FILE: cannot read /run/secrets/nothing" in ended.stderr
 
 
+def test_the_image_with_the_gpu_names_the_model_that_it_misses():
+    stage = (DOCKER / "Dockerfile").read_text().partition("FROM runtime AS gpu")[2]
+    [required] = re.findall(r"REQUIRED_VARIABLES=(\S+)", stage)
+
+    refused = run(DOCKER / "entrypoint.sh", "true", REQUIRED_VARIABLES=required, REELABEL_MODEL_NAME="")
+    begun = run(DOCKER / "entrypoint.sh", "true", REQUIRED_VARIABLES=required, REELABEL_MODEL_NAME="some/model")
+
+    assert (refused.returncode, begun.returncode) == (2, 0)
+    assert refused.stderr.startswith("REELABEL_MODEL_NAME is not set")
+
+
 @pytest.fixture
 def secrets(tmp_path):
     made = run(DOCKER / "make_secrets.sh", tmp_path / "secrets")
@@ -85,6 +96,8 @@ def test_secrets_are_made_once_and_behind_a_closed_door(secrets):
 
     assert {path.name: path.read_text() for path in secrets.iterdir()} == before
     assert stat.S_IMODE(secrets.stat().st_mode) == 0o700
-    assert before["postgres_password"] in before["database_url"]
+    logins = [name for name in before if name.endswith("_url")]
+    assert len({before[name].split("@")[0] for name in logins}) == len(logins) == 4
+    assert not any(before["postgres_password"] in before[name] for name in logins)
     assert before["s3_secret_key"] in before["s3_identities.json"]
     assert StoreSettings(mac_key=before["store_mac_key"]).seal != NO_KEY

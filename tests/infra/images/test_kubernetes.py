@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,11 +17,15 @@ import yaml
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectNotFound
+from prefect_kubernetes.settings import KubernetesSettings
 from prefect_kubernetes.worker import KubernetesWorkerJobConfiguration
 
 from infra.embedded import export
+from infra.settings import load_settings
+from infra.settings.sections import ShardSettings
 
-FOLDER = Path(__file__).parents[3] / "infra" / "kubernetes"
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "infra" / "kubernetes"
 KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
 MANIFESTS = [
     pytest.param(manifest, id=f"{manifest['kind']} {manifest['metadata']['name']}")
@@ -28,6 +33,8 @@ MANIFESTS = [
     for manifest in yaml.safe_load_all((FOLDER / name).read_text())
 ]
 POD_OWNERS = [each for each in MANIFESTS if each.values[0]["kind"] in {"Deployment", "Job"}]
+
+WORKERS = [each for each in POD_OWNERS if each.values[0]["metadata"]["name"].endswith("-worker")]
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS)
@@ -57,11 +64,68 @@ def test_settings_secrets_and_pools_are_made_under_the_names_that_are_used():
     reference = re.compile(r"(?:secretRef|configMapRef|configMap)\"?:\s*\{\s*\"?name\"?:\s*\"?([\w-]+)")
     used = {name for path in files for name in reference.findall(path.read_text())}
 
-    assert used == made == {"reelabel-settings", "reelabel-pools", "reelabel-secrets", "prefect-secrets"}
+    assert used == made
     for entry in KUSTOMIZATION["secretGenerator"]:
         assert all((FOLDER / f"{name}.example").exists() for name in entry["envs"])
     for entry in KUSTOMIZATION["configMapGenerator"]:
         assert all((FOLDER / name).exists() for name in (*entry.get("files", ()), *entry.get("envs", ())))
+
+
+def test_what_stays_restarts_when_its_settings_or_secrets_change_and_jobs_find_theirs_by_name():
+    entries = [entry for kind in ("configMapGenerator", "secretGenerator") for entry in KUSTOMIZATION[kind]]
+    fixed = {entry["name"] for entry in entries if entry.get("options", {}).get("disableNameSuffixHash")}
+    used = defaultdict(set)
+    for [manifest] in (each.values for each in POD_OWNERS):
+        used[manifest["kind"]] |= _sources(manifest["spec"]["template"]["spec"])
+    for pool in ("cpu", "gpu"):
+        job = json.loads((FOLDER / f"{pool}-pool.json").read_text())["job_configuration"]["job_manifest"]
+        used["Job"] |= _sources(job["spec"]["template"]["spec"])
+
+    assert not KUSTOMIZATION.get("generatorOptions")
+    assert used["Job"] <= fixed
+    assert used["Deployment"]
+    assert not used["Deployment"] & fixed
+
+
+def test_decoding_is_split_from_the_gpus_and_metrics_can_be_scraped(monkeypatch):
+    lines = [line for line in (FOLDER / "settings.env").read_text().splitlines() if line and line[0] != "#"]
+    for name, _, value in (line.partition("=") for line in lines):
+        monkeypatch.setenv(name, value)
+    settings = load_settings()
+
+    assert (settings.run.executor, settings.prefect.work_pool, settings.prefect.cpu_pool) == ("remote", "cpu", "cpu")
+    assert settings.metrics.host == "0.0.0.0"
+    for pool in ("cpu", "gpu"):
+        job = json.loads((FOLDER / f"{pool}-pool.json").read_text())["job_configuration"]["job_manifest"]
+        [container] = job["spec"]["template"]["spec"]["containers"]
+        assert {"name": "metrics", "containerPort": settings.metrics.port} in container["ports"]
+        annotations = job["spec"]["template"]["metadata"]["annotations"]
+        assert annotations == {"prometheus.io/scrape": "true", "prometheus.io/port": str(settings.metrics.port)}
+
+
+def test_only_preparing_has_the_login_that_owns_the_tables():
+    owners = {
+        entry["name"]
+        for entry in KUSTOMIZATION["secretGenerator"]
+        for name in entry["envs"]
+        if "REELABEL_DATABASE_OWNER_URL=" in (FOLDER / f"{name}.example").read_text()
+    }
+    users = {
+        path.name
+        for path in (*FOLDER.glob("*.yaml"), *FOLDER.glob("*.json"))
+        if path.name != "kustomization.yaml" and any(name in path.read_text() for name in owners)
+    }
+
+    assert owners
+    assert users == {"prepare.yaml"}
+
+
+def test_nothing_is_prepared_without_a_model():
+    [job] = yaml.safe_load_all((FOLDER / "prepare.yaml").read_text())
+    [container] = job["spec"]["template"]["spec"]["containers"]
+
+    assert {"name": "REQUIRED_VARIABLES", "value": "REELABEL_MODEL_NAME"} in container["env"]
+    assert re.search(r"^REELABEL_MODEL_NAME=$", (FOLDER / "settings.env").read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("pool", ["cpu", "gpu"])
@@ -72,22 +136,36 @@ def test_a_worker_makes_a_job_of_the_template_that_the_schema_accepts(pool, pref
     async def configured():
         async with get_client() as client:
             return await KubernetesWorkerJobConfiguration.from_template_and_values(
-                template, {"env": {"PYTHONSAFEPATH": "1"}}, client=client
+                template, {"env": {"PYTHONSAFEPATH": "1"}, "node_selector": {"zone": "a"}}, client=client
             )
 
     configuration = asyncio.run(configured())
     configuration.prepare_for_flow_run(flow_run)
     job = configuration.job_manifest
     pod = job["spec"]["template"]["spec"]
-    # Prefect's worker asks for these two where Kubernetes knows none; its server drops them.
-    assert (pod.pop("parallelism"), pod.pop("completions")) == (1, 1)
-
     kubernetes_validate.validate(job, "1.37", strict=True)
     _assert_confined(pod)
     [container] = pod["containers"]
     assert container["args"] == ["prefect", "flow-run", "execute"]
     assert {"name": "PYTHONSAFEPATH", "value": "1"} in container["env"]
+    assert pod["nodeSelector"] == {"zone": "a"}
+    assert pod["terminationGracePeriodSeconds"] > ShardSettings().lease_s
+    assert "ephemeral-storage" in container["resources"]["requests"]
+    if pool == "gpu":
+        _assert_weights_are_kept(pod)
+    # Without a quota, a flow run would decode on all cores of its node.
+    assert container["resources"]["limits"]["cpu"] == container["resources"]["requests"]["cpu"]
     assert container["resources"]["limits"].get("nvidia.com/gpu") == (1 if pool == "gpu" else None)
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+def test_a_worker_watches_the_namespace_that_its_role_is_of_and_no_other(worker, monkeypatch):
+    [container] = worker["spec"]["template"]["spec"]["containers"]
+    of_the_pod = {each["name"]: each["valueFrom"]["fieldRef"] for each in container["env"] if "valueFrom" in each}
+    [variable] = [name for name, field in of_the_pod.items() if field == {"fieldPath": "metadata.namespace"}]
+    monkeypatch.setenv(variable, "videos")
+
+    assert KubernetesSettings().observer.namespaces == {"videos"}
 
 
 @pytest.fixture
@@ -114,7 +192,7 @@ def test_preparing_makes_the_pools_in_the_namespace_it_runs_in(prefect_services,
     here = script.replace("/tmp/", f"{tmp_path}/").replace("/pools/", f"{FOLDER}/")
     here = here.replace("reelabel ", f"{sys.executable} -P -m flows.cli.main ")
     here = here.replace("prefect ", f"{sys.executable} -P -m prefect ")
-    names = {"NAMESPACE": "videos", "REELABEL_PREFECT_WORK_POOL": "gpu"}
+    names = {"NAMESPACE": "videos", "REELABEL_PREFECT_WORK_POOL": "cpu", "REELABEL_RUN_EXECUTOR": "remote"}
 
     environment = os.environ | export(prefect_services) | names
     ended = subprocess.run(
@@ -126,6 +204,24 @@ def test_preparing_makes_the_pools_in_the_namespace_it_runs_in(prefect_services,
     assert {pool.type for pool in pools} == {"kubernetes"}
     variables = [pool.base_job_template["variables"]["properties"] for pool in pools]
     assert [each["namespace"]["default"] for each in variables] == ["videos", "videos"]
+
+
+def _sources(pod):
+    """Return the names of the config maps and secrets that a pod gets."""
+    [container] = pod["containers"]
+    environment = {reference["name"] for source in container["envFrom"] for reference in source.values()}
+    return environment | {volume["configMap"]["name"] for volume in pod.get("volumes", ()) if "configMap" in volume}
+
+
+def _assert_weights_are_kept(pod):
+    claims = [
+        each.values[0]["metadata"]["name"] for each in MANIFESTS if each.values[0]["kind"] == "PersistentVolumeClaim"
+    ]
+    [volume] = [each for each in pod["volumes"] if "persistentVolumeClaim" in each]
+    [mount] = [each for each in pod["containers"][0]["volumeMounts"] if each["name"] == volume["name"]]
+
+    assert [volume["persistentVolumeClaim"]["claimName"]] == claims
+    assert f"HF_HOME={mount['mountPath']}" in (ROOT / "infra/docker/Dockerfile").read_text()
 
 
 def _assert_confined(pod):

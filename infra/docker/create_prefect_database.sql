@@ -1,2 +1,0 @@
--- A separate database for Prefect. Postgres runs this once, when its data folder is empty.
-CREATE DATABASE prefect;
