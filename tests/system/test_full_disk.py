@@ -40,7 +40,7 @@ class SmallDisk:
     def __init__(self, path, size_mib):
         path.mkdir(parents=True)
         self.path = path
-        command = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(path)]
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m,mode=755", "tmpfs", str(path)]
         mounted = subprocess.run(command, capture_output=True, text=True, check=False)
         if mounted.returncode:
             pytest.skip(f"this user may not mount a disk: {mounted.stderr.strip()}")
