@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import wraps
+from inspect import signature
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from prefect import State, get_run_logger
@@ -16,7 +17,7 @@ from reelabel.validation import describe_fault
 from reelabel.wording import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -30,7 +31,7 @@ def failing_in_a_sentence(
     It also validates the parameters, because Prefect's own validation reports pydantic's words: the flow has
     `validate_parameters=False`. Where the flow is called from code, the error is raised as it was.
     """
-    validated = validate_call(function)
+    validated, parameters = validate_call(function), tuple(signature(function).parameters)
 
     @wraps(function)
     def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result | State[ReelabelError]:
@@ -39,7 +40,7 @@ def failing_in_a_sentence(
         except ValidationError as fault:
             if fault.title != function.__name__:
                 raise
-            error: ReelabelError = ConfigurationError(_sentence(fault))
+            error: ReelabelError = ConfigurationError(_sentence(fault, parameters))
         except ReelabelError as raised:
             error = raised
         if FlowRunContext.get() is None:
@@ -50,9 +51,12 @@ def failing_in_a_sentence(
     return run
 
 
-def _sentence(fault: ValidationError) -> str:
+def _sentence(fault: ValidationError, parameters: Sequence[str]) -> str:
     """Say what is wrong with the first bad parameter, by its label in the form."""
     first = fault.errors(include_url=False)[0]
-    labels = [title_of(str(name)) for name in first["loc"] if not isinstance(name, int)]
+    parameter, *within = first["loc"]
+    # Arguments passed by position are named by it.
+    names = [parameters[parameter] if isinstance(parameter, int) else parameter, *within]
+    labels = [title_of(str(name)) for name in names if not isinstance(name, int)]
     where = ", ".join([*labels[:1], *(label[:1].lower() + label[1:] for label in labels[1:])])
     return f"{where}: {describe_fault(first).rstrip('.')}."

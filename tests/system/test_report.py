@@ -12,6 +12,7 @@ from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, dense_samplers
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.strategies.gop import spans_to_decode
+from reelabel.wording import printable
 from tasks.report.page import render
 from tasks.report.trade import select_trade_off
 from tests.report.rows import report, shown_job, strip
@@ -221,7 +222,7 @@ def test_links_and_reasons_open_jobs(page):
 
     page.get_by_role("button", name="changed label (1)").click()
     expect(page.locator("#shown-job")).to_contain_text("previously blue")
-    assert page.get_by_label("Question").text_content() == SEPARATED
+    assert page.get_by_label("Question").text_content() == printable(SEPARATED)
 
 
 def test_a_hostile_question_stays_text(page):
