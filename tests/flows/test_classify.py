@@ -438,7 +438,7 @@ class TestBackfill:
     def test_a_backfill_says_why_it_has_nothing_to_ask(self, by_server, manifest, own_services, engine):
         chosen = ["--manifest", manifest, "--dataset", "first"]
 
-        for selection in ("--ids=clip-0000-colour,clip-0001-shape", "--label=nothing"):
+        for selection in ("--ids=clip-0000-colour,clip-0001-shape", "--where=margin > 2"):
             assert reelabel(by_server, "backfill", selection, *chosen).returncode == 0
 
         with engine.connect() as connection:
