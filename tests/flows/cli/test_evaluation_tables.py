@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from flows.cli import evaluate
+from flows.cli.evaluation import evaluate
 from tasks.evaluation.compare import CandidateResults, compare_candidates
 from tasks.evaluation.scores import Cost, format_p_value
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolUpdate
 from prefect.states import Completed, Failed
 
 from flows.cli.schedule import with_nightly
@@ -49,6 +50,15 @@ def engine(settings):
 
 
 @pytest.fixture
+def idle_worker(client, settings):
+    """Keep the worker, if there is one, from runs whose states a test sets itself."""
+    pool = settings.prefect.work_pool
+    client.update_work_pool(pool, WorkPoolUpdate(is_paused=True))
+    yield
+    client.update_work_pool(pool, WorkPoolUpdate(is_paused=False))
+
+
+@pytest.fixture
 def manifest(settings):
     """A nightly manifest that no other test knows; the schedule is taken away at the end."""
     manifest = f"s3://nobody/{secrets.token_hex(6)}/" + "{scheduled_date}.parquet"
@@ -57,6 +67,7 @@ def manifest(settings):
     deploy_flows(settings)
 
 
+@pytest.mark.usefixtures("idle_worker")
 def test_the_next_and_the_last_night_and_the_command_that_repairs_it(client, manifest, page):
     before = page()
     assert f"Next night, {datetime.now(UTC) + timedelta(days=1):%Y-%m}" in before
