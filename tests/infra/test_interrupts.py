@@ -20,11 +20,13 @@ watch = InterruptWatch("Stopped at once.", grace_s={grace_s})
 nowhere = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 child = subprocess.Popen(["sleep", "600"], start_new_session=True, **nowhere)
 """
+# One long sleep could miss a signal that comes right before the system call; a short one sees it at its end.
 _STUBBORN = """
 while True:
     try:
         print(child.pid, flush=True)
-        time.sleep(600)
+        while True:
+            time.sleep(0.05)
     except KeyboardInterrupt:
         pass
 """

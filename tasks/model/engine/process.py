@@ -225,7 +225,8 @@ class _Incarnation:
         self._lifeline: int | None = lifeline_write
         with disk_errors(log_path.parent):
             log_path.parent.mkdir(parents=True, exist_ok=True)
-            log = log_path.open("ab")
+            # It may quote prompts and paths.
+            log = os.fdopen(os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
         with log:
             self.process = subprocess.Popen(  # noqa: S603 - our own command
                 [*command, str(theirs.fileno()), str(lifeline_read)],
