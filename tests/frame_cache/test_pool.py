@@ -22,7 +22,7 @@ def the_process(pool):
     return ids[0]
 
 
-def test_the_settings_decide_how_long_a_process_lives_and_how_it_is_locked(make_clip):
+def test_the_settings_decide_the_lifetime_and_the_sandbox_of_a_process(make_clip):
     settings = Settings(extract={"videos_per_process": 1, "sandbox": "off", "memory_mib": 1024})
     clip, seen = make_clip(), []
     with decode_pool(settings, processes=1) as pool:

@@ -1,4 +1,4 @@
-"""A decoding process that a video has taken over: the text of the video says what it does."""
+"""A decoding process that a video has taken over; the content of the video says what it does."""
 
 import array
 import fcntl

@@ -1,4 +1,4 @@
-"""Frames between keyframes are the linear decode's own, and cost only the GOPs that hold them."""
+"""Frames between keyframes equal those of a linear decode and cost only the GOPs that contain them."""
 
 import av
 import numpy as np
@@ -35,7 +35,7 @@ SAMPLERS = [
 
 @pytest.mark.parametrize(("name", "codec", "options", "method"), CLIPS)
 @pytest.mark.parametrize("sampling", SAMPLERS, ids=lambda sampling: sampling.sampler)
-def test_frames_are_those_that_the_sampler_chose(make_clip, decode_linearly, sampling, name, codec, options, method):
+def test_frames_are_those_chosen_by_the_sampler(make_clip, decode_linearly, sampling, name, codec, options, method):
     path = make_clip(name, codec=codec, **options)
     linear = decode_linearly(path)
     with av.open(str(path)) as container:
@@ -53,7 +53,7 @@ def test_frames_are_those_that_the_sampler_chose(make_clip, decode_linearly, sam
         assert is_keyframe == linear[index][1]
 
 
-def test_a_gop_without_a_chosen_frame_is_not_decoded_and_none_is_twice(make_clip, monkeypatch):
+def test_a_gop_without_picks_is_not_decoded_and_no_gop_is_decoded_twice(make_clip, monkeypatch):
     path = make_clip(frames=120, gop=12, b_frames=2)
     starts = []
     decode_from = gop._decode_from

@@ -21,7 +21,7 @@ def test_every_file_is_found(rows):
     assert [row.files for row in rows] == [500, 5000]
 
 
-def test_ten_times_the_files_take_little_more_memory(rows):
+def test_listing_ten_times_as_many_files_takes_little_more_memory(rows):
     few, many = rows
 
     # A list of 4,500 more would hold over a megabyte.

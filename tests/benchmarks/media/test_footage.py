@@ -6,7 +6,7 @@ from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 
 
-def test_clips_of_one_minute_differ_and_are_as_long_as_they_should_be(tmp_path):
+def test_one_minute_clips_differ_and_have_the_right_length(tmp_path):
     paths = make_footage(tmp_path, count=12, width_px=240, height_px=240)
 
     shown = [extract_keyframes(path, sampling=Sampling(num_frames=16), limits=Limits()) for path in paths]
@@ -16,7 +16,7 @@ def test_clips_of_one_minute_differ_and_are_as_long_as_they_should_be(tmp_path):
     assert {(frames.method, frames.reason) for frames in shown} == {("index", "")}
 
 
-def test_clips_are_made_once(tmp_path):
+def test_clips_are_created_once(tmp_path):
     first = make_footage(tmp_path, count=2, width_px=240, height_px=240)
     before = [path.stat().st_mtime_ns for path in first]
 

@@ -1,4 +1,4 @@
-"""`reelabel status` tells in the morning how the night was, and what to do."""
+"""`reelabel status` shows in the morning how the night went and what to do."""
 
 import os
 import secrets
@@ -68,7 +68,7 @@ def manifest(settings):
 
 
 @pytest.mark.usefixtures("idle_worker")
-def test_the_next_and_the_last_night_and_the_command_that_repairs_it(client, manifest, page):
+def test_the_next_and_last_night_are_shown_with_the_command_that_repairs_it(client, manifest, page):
     before = page()
     assert f"Next night, {datetime.now(UTC) + timedelta(days=1):%Y-%m}" in before
     assert f"CET: {manifest}" in before or f"CEST: {manifest}" in before
@@ -168,7 +168,7 @@ def test_a_watch_that_fails_every_minute_is_listed_once_until_it_looks_again(cli
     assert "The store was away." not in page().partition("Next night")[0]
 
 
-def test_services_that_are_stopped_are_said_not_to_be_shown(tmp_path):
+def test_stopped_services_are_reported_as_not_shown(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REELABEL_")}
 
     shown = reelabel(environment | {"REELABEL_HOME": str(tmp_path), "COLUMNS": "160"}, "status").stdout

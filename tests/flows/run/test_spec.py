@@ -37,14 +37,14 @@ def test_sampling_settings_reach_the_spec(card, monkeypatch):
     assert sampling.size_multiple_px == card.size_multiple_px
 
 
-def test_settings_that_do_not_go_together_are_named(card, monkeypatch):
+def test_contradicting_settings_are_named(card, monkeypatch):
     monkeypatch.setenv("REELABEL_SAMPLING_FPS", "2")
 
     with pytest.raises(ConfigurationError, match="the sampler keyframes takes no fps"):
         make_spec(card, Settings())
 
 
-def test_what_a_run_asks_for_wins_over_the_settings(card):
+def test_options_of_a_run_override_the_settings(card):
     settings = Settings(
         sampling={"sampler": "dynamic", "fps": 1, "num_frames": 4, "drop_similar": 0.9, "jpeg_quality": 90}
     )
@@ -57,27 +57,27 @@ def test_what_a_run_asks_for_wins_over_the_settings(card):
     assert other.jpeg_quality == 90
 
 
-def test_orders_of_choices_are_the_runs_or_the_settings(card):
+def test_choice_orders_come_from_the_run_or_the_settings(card):
     settings = Settings(model={"permutations": 2})
 
     assert make_spec(card, settings).permutations == 2
     assert make_spec(card, settings, worded(permutations=4)).permutations == 4
 
 
-def test_a_choice_of_nothing_is_the_spec_of_the_settings(card):
+def test_a_run_without_options_has_the_spec_of_the_settings(card):
     settings = Settings(sampling={"sampler": "dynamic", "max_duration_s": 9})
 
     assert make_spec(card, settings, SpecOverrides()).spec_id == make_spec(card, settings).spec_id
 
 
-def test_frames_stored_otherwise_without_loss_are_asked_no_new_questions(card, monkeypatch):
+def test_another_lossless_encoding_does_not_change_the_spec(card, monkeypatch):
     by_default = make_spec(card, Settings())
     monkeypatch.setenv("REELABEL_STORE_ENCODING", "raw")
 
     assert make_spec(card, Settings()).spec_id == by_default.spec_id
 
 
-def test_wording_of_a_run_wins_over_the_settings_and_is_part_of_the_spec(card):
+def test_the_wording_of_a_run_overrides_the_settings_and_is_part_of_the_spec(card):
     settings = Settings(model={"system_prompt": "Be brief.", "examples": "Q: one."})
 
     as_set = make_spec(card, settings)
@@ -88,7 +88,7 @@ def test_wording_of_a_run_wins_over_the_settings_and_is_part_of_the_spec(card):
     assert changed.spec_id != as_set.spec_id
 
 
-def test_what_a_server_changes_of_the_answers_is_part_of_the_spec(card):
+def test_whatever_a_server_changes_in_the_answers_is_part_of_the_spec(card):
     def served(frames, card):
         return make_spec(card, Settings(model={"backend": "openai"}, server={"frames": frames}))
 
@@ -100,7 +100,7 @@ def test_what_a_server_changes_of_the_answers_is_part_of_the_spec(card):
     assert served("png", only_named).spec_id != ours.spec_id
 
 
-def test_what_a_choice_between_samplers_goes_by_is_set_once_and_idle_where_none_is_made(card):
+def test_routing_settings_apply_only_where_samplers_are_chosen_by_job(card):
     settings = Settings(
         sampling={"max_gap_s": 4, "dense_sampler": "fps", "motion_tasks": ["order"], "escalate_below": 0.5}
     )
@@ -126,7 +126,7 @@ def test_tasks_are_named_by_commas():
 
 
 @pytest.mark.parametrize("asked", [{"sampling": {"num_frames": 32}}, {"prompts": {"permutations": 2}}, {}])
-def test_no_option_but_that_of_the_model_lets_another_model_answer(card, asked):
+def test_only_the_model_option_changes_the_model(card, asked):
     mine = card.identity.model_copy(update={"name": "mine"})
     base = make_spec(card, Settings()).model_copy(update={"model": mine})
     request = RunRequest(kind="backfill", manifest="m", base=base, overrides=SpecOverrides(**asked))
@@ -139,7 +139,7 @@ def test_no_option_but_that_of_the_model_lets_another_model_answer(card, asked):
     assert named.model == same.model == card.identity
 
 
-def test_a_server_that_is_shown_pictures_does_not_go_on_for_a_model_that_saw_a_video(card):
+def test_a_server_that_takes_images_does_not_continue_a_run_that_used_video(card):
     base = make_spec(card, Settings()).model_copy(update={"frames_as": "images"})
 
     with pytest.raises(ConfigurationError, match="no longer match the earlier run's frames_as "):

@@ -1,4 +1,4 @@
-"""Frames without a video: what the frame file and its cache are tested with."""
+"""Frames without a video, for tests of the frame file and its cache."""
 
 import numpy as np
 import pytest

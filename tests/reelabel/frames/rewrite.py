@@ -1,4 +1,4 @@
-"""Frame files that are whole and say something else."""
+"""Frame files that are intact but say something else."""
 
 import json
 

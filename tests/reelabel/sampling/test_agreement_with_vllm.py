@@ -1,4 +1,4 @@
-"""Every sampler known from vLLM against the installed vLLM's own function, refusals included."""
+"""Every sampler of vLLM compared with the installed vLLM's own function, including refusals."""
 
 import json
 import subprocess
@@ -102,7 +102,7 @@ def choose(case):
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_indices_and_refusals_are_those_of_vllm(sampler, answers_of_vllm):
+def test_indices_and_refusals_equal_those_of_vllm(sampler, answers_of_vllm):
     answers = answers_of_vllm[sampler]
 
     different = [(case, expected, got) for case, expected in answers if (got := choose(case)) != expected]

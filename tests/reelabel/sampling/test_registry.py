@@ -213,14 +213,14 @@ def test_positions_may_come_as_a_list():
     assert (indices.tolist(), indices.dtype) == ([3, 5], np.int64)
 
 
-def test_a_misspelled_sampler_is_told_its_nearest_name():
+def test_a_misspelled_sampler_gets_a_suggestion():
     with pytest.raises(ValueError, match=r"Unknown sampler unifrom; did you mean uniform\?"):
         find_sampler("unifrom")
     with pytest.raises(ValueError, match="Unknown sampler zzz; use one of keyframes, auto, uniform, "):
         find_sampler("zzz")
 
 
-def test_samplers_take_exactly_the_options_that_exist():
+def test_the_samplers_together_take_exactly_the_options_that_exist():
     common = {"sampler", "drop_similar", "jpeg_quality"}
 
     assert set(SamplingOptions.model_fields) - common == SAMPLER_OPTIONS
@@ -244,5 +244,5 @@ def test_no_two_samplers_claim_one_model():
         ({}, "uniform"),
     ],
 )
-def test_a_models_own_sampler_is_known_by_its_processor(model, sampler):
+def test_the_native_sampler_is_recognised_by_the_models_processor(model, sampler):
     assert native_sampler(**model) == sampler
