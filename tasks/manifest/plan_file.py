@@ -146,7 +146,7 @@ def read_shard(objects: ObjectStore, plan_uri: str, index: int, *, seal: Seal) -
     return Shard(index=index, jobs=tuple(Job(**row | {"choices": tuple(row["choices"])}) for row in batch.to_pylist()))
 
 
-def _read_jobs(stream: bytes) -> pa.RecordBatch:
+def _read_jobs(stream: memoryview) -> pa.RecordBatch:
     [batch] = pa.ipc.open_stream(stream)
     if batch.num_rows > MAX_JOBS:
         raise SealError("It has more jobs than a shard.")
