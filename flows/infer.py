@@ -14,6 +14,7 @@ from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.local_executor import MAX_TASKS, ShardInExtraction, infer_shards, make_inference_context, open_extractor
+from flows.run.naming import name_of_worker
 from flows.run.parameters import IdleTimeout, Model, PlanId
 from flows.shard.plan_scope import CACHED_PLANS, PlanScope
 from flows.shard.queue import make_lease_keeper
@@ -50,6 +51,7 @@ _POLL_S = 1.0
 @flow(
     name="infer",
     description="Answer shards that other machines have extracted.",
+    flow_run_name=lambda: name_of_worker("infer"),
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
 )
 def infer(plan: PlanId = None, model: Model = None, idle_timeout_s: IdleTimeout = None) -> str:

@@ -9,6 +9,9 @@ from typing import Any
 
 from reelabel.digest import json_digest
 
+# Most jobs of a shard.
+MAX_JOBS = 200
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -67,7 +70,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Jobs that are extracted, asked and retried together; at most 200.
+    """Jobs that are extracted, asked and retried together; at most MAX_JOBS.
 
     A video with more jobs is in several shards.
 

@@ -7,7 +7,7 @@ from infra.errors import PlanForeignError, PlanLostError
 from infra.settings import StoreSettings
 from reelabel.seal import NO_KEY, Seal
 from reelabel.sources.object_store import ObjectStore
-from tasks.domain import Job, Shard
+from tasks.domain import MAX_JOBS, Job, Shard
 from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.plan_file import SHARDS_PER_FILE, PlanWriter, read_shard
 
@@ -121,6 +121,16 @@ def test_no_job_of_an_altered_plan_is_run_and_the_message_says_how_to_continue(s
 
     with pytest.raises(PlanLostError, match=r"was altered or damaged.*run again to plan"):
         read_shard(*store, 0, seal=SEAL)
+
+
+def test_a_shard_of_more_jobs_than_any_has_is_not_run(store):
+    with PlanWriter(*store, seal=NO_KEY) as writer:
+        writer.add(jobs_to_rows(jobs_of(0, MAX_JOBS)), [MAX_JOBS])
+        writer.add(jobs_to_rows(jobs_of(1, MAX_JOBS + 1)), [MAX_JOBS + 1])
+
+    assert len(read_shard(*store, 0, seal=NO_KEY).jobs) == MAX_JOBS
+    with pytest.raises(PlanLostError, match="was altered or damaged"):
+        read_shard(*store, 1, seal=NO_KEY)
 
 
 def test_one_plan_is_never_read_in_place_of_another(store):

@@ -7,7 +7,7 @@ from prefect.runtime import flow_run
 
 from flows.classify import scheduled_run_name
 from flows.run.artifacts import _plain
-from flows.run.naming import name_of_current
+from flows.run.naming import name_of_current, name_of_worker
 from flows.run.result import completed_state
 from flows.watch import watch_run_name
 from tests.hostile import HOSTILE, SHOWN, hidden_in
@@ -28,6 +28,7 @@ def test_a_state_message_shows_invisible_characters():
             partial(name_of_current, "backfill"), {"manifest": "a.parquet", "dataset": HOSTILE}, id="backfill"
         ),
         pytest.param(watch_run_name, {"manifests": HOSTILE}, id="watch"),
+        pytest.param(partial(name_of_worker, "extract"), {"plan": HOSTILE}, id="extract"),
     ],
 )
 def test_the_name_of_a_run_is_one_line_without_invisible_characters(monkeypatch, name, parameters):
