@@ -10,8 +10,7 @@ import numpy as np
 from reelabel.containers.container_index import ContainerIndex, KeyframeIndex
 from reelabel.containers.demux import check_frame_count
 from reelabel.containers.ffmpeg_index import demux_only, list_keyframes, read_first_packet, require_sought, seek_packet
-from reelabel.containers.mp4_boxes import read_box, walk_boxes
-from reelabel.containers.mp4_sample_table import read_track
+from reelabel.containers.mp4_sample_table import read_box, read_track, walk_boxes
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sources.sparse_file import SparseFile
 

@@ -11,10 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reelabel.errors import FrameFileError, ObjectMissingError, SealError
-from reelabel.frames.file_seal import embed_seal
 from reelabel.frames.frame_file import decode_sealed
 from reelabel.frames.index_file import decode_index, encode_index
-from reelabel.seal import NO_KEY
+from reelabel.seal import NO_KEY, embed_seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,10 +4,9 @@ from reelabel.sampling.options import SamplerName, Sampling
 from reelabel.sampling.registry import ROUTING_OPTIONS, SAMPLER_OPTIONS
 from reelabel.segment import WHOLE, Segment
 from tasks.domain.cost import RunCost
-from tasks.domain.job import MAX_JOBS, Job, Shard
+from tasks.domain.job import MAX_JOBS, Job, Shard, View, group_by_view
 from tasks.domain.outcome import Answer, Failure, FirstAnswer, JobResult, OrderBias, Stage
 from tasks.domain.spec import ModelIdentity, RunSpec
-from tasks.domain.view import View, group_by_view
 from tasks.domain.wall_clock import RunPhase, WallClockProfile
 
 __all__ = [

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.extraction.loaders import FileParts
 from benchmarks.media.timestamps import fuzzed_timestamps, retimed, with_sample_times
-from reelabel.containers.duration_guard import check_frame_times
+from reelabel.containers.stream_properties import check_frame_times
 from reelabel.errors import VideoError, VideoTooLargeError
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.integrations.vllm.video_input import video_input

@@ -1,7 +1,7 @@
 import pytest
 
 from reelabel.segment import Segment
-from tasks.domain.view import View
+from tasks.domain.job import View
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 import pyarrow as pa
 
-from reelabel.frames.file_seal import BLANK, METADATA_KEY, embed_checksum, embed_seal
+from reelabel.seal import BLANK, METADATA_KEY, embed_checksum, embed_seal
 
 
 def rewrite(data, *, without="", seal=None, name="", **facts):

@@ -21,8 +21,7 @@ from reelabel.errors import (
 )
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.turns import Turns
+from reelabel.frames.extractor import FrameExtractor, Turns
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling

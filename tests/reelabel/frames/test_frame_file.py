@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from infra.settings import StoreSettings
 from reelabel.errors import FrameFileError, VideoTooLargeError
-from reelabel.frames.file_seal import BLANK
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.pixels import ExactEncoding, LosslessEncoding
 from reelabel.sampling.options import Sampling
+from reelabel.seal import BLANK
 from tests.reelabel.frames.rewrite import rewrite
 
 LOSSLESS = get_args(LosslessEncoding)

@@ -10,12 +10,11 @@ from reelabel.errors import FrameFileError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import SCHEMA_VERSION, index_key
 from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.file_seal import embed_seal
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
-from reelabel.seal import NO_KEY, Seal
+from reelabel.seal import NO_KEY, Seal, embed_seal
 from reelabel.sources.object_store import ObjectStore
 from tests.reelabel.frames.rewrite import rewrite
 
