@@ -9,7 +9,7 @@ from benchmarks.media.matrix import cells_like
 
 pytestmark = pytest.mark.xdist_group("fuzz")
 
-MUTANTS = 300
+MUTANTS = 200
 
 
 @pytest.fixture(scope="module")

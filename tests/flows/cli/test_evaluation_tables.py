@@ -40,7 +40,7 @@ def evaluation():
 
 
 def test_tables_fit_80_columns_without_cutting_a_number(evaluation, monkeypatch):
-    monkeypatch.setattr(evaluate.OUT, "width", 80)
+    monkeypatch.setenv("COLUMNS", "80")  # its width, once set, would be that of all later tests
     with evaluate.OUT.capture() as captured:
         evaluate.print_evaluation(evaluation)
     text = captured.get()

@@ -104,6 +104,7 @@ def test_special_tokens_repeats_and_choice_tokens_are_printed_even_if_other_jobs
     assert "red: 'A' (" in shown
 
 
+@pytest.mark.system
 def test_a_job_that_would_fail_is_printed_with_every_reason(prompt):
     by_text = {"REELABEL_MODEL_CHOICE_SCORING": "text", "REELABEL_MODEL_MAX_MODEL_LEN": "128"}
     shown = prompt("twins", "--examples", "long " * 500, **by_text)

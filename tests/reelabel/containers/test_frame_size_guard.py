@@ -21,7 +21,7 @@ STREAMS = ["ts/h264", "ts/hevc", "ts/mpeg2", "ps/mpeg2", "raw/mpeg4", "raw/mjpeg
 def test_a_stream_whose_frames_grow_past_the_limit_is_refused(name, sampling, tmp_path):
     recipe = Cell(*name.split("/")).recipe
     path = tmp_path / "grows"
-    path.write_bytes(make_clip(recipe) + make_clip(replace(recipe, width_px=512, height_px=384)))
+    path.write_bytes(make_clip(recipe) + make_clip(replace(recipe, width_px=512, height_px=384, frames=12)))
 
     with pytest.raises(VideoTooLargeError, match="512x384"):
         extract_keyframes(path, sampling=sampling, limits=LIMITS)

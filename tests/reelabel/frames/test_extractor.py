@@ -1,6 +1,7 @@
 import base64
 import resource
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import gettempdir
@@ -222,13 +223,15 @@ def test_a_failing_web_server_fails_only_its_own_videos(preparer, server):
         from_the_web(preparer, allow_private=True, max_attempts=1).prepare(uri)
 
 
-@pytest.fixture
+@contextmanager
 def full_disk():
-    """No file may grow past 1 KB."""
+    """No file may grow past 1 KB: not for longer than necessary, since pytest may print to one."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture(params=["s3", "web", "data"])
@@ -244,12 +247,12 @@ def remote_uri(request, make_clip):
     return f"data:video/mp4;base64,{base64.b64encode(data).decode()}", StoreSettings()
 
 
-def test_a_full_disk_is_a_transient_fault_not_one_of_the_video(preparer, remote_uri, request):
+def test_a_full_disk_is_a_transient_fault_not_one_of_the_video(preparer, remote_uri):
     uri, settings = remote_uri
     preparer = replace(preparer, objects=ObjectStore(settings, WebSettings(allow_private=True)))
-    request.getfixturevalue("full_disk")
 
-    with pytest.raises(DiskUnavailableError, match=f"temporary folder {gettempdir()} .*TMPDIR") as caught:
+    message = f"temporary folder {gettempdir()} .*TMPDIR"
+    with pytest.raises(DiskUnavailableError, match=message) as caught, full_disk():
         preparer.prepare(uri)
     assert isinstance(caught.value, TransientError)
 
