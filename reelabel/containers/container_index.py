@@ -155,7 +155,6 @@ class ContainerIndex:
     missing_bytes: Callable[[BinaryFile, int], int] | None = None
 
 
-
 class IndexEntry(NamedTuple):
     """A keyframe, as listed in the index that FFmpeg builds.
 
