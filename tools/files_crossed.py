@@ -25,7 +25,7 @@ from tasks.demo.clips import ENCODINGS, make_demo
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("reelabel", "flows", "tasks", "infra", "sql")
-VIDEOS = 40
+VIDEOS = 24
 _ENTRY = struct.Struct("<Qd112s")  # calls, time of the last one, place
 _ENTRIES = 8192
 _LOST = 0.1  # two threads may count as one, and the last jobs of a run share calls

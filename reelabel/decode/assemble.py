@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from reelabel.containers.stream_properties import StreamProperties
     from reelabel.limits import Limits
-    from reelabel.orientation import Orientation
+    from reelabel.sampled_frames import Orientation
     from reelabel.sampling.options import Sampling
     from reelabel.sources.sparse_file import SparseFile
     from reelabel.sources.video_file import VideoFile

@@ -18,7 +18,7 @@ from tasks.domain import Answer
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.identity import TINY_MODEL
-from tasks.model.prompts.choice_permutation import answer_permuted, rotate_choices
+from tasks.model.prompts.prompt import answer_permuted, rotate_choices
 from tasks.model.protocol import Batch, EngineConfig
 from tests.model.asked import batch_about, frame_file, question
 from tests.model.engine.test_process import has_ended

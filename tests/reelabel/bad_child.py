@@ -13,10 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from reelabel.orientation import Orientation
 from reelabel.pool import child, transfer
 from reelabel.pool.messages import Begun, Failed, Reads
-from reelabel.sampled_frames import SampledFrames
+from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.segment import WHOLE
 
 PREFIX = b"do "

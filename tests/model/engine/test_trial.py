@@ -7,7 +7,7 @@ import pytest
 from infra.errors import EngineLostError
 from tasks.domain import Answer
 from tasks.model.engine.recovery import FatalQuestions, RecoveringEngine
-from tasks.model.prompts.choice_permutation import answer_permuted
+from tasks.model.prompts.prompt import answer_permuted
 from tasks.model.protocol import Batch, QuestionFailure
 from tests.model.asked import question
 

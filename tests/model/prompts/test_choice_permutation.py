@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.domain import Answer
-from tasks.model.prompts.choice_permutation import answer_permuted, rotate_choices
+from tasks.model.prompts.prompt import answer_permuted, rotate_choices
 from tasks.model.protocol import Batch, Question, QuestionFailure
 
 REFUSED = QuestionFailure(code="prompt_too_long", stage="prompt", message="Too long.")

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from reelabel.orientation import Orientation
-from reelabel.sampled_frames import SampledFrames
+from reelabel.sampled_frames import Orientation, SampledFrames
 from tests.clips import make_clip
 
 __all__ = ["keyframes", "make_clip"]
