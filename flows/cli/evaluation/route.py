@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from flows.run.parameters import SpecOverrides
     from infra.settings import Settings
     from tasks.domain import RunSpec
-    from tasks.evaluation.route_fit import RouteFit, RoutingPoint, Target
+    from tasks.evaluation.route_fit import RouteFit, RoutingPoint
     from tasks.evaluation.route_needs import StillFit
-    from tasks.evaluation.route_proof import RouteProof
+    from tasks.evaluation.route_proof import RouteProof, Target
 
 
 def fit_margin(
