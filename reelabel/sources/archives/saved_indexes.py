@@ -62,7 +62,7 @@ class SavedIndexes(Generic[_T]):
             return None
 
     def _save(self, source: ArchiveSource, part: str, index: _T) -> _T:
-        if self._store:
+        if self._store is not None:
             info = source.info
             data = self._encode(index)
             self._store.write_archive_index(data, uri=info.uri, fingerprint=info.fingerprint, part=part)

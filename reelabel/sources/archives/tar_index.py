@@ -35,7 +35,7 @@ _WALKS = 8
 _TRIAL = 32  # members by which the distance between headers is estimated
 _WORTHWHILE = 64  # headers left
 _SEARCHED_DISTANCES = 4
-_SEARCH_BYTES = 1024**2
+_MOST_SEARCHED_BYTES, _LEAST_SEARCHED_BYTES = 1024**2, 16 * 1024
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _LINKS = (tarfile.LNKTYPE, tarfile.SYMTYPE)
 
@@ -84,15 +84,16 @@ def _walk_ahead(source: ArchiveSource, at: int, *, distance: int) -> dict[int, _
     if left < _WORTHWHILE * distance:
         return {}
     places = [(at + left * number // _WALKS) // _BLOCK * _BLOCK for number in range(_WALKS + 1)]
-    walk = partial(_walk_part, source, search_bytes=_SEARCHED_DISTANCES * distance)
+    walk = partial(_walk_part, source, distance=distance)
     with ThreadPoolExecutor(_WALKS) as threads:
         return {at: unit for part in threads.map(walk, places, places[1:]) for at, unit in part.items()}
 
 
-def _walk_part(source: ArchiveSource, start: int, end: int, *, search_bytes: int) -> dict[int, _Unit]:
+def _walk_part(source: ArchiveSource, start: int, end: int, *, distance: int) -> dict[int, _Unit]:
     file = RangedFile(source)
     found: dict[int, _Unit] = {}
-    at = _find_header(RangedFile(source, block_bytes=_SEARCH_BYTES), start, min(end, start + search_bytes))
+    ahead = RangedFile(source, block_bytes=max(_LEAST_SEARCHED_BYTES, min(distance, _MOST_SEARCHED_BYTES)))
+    at = _find_header(ahead, start, min(end, start + _SEARCHED_DISTANCES * distance))
     while at is not None and at < end and len(found) < MAX_MEMBERS:
         try:
             unit = _read_unit(file, at)
