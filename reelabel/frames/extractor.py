@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 from reelabel.coverage import DEFAULT_THRESHOLDS
 from reelabel.errors import (
     ConfigurationError,
+    MemberMissingError,
+    ObjectChangedError,
     ObjectMissingError,
     ObjectTooLargeError,
+    VideoChangedError,
     VideoError,
     VideoMissingError,
     VideoRefusedError,
@@ -262,7 +265,7 @@ class FrameExtractor:
             lookup_ms=lookup_ms,
             provenance=replace(
                 self._provenance(info, keyframes, frames_used=len(keyframes.images)),
-                decode_note="; ".join(filter(None, (keyframes.reason, *remade))),
+                decode_note="; ".join(filter(None, (info.note, keyframes.reason, *remade))),
                 bytes_fetched=fetched.bytes_fetched,
                 fetch_ms=fetched.fetch_ms,
                 decode_ms=keyframes.decode_ms,
@@ -315,6 +318,8 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         VideoRefusedError: The video may not be read, or the URI is not a valid source.
         VideoTooLargeError: The server reports no length, and the video is too large to be read to find out.
         VideoUnavailableError: The web server does not serve it.
+        ArchiveUnreadableError: Its archive is damaged, or it cannot be read from there.
+        VideoChangedError: Its archive was replaced while its index was being read.
     """
     try:
         if objects.local_path(uri) is not None:
@@ -322,6 +327,8 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
                 return file.info
         with isolate_web_outage(uri):
             return objects.stat(uri)
+    except MemberMissingError as error:
+        raise VideoMissingError(error.message) from None
     except ObjectMissingError:
         path = objects.local_path(uri)
         if path is not None and os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir, takes names that are too long
@@ -329,6 +336,8 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         raise VideoMissingError(f"There is no video at {redact_uri(uri)}; check the path or URI.") from None
     except ObjectTooLargeError as error:
         raise VideoTooLargeError(f"{error.message} Its server sends no length, so it was read to measure it.") from None
+    except ObjectChangedError as error:
+        raise VideoChangedError(error.message) from None
     except (ConfigurationError, ValueError) as error:
         # Caused by this video alone: access to the frame cache was checked before the run.
         raise VideoRefusedError(f"{redact_uri(uri)} cannot be read: {error}") from None

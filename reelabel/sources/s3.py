@@ -20,6 +20,7 @@ from botocore.config import Config
 from botocore.exceptions import IncompleteReadError
 
 from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefusedError
+from reelabel.sources.archives.member_uri import unescape_name
 from reelabel.sources.folder import partial_file
 from reelabel.sources.object_info import ObjectInfo, changed, check_range
 from reelabel.sources.s3_errors import BROKEN_OFF, is_missing, s3_errors, status_code
@@ -200,7 +201,7 @@ def _split(uri: str, *, needs_key: bool = True) -> tuple[str, str]:
     bucket, _, key = uri.removeprefix(_SCHEME).partition("/")
     if not bucket or (needs_key and not key):
         raise ConfigurationError(f"{uri} does not name an object; write s3://bucket/key.")
-    return bucket, key
+    return bucket, unescape_name(key)
 
 
 def _describe(uri: str, answer: dict[str, Any]) -> ObjectInfo:

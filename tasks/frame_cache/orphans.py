@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from reelabel.errors import ConfigurationError, ObjectError, ObjectMissingError
+from reelabel.errors import ConfigurationError, ObjectError, ObjectMissingError, VideoError
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
 from tasks.frame_cache.eviction import EvictionResult, remove_files
 
@@ -77,5 +77,5 @@ def _fingerprint(objects: ObjectStore, uri: str) -> str | None:
         return objects.stat(uri).fingerprint
     except ObjectMissingError:
         return None
-    except ConfigurationError:  # access is denied, so the video may still exist
+    except (ConfigurationError, VideoError):  # access is denied, or its archive damaged, so the video may still exist
         return _UNKNOWN

@@ -15,6 +15,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.frames.extractor import stat_video
 from reelabel.integrations.vllm.comparison import ask_loaders, compare, reproduces_loader
 from reelabel.sampling.registry import samplers
+from reelabel.sources.archives.member_uri import split_member
 from reelabel.wording import pluralize
 from tasks.frame_cache.pool import video_limits, video_store
 from tasks.model.engine.process import engine_environment
@@ -59,7 +60,7 @@ def compare_with_vllm(
     objects = video_store(settings)
     info = stat_video(objects, video, allow_roots=settings.extract.allow_roots)
     with TemporaryDirectory(prefix="reelabel-compare-") as folder, ERRORS.status("Asking vLLM's loader"):
-        path = objects.local_path(video)
+        path = None if split_member(video) else objects.local_path(video)
         if path is None:
             path = Path(folder) / "video"
             objects.download(
