@@ -25,6 +25,7 @@ from infra.settings import load_settings
 from infra.telemetry import start_metrics
 from reelabel.errors import ConfigurationError
 from reelabel.frames.cache_key import decoder_versions
+from reelabel.sampling.options import estimate_frames
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.domain import RunPhase, WallClockProfile
@@ -131,7 +132,7 @@ def _wait_for_plans(scope: PlanScope, identity: ModelIdentity) -> list[Plan]:
 
 
 def _shown_px(sampling: Sampling) -> int:
-    return sampling.num_frames * sampling.max_pixels
+    return estimate_frames(sampling.num_frames) * sampling.max_pixels
 
 
 def _plans_of(scope: PlanScope, identity: ModelIdentity) -> list[Plan]:

@@ -1,6 +1,7 @@
 """Shared types. Imports no other package of Reelabel."""
 
-from reelabel.sampling.options import SamplerName, Sampling
+from reelabel.sampling.fields import SamplerName
+from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import ROUTING_OPTIONS, SAMPLER_OPTIONS
 from reelabel.segment import WHOLE, Segment
 from tasks.domain.cost import RunCost

@@ -121,11 +121,9 @@ def test_a_missing_folder_is_named():
     [
         pytest.param({}, "uniform", 16, id="as many as the model states"),
         pytest.param({"num_frames": None}, "qwen2_vl", None, id="by its processor"),
+        pytest.param({"video_processor_type": "Glm46VVideoProcessor"}, "glm46v", None, id="which names a number idly"),
         pytest.param(
-            {"num_frames": None, "video_processor_type": "Glm46VVideoProcessor"},
-            "glm46v",
-            None,
-            id="by another processor",
+            {"video_processor_type": "Molmo2VideoProcessor", "num_frames": 384}, "molmo2", 384, id="with its frames"
         ),
         pytest.param({"num_frames": None, "video_processor_type": None}, "qwen2_vl", None, id="by the model type"),
     ],
@@ -135,4 +133,23 @@ def test_a_model_card_names_the_native_sampler(folder, processor, sampler, frame
 
     card = read_model_card(str(folder))
 
-    assert (card.native_sampler, card.native_frames) == (sampler, frames)
+    assert (card.native_sampler, card.native_frames, card.native_doubt) == (sampler, frames, "")
+
+
+def test_a_processor_without_a_sampler_is_named_and_samples_as_many_frames_uniformly(folder):
+    change_video_processor(folder, video_processor_type="InternVL\x1b[31mVideoProcessor", num_frames=8)
+
+    card = read_model_card(str(folder))
+
+    assert (card.native_sampler, card.native_frames) == ("uniform", 8)
+    assert card.native_doubt == "no sampler is known for its video processor InternVL␛[31mVideoProcessor"
+
+
+def test_a_model_that_names_no_processor_is_named_by_its_type(folder):
+    change_video_processor(folder, video_processor_type=None, num_frames=None)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "another"}))
+
+    card = read_model_card(str(folder))
+
+    assert (card.native_sampler, card.native_doubt) == ("uniform", "no sampler is known for its model type another")

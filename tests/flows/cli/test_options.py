@@ -35,6 +35,7 @@ VALUES = {
     "min_frames": (6, {"sampler": "qwen2_vl"}),
     "max_frames": (66, {"sampler": "qwen2_vl"}),
     "frame_sample_mode": ("fps", {"sampler": "molmo2"}),
+    "frame_recovery": (False, {"sampler": "fps"}),
     "drop_similar": (0.5, {}),
     "jpeg_quality": (70, {}),
     "dense_sampler": ("fps", {"sampler": "auto"}),

@@ -65,3 +65,10 @@ def test_the_same_candidate_with_two_models_has_two_names(tmp_path):
         "keyframes:16 @ other",
         "uniform:16 @ other",
     ]
+
+
+def test_every_frame_is_written_as_it_is_read():
+    (candidate, *_), _ = resolve_candidates(["uniform:-1,frame_recovery=False"], [], Settings())
+
+    assert candidate.name == "uniform:-1,frame_recovery=False"
+    assert candidate.spec.sampling.num_frames == -1

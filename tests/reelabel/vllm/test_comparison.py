@@ -53,17 +53,29 @@ def test_a_refusal_is_a_reason(frames):
 
 
 def test_options_reach_the_loader_under_its_own_names():
-    molmo2 = Sampling(sampler="molmo2", fps=3, num_frames=9)
-
     assert loader_options(Sampling(sampler="dynamic", max_duration_s=9)) == (
         "opencv_dynamic",
         {"max_duration": 9.0, "num_frames": 16},
     )
-    assert loader_options(molmo2)[1] == {
-        "frame_sample_mode": "uniform_last_frame",
-        "max_fps": 3.0,
-        "sampling_fps": 3.0,
-        "num_frames": 9,
-    }
+    assert loader_options(Sampling(sampler="glm5_next", max_frames=9)) == (
+        "glm5next",
+        {"max_frames": 9, "num_frames": 16},
+    )
     with pytest.raises(ValueError, match="keyframes reproduces no loader"):
         loader_options(Sampling())
+
+
+@pytest.mark.parametrize(
+    ("options", "theirs"),
+    [
+        ({}, {"frame_sample_mode": "uniform_last_frame", "max_fps": 2.0}),
+        ({"fps": 3}, {"frame_sample_mode": "uniform_last_frame", "max_fps": 3.0}),
+        ({"fps": -1}, {"frame_sample_mode": "uniform_last_frame", "max_fps": None}),
+        ({"frame_sample_mode": "fps", "fps": 3}, {"frame_sample_mode": "fps", "sampling_fps": 3.0}),
+        ({"frame_sample_mode": "every_frame"}, {"frame_sample_mode": None}),
+    ],
+)
+def test_each_mode_of_molmo2_reads_one_of_its_two_rates(options, theirs):
+    sampling = Sampling(sampler="molmo2", num_frames=9, **options)
+
+    assert loader_options(sampling) == ("molmo2", theirs | {"num_frames": 9})

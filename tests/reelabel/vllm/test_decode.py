@@ -92,7 +92,7 @@ def test_an_invalid_sandbox_is_named(make_clip, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"num_frames": -1}, "num_frames: must be at least 1"),
+        ({"num_frames": 0}, "num_frames: must be at least 1, or -1 for every frame"),
         ({"num_frame": 8}, "num_frame: unknown option"),
         ({"fps": 2}, "the sampler keyframes takes no fps"),
         (
