@@ -8,10 +8,12 @@ import urllib.request
 import polars as pl
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import select
 
 from infra.database.connect import connect
 from infra.embedded.processes import free_port
 from reelabel.sources.object_store import ObjectStore
+from tasks.database.tables import RUN
 from tasks.demo.clips import make_demo
 from tests.flows.runs import environment_of, served_by
 
@@ -98,6 +100,16 @@ def _metrics_of(port):
 @pytest.fixture(scope="package")
 def first_run(observed_run):
     return observed_run[0]
+
+
+@pytest.fixture(scope="package")
+def run_id(first_run, engine):
+    """The id of that run; others on the same jobs may follow."""
+    assert first_run.stdout, first_run.stderr
+    with engine.connect() as connection:
+        return connection.execute(
+            select(RUN.c.run_id).where(RUN.c.dataset == "first").order_by(RUN.c.started_at).limit(1)
+        ).scalar_one()
 
 
 @pytest.fixture(scope="package")

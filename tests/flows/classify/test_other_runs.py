@@ -23,14 +23,14 @@ from tests.held_writes import only_first_rows_of
 pytestmark = pytest.mark.xdist_group("classify")  # they share a run
 
 
-@pytest.mark.usefixtures("first_run")
 def test_probabilities_are_calibrated_on_known_answers_beside_the_raw_ones(
-    environment, manifest, own_services, tmp_path
+    environment, manifest, own_services, run_id, tmp_path
 ):
-    refused = reelabel(environment, "results", "last", "--calibrated")
+    run = str(run_id)
+    refused = reelabel(environment, "results", run, "--calibrated")
     assert refused.returncode == 2
     assert "is not calibrated; calibrate it on known answers with `reelabel calibrate MANIFEST`" in refused.stderr
-    raw = json.loads(reelabel(environment, "results", "last", "--format", "json").stdout)
+    raw = json.loads(reelabel(environment, "results", run, "--format", "json").stdout)
 
     jobs = pl.read_parquet(ObjectStore(own_services.store).read(manifest))
     others = pl.col("choices").list.get(0)  # wrong for most jobs
@@ -39,9 +39,9 @@ def test_probabilities_are_calibrated_on_known_answers_beside_the_raw_ones(
     easy = reelabel(environment, "calibrate", manifest)
     unnamed = reelabel(environment, "calibrate", str(tmp_path / "hard.parquet"))
     fitted = json.loads(
-        reelabel(environment, "calibrate", str(tmp_path / "hard.parquet"), "--run", "last", "--json").stdout
+        reelabel(environment, "calibrate", str(tmp_path / "hard.parquet"), "--run", run, "--json").stdout
     )
-    shown = reelabel(environment, "calibrate", str(tmp_path / "hard.parquet"), "--run", "last").stdout
+    shown = reelabel(environment, "calibrate", str(tmp_path / "hard.parquet"), "--run", run).stdout
 
     assert easy.returncode == 2
     assert re.search(r"of 144 labels with a known answer, \d+ (is|are) wrong; at least 20 are needed", easy.stderr)
@@ -50,13 +50,13 @@ def test_probabilities_are_calibrated_on_known_answers_beside_the_raw_ones(
     assert f"Temperature {fitted['temperature']:.3f} ({fitted['temperature_low']:.3f} to" in shown
     assert f"fitted on the labels of run {fitted['run_id'][:8]} (spec {fitted['spec_id']})" in shown
     assert "Held-out negative log-likelihood changes by" in shown
-    rows = json.loads(reelabel(environment, "results", "last", "--calibrated", "--format", "json").stdout)
+    rows = json.loads(reelabel(environment, "results", run, "--calibrated", "--format", "json").stdout)
     assert [row["probabilities"] for row in rows] == [row["probabilities"] for row in raw]
     labelled = [row for row in rows if row["label"] is not None]
     assert all(abs(sum(row["calibrated_probabilities"]) - 1) < 1e-6 for row in labelled)
     assert all(row["confidence"] == max(row["calibrated_probabilities"]) for row in labelled)
     assert all(row["confidence"] is None for row in rows if row["label"] is None)
-    csv = reelabel(environment, "results", "last", "--calibrated", "--format", "csv").stdout
+    csv = reelabel(environment, "results", run, "--calibrated", "--format", "csv").stdout
     assert csv.splitlines()[0].endswith("stage,code,message,attempts,calibrated_probabilities,confidence")
 
 

@@ -15,22 +15,18 @@ from tests.flows.runs import artifact_of
 pytestmark = pytest.mark.xdist_group("classify")  # they share a run
 
 
-def test_every_job_ends_as_a_label_or_an_explained_failure(environment, first_run):
+def test_every_job_ends_as_a_label_or_an_explained_failure(environment, first_run, run_id):
     assert "Reconciled: 151 jobs = 144 labels + 7 failures." in first_run.stdout, first_run.stderr
     assert first_run.returncode == 1  # finished, with failures
 
-    audit = reelabel(environment, "audit", "last", "--json")
+    audit = reelabel(environment, "audit", str(run_id), "--json")
     report = json.loads(audit.stdout)
     assert audit.returncode == 0
     assert (report["jobs"], report["labels"], report["failures"], report["doubled"]) == (151, 144, 7, 0)
     assert report["codes"] == {"video_missing": 2, "video_refused": 2, "video_unreadable": 2, "video_empty": 1}
 
 
-@pytest.mark.usefixtures("first_run")
-def test_the_artifacts_of_a_run_list_its_failed_jobs(own_services, engine):
-    with engine.connect() as connection:
-        run_id = connection.execute(select(RUN.c.run_id).order_by(RUN.c.started_at).limit(1)).scalar_one()
-
+def test_the_artifacts_of_a_run_list_its_failed_jobs(own_services, run_id):
     failed = json.loads(artifact_of(own_services.prefect, run_id, "reelabel-failures"))
 
     assert len(failed) == 7
@@ -39,9 +35,8 @@ def test_the_artifacts_of_a_run_list_its_failed_jobs(own_services, engine):
     assert "There is no video at" in gone["message"]
 
 
-@pytest.mark.usefixtures("first_run")
-def test_labels_are_right(environment):
-    printed = reelabel(environment, "results", "last", "--format", "json").stdout
+def test_labels_are_right(environment, run_id):
+    printed = reelabel(environment, "results", str(run_id), "--format", "json").stdout
 
     rows = [row for row in json.loads(printed) if row["label"] is not None]
     right = sum(row["label"] == row["answer"] for row in rows)
@@ -50,9 +45,9 @@ def test_labels_are_right(environment):
     assert all(abs(sum(row["probabilities"]) - 1) < 1e-6 for row in rows)
 
 
-def test_a_run_says_where_its_time_went_and_says_it_again_later(first_run, environment, engine, own_services):
+def test_a_run_says_where_its_time_went_and_says_it_again_later(first_run, run_id, environment, engine, own_services):
     with engine.connect() as connection:
-        run = connection.execute(select(RUN).where(RUN.c.dataset == "first")).mappings().one()
+        run = connection.execute(select(RUN).where(RUN.c.run_id == run_id)).mappings().one()
         tokens = connection.execute(
             select(func.sum(RESULT.c.prompt_tokens), func.sum(RESULT.c.cached_tokens)).where(
                 RESULT.c.dataset == "first"
@@ -66,18 +61,15 @@ def test_a_run_says_where_its_time_went_and_says_it_again_later(first_run, envir
     assert run["gpus"] == 0
     assert run["coverage"] == {"videos": 48}  # all of whose keyframes are enough
 
-    later = reelabel(environment, "results", str(run["run_id"])).stdout
-    published = artifact_of(own_services.prefect, run["run_id"], "reelabel-how-to-read")
+    later = reelabel(environment, "results", str(run_id)).stdout
+    published = artifact_of(own_services.prefect, run_id, "reelabel-how-to-read")
     for shown in (first_run.stdout, later, published):
         assert f"{run['jobs_per_hour_held']:,.0f} per engine-hour held" in shown
         assert f"{run['prompt_tokens']:,} prompt tokens" in shown
         assert run["bottleneck"] in " ".join(shown.replace("│", " ").split())
 
 
-@pytest.mark.usefixtures("first_run")
-def test_a_run_links_to_its_page_where_browsers_find_it(engine, own_services):
-    with engine.connect() as connection:
-        run_id = connection.execute(select(RUN.c.run_id).where(RUN.c.dataset == "first")).scalar_one()
+def test_a_run_links_to_its_page_where_browsers_find_it(run_id, own_services):
     prefect, link = own_services.prefect, f"https://pages.example/runs/{run_id}.html"
 
     assert f"]({link})" in artifact_of(prefect, run_id, "reelabel-page")
