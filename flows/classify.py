@@ -9,14 +9,13 @@ from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.arrival import broken_manifest_told
-from flows.run.empty import empty_night
 from flows.run.execute import execute_run
 from flows.run.local_executor import MAX_TASKS
 from flows.run.names import run_name
 from flows.run.parameters import NO_OVERRIDES, Dataset, Manifest, Overrides
 from flows.run.request import RunRequest
 from flows.run.result import completed_state
-from flows.run.scheduled import first_scheduled, render_scheduled
+from flows.run.scheduled import empty_night, first_scheduled, render_scheduled
 from flows.run.sentence import failing_in_a_sentence
 from infra.errors import ManifestMissingError
 from infra.settings import load_settings

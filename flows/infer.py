@@ -16,10 +16,10 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.run.local_executor import MAX_TASKS, ShardInExtraction, infer_shards, make_inference_context, open_extractor
 from flows.run.naming import name_of_worker
 from flows.run.parameters import IdleTimeout, Model, PlanId
+from flows.shard.extract import ViewStream
 from flows.shard.plan_scope import CACHED_PLANS, PlanScope
 from flows.shard.queue import make_lease_keeper
 from flows.shard.retry import cancel_waits_at_exit, retry_faults, retry_outage
-from flows.shard.stream import ViewStream
 from infra.errors import PlanLostError
 from infra.settings import load_settings
 from infra.telemetry import start_metrics

@@ -22,7 +22,8 @@ from sql.roles import OWNER, create_roles
 from tests.shared import common_folder, locked, made_once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from sqlalchemy import Engine
 
@@ -86,19 +87,31 @@ def prefect_services(services: Settings) -> Settings:
     return start(services, wanted=frozenset({ServiceName.PREFECT, ServiceName.WORKER}))
 
 
-@pytest.fixture(scope="module")
-def own_services(
+@pytest.fixture(scope="session")
+def separate_services(
     prefect_services: Settings, _template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Settings]:
-    """`prefect_services` with a separate database, S3 prefix and home for each module."""
-    with _new_database(prefect_services, _template) as name:
-        yield prefect_services.model_copy(
-            update={
-                "home": tmp_path_factory.mktemp("home"),
-                "database": _logins(prefect_services, name),
-                "store": prefect_services.store.model_copy(update={"uri": f"{prefect_services.store.uri}/{name}"}),
-            }
-        )
+) -> Callable[[], AbstractContextManager[Settings]]:
+    """`prefect_services` with a separate database, S3 prefix and home for each call."""
+
+    @contextmanager
+    def separate() -> Iterator[Settings]:
+        with _new_database(prefect_services, _template) as name:
+            yield prefect_services.model_copy(
+                update={
+                    "home": tmp_path_factory.mktemp("home"),
+                    "database": _logins(prefect_services, name),
+                    "store": prefect_services.store.model_copy(update={"uri": f"{prefect_services.store.uri}/{name}"}),
+                }
+            )
+
+    return separate
+
+
+@pytest.fixture(scope="module")
+def own_services(separate_services: Callable[[], AbstractContextManager[Settings]]) -> Iterator[Settings]:
+    """Separate services for each module."""
+    with separate_services() as settings:
+        yield settings
 
 
 @pytest.fixture(scope="session")

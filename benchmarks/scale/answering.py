@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from benchmarks.scale.synthetic import RUN, SPEC
+from flows.shard.extract import ViewStream
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext, ShardOutcome, infer_views
 from flows.shard.report import make_shard_report
-from flows.shard.stream import ViewStream
 from infra.database.connect import connect
 from infra.settings import StoreSettings
 from reelabel.frames.cache_key import FrameIdentity

@@ -148,7 +148,7 @@ def route_fit(
     Also find the tasks for which keyframes are always enough. Jobs without an answer yet are answered first.
     """
     from flows.cli.evaluation.route import fit_margin  # noqa: PLC0415
-    from tasks.evaluation.route_fit import Target  # noqa: PLC0415
+    from tasks.evaluation.route_proof import Target  # noqa: PLC0415
 
     target = Target(within=max_loss / 100, accuracy=target_accuracy)
     raise typer.Exit(fit_margin(manifest, target, overrides=overrides, dataset=dataset, as_json=json))

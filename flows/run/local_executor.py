@@ -15,10 +15,10 @@ from prefect.context import FlowRunContext
 from prefect.utilities.annotations import quote
 
 from flows.run.artifacts import ProgressArtifact
+from flows.shard.extract import ViewStream
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext
 from flows.shard.queue import LeasedShard, ShardQueue, make_lease_keeper
 from flows.shard.retry import cancel_waits_at_exit, retry_outage
-from flows.shard.stream import ViewStream
 from flows.shard.tasks import extract_shard, infer_shard
 from infra.telemetry import start_metrics
 from reelabel.coverage import CoverageThresholds

@@ -11,9 +11,8 @@ from functools import partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
-from flows.shard.extract import extract_views, log_remade
+from flows.shard.extract import ViewStream, extract_views, log_remade
 from flows.shard.metrics import record_videos
-from flows.shard.stream import ViewStream
 from reelabel.errors import FrameFileError, JobError, ObjectMissingError, VideoError
 from reelabel.frames.packets import with_pixels
 from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, Stage, View, WallClockProfile

@@ -10,8 +10,13 @@ import av
 import av.error
 from av.stream import Disposition
 
-from reelabel.containers.frame_size_guard import check_declared_size, check_frame_size, decoder_limit_options
-from reelabel.containers.stream_properties import StreamProperties, check_duration
+from reelabel.containers.stream_properties import (
+    StreamProperties,
+    check_declared_size,
+    check_duration,
+    check_frame_size,
+    decoder_limit_options,
+)
 from reelabel.errors import (
     NoVideoStreamError,
     VideoEmptyError,

@@ -1,21 +1,30 @@
-"""Properties of a video stream, as declared by its container; and the limit on its duration, whoever claims it."""
+"""Properties of a video stream, and the limits on its duration and frame size.
+
+Both are checked when they are declared, before anything is allocated for them, and of the frames themselves.
+"""
 
 from __future__ import annotations
 
+import re
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import av
+import av.error
+import av.logging
 import numpy as np
 
 from reelabel.errors import VideoTooLargeError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
     from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
     from av.video.stream import VideoStream
 
     from reelabel.limits import Limits
@@ -23,6 +32,11 @@ if TYPE_CHECKING:
 
 # Differences of larger numbers are inexact, and may exceed 64 bits; as seconds, they no longer resolve milliseconds.
 _LATEST_MS = 2.0**53
+# FFmpeg requests buffers of this size even for tiny frames.
+_MIN_PIXELS = 65_536
+# Logged by `av_image_check_size2` in FFmpeg's libavutil/imgutils.c, and by dav1d. Only the message distinguishes
+# this error from others.
+_SIZE_REJECTED = re.compile(r"(?:Picture|Frame) size (\d+)x(\d+) (?:exceeds|is invalid)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,3 +133,55 @@ def check_frame_times(frames: SampledFrames, limits: Limits) -> SampledFrames:
         count = frames.total_frames or int(frames.frame_index.max()) + 1
         check_duration(count / frames.fps, limits, what=f"length of {count:,} frames at {frames.fps:g} fps")
     return frames
+
+
+def decoder_limit_options(limits: Limits) -> dict[str, str]:
+    """Return the FFmpeg options that make a decoder reject frames over the limit."""
+    return {"max_pixels": str(max(limits.max_frame_pixels, _MIN_PIXELS))}
+
+
+def check_frame_size(width_px: int, height_px: int, limits: Limits) -> None:
+    """Raise if a frame size exceeds the limit.
+
+    Raises:
+        VideoTooLargeError: The size exceeds `limits.max_frame_pixels`.
+    """
+    if width_px * height_px > limits.max_frame_pixels:
+        raise VideoTooLargeError(
+            f"Frames of {width_px}x{height_px} exceed extract.max_frame_pixels ({limits.max_frame_pixels:,}).",
+        )
+
+
+def check_declared_size(codec: VideoCodecContext, packet: Packet[VideoStream] | None, limits: Limits) -> None:
+    """Raise if a decoder rejected a packet because of its declared frame size.
+
+    Not all decoders keep the size they rejected. So the packet is decoded again by a fresh decoder, whose log is
+    searched for the size; the original decoder must not receive it twice.
+
+    Raises:
+        VideoTooLargeError: The declared size exceeds `limits.max_frame_pixels`.
+    """
+    check_frame_size(codec.width, codec.height, limits)
+    if packet is None:
+        return
+    fresh: VideoCodecContext = av.CodecContext.create(codec.name, "r")  # type: ignore[assignment]
+    fresh.extradata, fresh.thread_count, fresh.options = codec.extradata, 1, decoder_limit_options(limits)
+    with _captured_log() as messages, suppress(MemoryError, av.error.FFmpegError):
+        fresh.decode(packet)
+    for _, _, message in messages:
+        if rejected := _SIZE_REJECTED.match(message):
+            check_frame_size(int(rejected[1]), int(rejected[2]), limits)
+
+
+@contextmanager
+def _captured_log() -> Iterator[list[tuple[int, str, str]]]:
+    """Capture the errors that FFmpeg logs in this thread."""
+    before = av.logging.get_level(), av.logging.get_skip_repeated()
+    av.logging.set_level(av.logging.ERROR)
+    av.logging.set_skip_repeated(False)
+    try:
+        with av.logging.Capture() as messages:
+            yield messages
+    finally:
+        av.logging.set_level(before[0])
+        av.logging.set_skip_repeated(before[1])

@@ -22,7 +22,6 @@ from reelabel.sources.video_file import VideoFile, open_video_file
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from reelabel.limits import Limits
     from reelabel.pool.process import DecodingProcess
@@ -86,12 +85,7 @@ class DecodePool:
         """Return the pool itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         """Stop all processes."""
         self.close()
 

@@ -80,13 +80,12 @@ def max_frame_pixels(card: ModelCard, settings: Settings, *, num_frames: int) ->
     return settings.sampling.max_pixels or min(card.pixels_per_frame(num_frames) or _MAX_PIXELS, _MAX_PIXELS)
 
 
-def read_model_card(name: str | None, *, revision: str | None = None, dtype: str = "auto") -> ModelCard:
+def read_model_card(name: str | None, *, revision: str | None = None) -> ModelCard:
     """Read a model's configuration.
 
     Args:
         name: Folder or hub name; None is the tiny model that ships with Reelabel.
         revision: Hub revision.
-        dtype: Numeric type of the weights as served.
 
     Raises:
         ModelError: The folder is missing, or has no readable configuration or no weights; or the hub cannot be
@@ -94,23 +93,23 @@ def read_model_card(name: str | None, *, revision: str | None = None, dtype: str
     """
     folder = TINY_MODEL if name is None else Path(name).expanduser()
     if folder.is_dir():
-        return _folder_card(folder.resolve(), dtype)
+        return _folder_card(folder.resolve())
     if name is not None and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
         raise ModelError(
             f"There is no model folder {folder}; give a folder, or a hub name such as 'Qwen/Qwen2.5-VL-7B-Instruct'."
         )
     with disk_errors(*written_folders(os.environ)):
-        return _hub_card(str(name), revision, dtype)
+        return _hub_card(str(name), revision)
 
 
-def _folder_card(folder: Path, dtype: str) -> ModelCard:
+def _folder_card(folder: Path) -> ModelCard:
     config = _read_json(folder / "config.json")
     if not any(next(folder.glob(pattern), None) for pattern in _WEIGHT_PATTERNS):
         raise ModelError(f"Model folder {folder} contains no weights (*.safetensors); copy them there.")
     processors = [_read_json(folder / file) for file in _PROCESSOR_FILES if (folder / file).is_file()]
     max_pixels, max_video_pixels = _pixel_limits(processors)
     return ModelCard(
-        identity=ModelIdentity(name=folder.name, fingerprint=fingerprint_folder(folder), dtype=dtype),
+        identity=ModelIdentity(name=folder.name, fingerprint=fingerprint_folder(folder)),
         location=str(folder),
         size_multiple_px=_size_multiple_px(config),
         max_pixels=max_pixels,
@@ -119,7 +118,7 @@ def _folder_card(folder: Path, dtype: str) -> ModelCard:
     )
 
 
-def _hub_card(name: str, revision: str | None, dtype: str) -> ModelCard:
+def _hub_card(name: str, revision: str | None) -> ModelCard:
     try:
         from huggingface_hub import hf_hub_download  # noqa: PLC0415 - comes with the engine's extra
     except ImportError:
@@ -148,7 +147,7 @@ def _hub_card(name: str, revision: str | None, dtype: str) -> ModelCard:
     config = _read_json(path)
     max_pixels, max_video_pixels = _pixel_limits(processors)
     return ModelCard(
-        identity=ModelIdentity(name=name, revision=commit, dtype=dtype),
+        identity=ModelIdentity(name=name, revision=commit),
         location=name,
         revision=commit,
         size_multiple_px=_size_multiple_px(config),

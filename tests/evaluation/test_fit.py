@@ -7,7 +7,8 @@ import pytest
 
 from infra.errors import ManifestError
 from reelabel.digest import hash64
-from tasks.evaluation.route_fit import Target, fit_margin, fit_route
+from tasks.evaluation.route_fit import fit_margin, fit_route
+from tasks.evaluation.route_proof import Target
 from tasks.evaluation.route_sample import PairedAnswers
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasks.evaluation.route_fit import Target, fit_margin, fit_route
-from tasks.evaluation.route_proof import prove_loss, prove_margin
+from tasks.evaluation.route_fit import fit_margin, fit_route
+from tasks.evaluation.route_proof import Target, prove_loss, prove_margin
 from tasks.evaluation.route_sample import PairedAnswers
 from tasks.evaluation.significance import Z, paired_low, proportion, wilson_low
 

@@ -6,6 +6,7 @@ from threading import Barrier
 
 import pytest
 
+from flows.shard.extract import ViewStream
 from flows.shard.infer import (
     MAX_CONCURRENT_GROUPS,
     MAX_PROMPTS,
@@ -14,7 +15,6 @@ from flows.shard.infer import (
     ShardOutcome,
     infer_views,
 )
-from flows.shard.stream import ViewStream
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from flows.shard.stream import ViewStream
+from flows.shard.extract import ViewStream
 from reelabel.errors import VideoUnreadableError
 from tasks.domain import Shard, View
 from tasks.plans.extracted import ExtractedShard

@@ -1,7 +1,7 @@
 import polars as pl
 import pytest
 
-from tasks.results.formulas import without_formulas
+from infra.formulas import without_formulas
 
 FORMULAS = [
     "=1+1",
