@@ -35,7 +35,7 @@ def plan_shards(jobs, *, target_jobs, parts=1):
     return [Shard(index=index, jobs=tuple(rows_to_jobs(rows))) for index, rows in enumerate(shards)]
 
 
-COUNTS = st.lists(st.integers(1, 250), min_size=1, max_size=60)
+COUNTS = st.lists(st.integers(1, 250), min_size=1, max_size=24)
 
 
 @settings(deadline=None)
