@@ -6,7 +6,7 @@ import os
 import shutil
 import ssl
 from contextlib import closing, suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from http import HTTPStatus
 from importlib.metadata import version
 from itertools import groupby
@@ -272,8 +272,15 @@ def _client_of(settings: S3Options, _pid: int) -> Any:  # noqa: ANN401
 
 def _session() -> boto3.session.Session:
     core = botocore.session.get_session()
+    core.register_component("data_loader", _loader())
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
     return boto3.session.Session(botocore_session=core)
+
+
+@cache
+def _loader() -> Any:  # noqa: ANN401 - botocore has no types
+    """Return botocore's descriptions of S3: reading them takes most of the time in which a client is created."""
+    return botocore.session.get_session().get_component("data_loader")
 
 
 def _authority(settings: S3Options) -> str | None:
