@@ -9,6 +9,7 @@ from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.local_executor import MAX_TASKS, extract_ahead, local_extraction, open_extractor
+from flows.run.naming import name_of_worker
 from flows.run.parameters import IdleTimeout, PlanId
 from flows.run.ray_executor import ray_cluster, remote_extractor
 from flows.shard.plan_scope import CACHED_PLANS, PlanScope
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 @flow(
     name="extract",
     description="Extract frames for runs with the remote executor.",
+    flow_run_name=lambda: name_of_worker("extract"),
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
 )
 def extract(plan: PlanId = None, idle_timeout_s: IdleTimeout = None) -> str:

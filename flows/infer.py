@@ -14,6 +14,7 @@ from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.local_executor import MAX_TASKS, ShardInExtraction, infer_shards, make_inference_context, open_extractor
+from flows.run.naming import name_of_worker
 from flows.run.parameters import IdleTimeout, Model, PlanId
 from flows.shard.plan_scope import CACHED_PLANS, PlanScope
 from flows.shard.queue import make_lease_keeper
@@ -24,6 +25,7 @@ from infra.settings import load_settings
 from infra.telemetry import start_metrics
 from reelabel.errors import ConfigurationError
 from reelabel.frames.cache_key import decoder_versions
+from reelabel.sampling.options import estimate_frames
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.domain import RunPhase, WallClockProfile
@@ -50,6 +52,7 @@ _POLL_S = 1.0
 @flow(
     name="infer",
     description="Answer shards that other machines have extracted.",
+    flow_run_name=lambda: name_of_worker("infer"),
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
 )
 def infer(plan: PlanId = None, model: Model = None, idle_timeout_s: IdleTimeout = None) -> str:
@@ -129,7 +132,7 @@ def _wait_for_plans(scope: PlanScope, identity: ModelIdentity) -> list[Plan]:
 
 
 def _shown_px(sampling: Sampling) -> int:
-    return sampling.num_frames * sampling.max_pixels
+    return estimate_frames(sampling.num_frames) * sampling.max_pixels
 
 
 def _plans_of(scope: PlanScope, identity: ModelIdentity) -> list[Plan]:

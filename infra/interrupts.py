@@ -47,7 +47,7 @@ class InterruptWatch:
         self._ending = threading.Lock()
         self._signals, self._handler_end = socket.socketpair()
         self._handler_end.setblocking(False)
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may have it ignored
+        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # a shell may have it ignored
             signal.signal(signal.SIGINT, _interrupt_once)
         signal.set_wakeup_fd(self._handler_end.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._watch, name="interrupts", daemon=True).start()

@@ -69,6 +69,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Settings of a Postgres and an S3 server shared by all workers."""
     settings = Settings(home=common_folder(tmp_path_factory) / "home")
     with running(settings, wanted=frozenset({ServiceName.POSTGRES, ServiceName.S3})) as started:
+        _forgo_fsync(started)
         yield started
 
 
@@ -189,6 +190,13 @@ def _url_of(settings: Settings, database: str | None = None) -> str:
     port = make_url(settings.database.url.get_secret_value()).port
     url = make_url(Postgres(Home(settings.home)).administrator_url(port or 0))
     return url.set(database=database or url.database).render_as_string(hide_password=False)
+
+
+def _forgo_fsync(settings: Settings) -> None:
+    """Do not make Postgres wait for the disk, so that databases are created three times as fast; none is kept."""
+    for setting in ("fsync", "full_page_writes"):
+        _execute(settings, f"ALTER SYSTEM SET {setting} = off")
+    _execute(settings, "SELECT pg_reload_conf()")
 
 
 def _execute(settings: Settings, statement: str) -> None:

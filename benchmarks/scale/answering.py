@@ -20,8 +20,7 @@ from reelabel.frames.extractor import ExtractedVideo
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.limits import Limits
-from reelabel.orientation import Orientation
-from reelabel.sampled_frames import SampledFrames
+from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, RunPhase, View, group_by_view
 from tasks.manifest.plan_file import read_shard

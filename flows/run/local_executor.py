@@ -22,8 +22,7 @@ from flows.shard.stream import ViewStream
 from flows.shard.tasks import extract_shard, infer_shard
 from infra.telemetry import start_metrics
 from reelabel.coverage import CoverageThresholds
-from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.turns import Turns
+from reelabel.frames.extractor import FrameExtractor, Turns
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import decode_pool, frame_cache, video_limits, video_store

@@ -18,8 +18,7 @@ from reelabel.errors import FrameFileError, JobError, ObjectMissingError, VideoE
 from reelabel.frames.packets import with_pixels
 from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, Stage, View, WallClockProfile
 from tasks.domain.outcome import merge_answers, needs_escalation
-from tasks.model.prompts.choice_permutation import answer_permuted
-from tasks.model.prompts.prompt import build_question
+from tasks.model.prompts.prompt import answer_permuted, build_question
 from tasks.model.protocol import Batch, QuestionFailure
 
 if TYPE_CHECKING:

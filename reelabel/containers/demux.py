@@ -10,9 +10,8 @@ import av
 import av.error
 from av.stream import Disposition
 
-from reelabel.containers.duration_guard import check_duration
 from reelabel.containers.frame_size_guard import check_declared_size, check_frame_size, decoder_limit_options
-from reelabel.containers.stream_properties import StreamProperties
+from reelabel.containers.stream_properties import StreamProperties, check_duration
 from reelabel.errors import (
     NoVideoStreamError,
     VideoEmptyError,

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING
 import av.error
 import numpy as np
 
-from reelabel.containers.container_index import ContainerIndex, KeyframeIndex
-from reelabel.containers.ffmpeg_index import demux_only, list_keyframes, read_first_packet, require_sought, seek_packet
+from reelabel.containers.container_index import (
+    ContainerIndex,
+    KeyframeIndex,
+    demux_only,
+    list_keyframes,
+    read_first_packet,
+    require_sought,
+    seek_packet,
+)
 from reelabel.fast_path import FastPathUnavailableError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Properties of a video stream, as declared by its container."""
+"""Properties of a video stream, as declared by its container; and the limit on its duration, whoever claims it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import av
 import numpy as np
 
+from reelabel.errors import VideoTooLargeError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -16,8 +18,11 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
+    from reelabel.limits import Limits
+    from reelabel.sampled_frames import SampledFrames
 
-_LATEST_MS = 2.0**53  # differences of larger numbers are inexact, and may exceed 64 bits
+# Differences of larger numbers are inexact, and may exceed 64 bits; as seconds, they no longer resolve milliseconds.
+_LATEST_MS = 2.0**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +76,46 @@ def one_pts_to_ms(pts: int | None, time_base: Fraction | None) -> int | None:
     """Convert one PTS to milliseconds; None if it or the time base is unknown."""
     times_ms = pts_to_ms([pts], time_base)
     return None if times_ms is None else int(times_ms[0])
+
+
+def check_duration(duration_s: float, limits: Limits, *, what: str = "duration") -> None:
+    """Raise if a duration exceeds the limit.
+
+    Args:
+        duration_s: Duration in seconds.
+        limits: Limits on the video's size.
+        what: What lasts that long, for the message.
+
+    Raises:
+        VideoTooLargeError: It exceeds `limits.max_duration_s`, or is not a number.
+    """
+    if not duration_s <= limits.max_duration_s:
+        raise VideoTooLargeError(
+            f"The video's {what} is {duration_s:,.0f} s, which exceeds extract.max_duration_s "
+            f"({limits.max_duration_s:,.0f} s)."
+        )
+
+
+def check_frame_times(frames: SampledFrames, limits: Limits) -> SampledFrames:
+    """Return the frames if their times, and all that is known of the others', are within the limit.
+
+    Times count from the first frame: recordings of live streams start anywhere.
+
+    Raises:
+        VideoTooLargeError: The first and the last frame are more than `limits.max_duration_s` apart, or would be at
+            the video's frame rate; or times are too large to be exact.
+    """
+    ends_ms = [] if frames.keyframe_ms is None else [*frames.keyframe_ms[:1], *frames.keyframe_ms[-1:]]
+    first_ms = [] if frames.first_ms is None else [frames.first_ms]
+    times_s = np.concatenate([frames.time_s, np.array([*ends_ms, *first_ms]) / 1e3])
+    if not np.abs(times_s).max() < _LATEST_MS / 1e3:
+        raise VideoTooLargeError(
+            f"The video's frame times reach {np.abs(times_s).max():,.0f} s, where they are no longer exact; remux it "
+            "so that it starts at 0."
+        )
+    check_duration(float(np.ptp(times_s)), limits, what="span of frame times")
+    check_duration(frames.duration_s, limits)
+    if frames.fps:
+        count = frames.total_frames or int(frames.frame_index.max()) + 1
+        check_duration(count / frames.fps, limits, what=f"length of {count:,} frames at {frames.fps:g} fps")
+    return frames

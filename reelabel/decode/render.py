@@ -11,7 +11,7 @@ from av.video.reformatter import Interpolation, VideoReformatter
 
 from reelabel.containers.frame_size_guard import check_frame_size
 from reelabel.errors import VideoUnreadableError
-from reelabel.orientation import Orientation, orientation_of
+from reelabel.sampled_frames import Orientation, orientation_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

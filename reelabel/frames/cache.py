@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from reelabel.errors import FrameFileError, ObjectMissingError, SealError
 from reelabel.frames.cache_key import archive_index_key
-from reelabel.frames.file_seal import embed_seal
 from reelabel.frames.frame_file import decode_sealed
 from reelabel.frames.index_file import decode_index, encode_index
-from reelabel.seal import NO_KEY
+from reelabel.seal import NO_KEY, embed_seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

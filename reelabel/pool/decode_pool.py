@@ -12,9 +12,8 @@ from reelabel.cores import usable_cores
 from reelabel.errors import DecoderCrashedError
 from reelabel.pool.faults import InvalidAnswerError, NotBegunError, ProcessDiedError
 from reelabel.pool.messages import Request, Setup
-from reelabel.pool.modules import Modules
 from reelabel.pool.process import TimeLimits
-from reelabel.pool.processes import MAX_LOST, DecodingProcesses, decoders_lost
+from reelabel.pool.processes import MAX_LOST, DecodingProcesses, Modules, decoders_lost
 from reelabel.pool.reading import RangeReader
 from reelabel.pool.transfer import sampled_frames, unpack_frames, with_ranges
 from reelabel.sandbox.lockdown import check_mode

@@ -34,6 +34,7 @@ class RunStatus:
     run_id: UUID
     kind: str
     dataset: str
+    spec_id: str
     manifest_uri: str
     started_at: datetime
     state: str
@@ -94,7 +95,7 @@ def list_runs(engine: Engine, *, limit: int) -> list[RunStatus]:
 
 def _runs(state: Label[str]) -> Select[Any]:
     ended_at = func.coalesce(RUN.c.ended_at, case((state == "lost", RUN.c.seen_at), else_=func.now()))
-    columns = ("run_id", "kind", "dataset", "manifest_uri", "started_at", "shards_total", "shards_done")
+    columns = ("run_id", "kind", "dataset", "spec_id", "manifest_uri", "started_at", "shards_total", "shards_done")
     return select(
         *(RUN.c[name] for name in columns),
         state,

@@ -1,4 +1,4 @@
-"""What Prefect knows of a run."""
+"""What Prefect knows about a run."""
 
 import httpx
 

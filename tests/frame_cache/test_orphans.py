@@ -55,7 +55,7 @@ def test_a_file_without_the_name_of_its_video_stays(cache):
     assert STORE.stat(damaged.uri)
 
 
-def test_the_video_s_name_is_found_behind_a_long_table_of_keyframes(tmp_path, keyframes):
+def test_the_name_of_a_video_is_found_behind_a_long_keyframe_table(tmp_path, keyframes):
     root, uri = f"file://{tmp_path}/cache", f"file://{tmp_path}/long.mp4"
     STORE.replace(uri, b"a video")
     made_of = {"source_uri": uri, "fingerprint": "another", "sampling": Sampling()}

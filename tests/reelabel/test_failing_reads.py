@@ -1,4 +1,4 @@
-"""A remote file whose reads fail: nothing but the failure itself is heard of it."""
+"""A remote file whose reads fail: only the failure itself is reported."""
 
 import pytest
 
@@ -28,7 +28,7 @@ class Store:
 
 @pytest.mark.parametrize("reads", range(5))
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
-def test_no_traceback_of_a_failed_read_reaches_the_terminal(cell, reads, capfd):
+def test_a_failed_read_prints_no_traceback(cell, reads, capfd):
     with pytest.raises((ConnectionError, FastPathUnavailableError)):
         extract_keyframes_by_ranges(Store(cell.make(), reads), sampling=Sampling(), limits=Limits())
 

@@ -25,7 +25,7 @@ def test_no_text_is_a_formula(text):
     assert without_formulas(pl.DataFrame({"x": [text]}))["x"].to_list() == ["'" + text]
 
 
-def test_all_else_stays_as_it_is():
+def test_everything_else_is_unchanged():
     rows = pl.DataFrame(
         {"text": ["a=1", "", None, "'", " a", "é"], "count": range(-3, 3), "share": [-0.5] * 6},
         schema_overrides={"count": pl.Int32},

@@ -14,7 +14,7 @@ from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from reelabel.frames.extractor import stat_video
 from reelabel.integrations.vllm.comparison import ask_loaders, compare, reproduces_loader
-from reelabel.sampling.registry import samplers
+from reelabel.sampling.registry import NATIVE, samplers
 from reelabel.sources.archives.member_uri import split_member
 from reelabel.wording import pluralize
 from tasks.frame_cache.pool import video_limits, video_store
@@ -43,7 +43,7 @@ def sampling_to_compare(card: ModelCard, settings: Settings, asked: SamplingOpti
         raise ConfigurationError(
             f"No loader of vLLM samples as {sampling.sampler}; compare one of these with --sampler: {able}."
         )
-    own = SamplingOptions(**asked.model_dump(exclude_none=True) | {"sampler": card.native_sampler})
+    own = SamplingOptions(**asked.model_dump(exclude_none=True) | {"sampler": NATIVE})
     return make_spec(card, settings, SpecOverrides(sampling=own)).sampling
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -17,11 +18,13 @@ from flows.cli.context import connected, prefect_ready
 from flows.cli.repeat import command
 from infra.embedded import status, with_running_services
 from reelabel.errors import ReelabelError
+from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import check_schema
 from tasks.results.overview import list_plans, list_runs, list_unrepaired_runs
+from tasks.results.repairs import Repairs, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from prefect import State
@@ -43,20 +46,22 @@ _OF_LATE = timedelta(days=7)
 
 def show_status(settings: Settings, *, watch: bool) -> None:
     """Print the state of services and runs; with `watch`, refresh until Ctrl-C. Start no service."""
+    repairs = Repairs()
     if not watch:
-        OUT.print(_overview(settings))
+        OUT.print(_overview(settings, repairs))
         return
-    with Live(_overview(settings), console=OUT, auto_refresh=False) as live:
+    with Live(_overview(settings, repairs), console=OUT, auto_refresh=False) as live:
         while True:
             time.sleep(_EVERY_S)
-            live.update(_overview(settings), refresh=True)
+            live.update(_overview(settings, repairs), refresh=True)
 
 
-def _overview(settings: Settings) -> Group:
+def _overview(settings: Settings, repairs: Repairs) -> Group:
     found = with_running_services(settings)
     bad: list[RunStatus] = []
     runs: list[RenderableType] = []
     troubles: Mapping[UUID, Trouble | None] = {}
+    have_done: Callable[[Work], bool] | None = None
     plans: list[RenderableType] = []
     with ExitStack() as stack:
         if found.database.url is None:
@@ -65,6 +70,8 @@ def _overview(settings: Settings) -> Group:
             with _errors_shown(runs):
                 engine = stack.enter_context(connected(found))
                 check_schema(engine)
+                objects = ObjectStore(found.store, found.web)
+                have_done = partial(repairs.have_done, engine=engine, objects=objects)
                 bad = list_unrepaired_runs(engine, within=_OF_LATE)
                 runs += _runs_and_plans(engine)
         if found.prefect.api_url is None:
@@ -77,6 +84,9 @@ def _overview(settings: Settings) -> Group:
                 plans += [_line(line) for line in prefect.schedule_lines(client)]
                 troubles = prefect.find_troubles(client, within=_OF_LATE, lost=[run.run_id for run in bad])
                 plans.append(_queue(prefect.waiting_runs(client)))
+        if have_done:
+            with _errors_shown(runs):
+                troubles = _without_repaired(bad, troubles, have_done)
     return Group(_services(settings), *_troubles(bad, troubles), *plans, *runs)
 
 
@@ -103,6 +113,18 @@ def _line(text: str) -> Text:
     line = cell(text)
     line.no_wrap, line.overflow = True, "ignore"
     return line
+
+
+def _without_repaired(
+    bad: Sequence[RunStatus], known: Mapping[UUID, Trouble | None], have_done: Callable[[Work], bool]
+) -> dict[UUID, Trouble | None]:
+    """Return what is known of runs, with None also for those whose work was done by hand."""
+    works = {run_id: each.work for run_id, each in known.items() if each is not None} | {
+        run.run_id: Work(manifest_uri=run.manifest_uri, dataset=run.dataset, since=run.started_at, spec_id=run.spec_id)
+        for run in bad
+        if run.kind == "classify"
+    }
+    return {**known, **{run_id: None for run_id, work in works.items() if work is not None and have_done(work)}}
 
 
 def _troubles(bad: Sequence[RunStatus], known: Mapping[UUID, Trouble | None]) -> Iterator[RenderableType]:

@@ -1,4 +1,4 @@
-"""A shard's videos reach whoever asks about them as they are ready."""
+"""The videos of a shard reach the backend as soon as they are ready."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""Pictures that outgrow the limit are refused, wherever in a stream they come."""
+"""Frames that exceed the size limit are refused wherever they are in a stream."""
 
 from dataclasses import replace
 
@@ -18,17 +18,17 @@ STREAMS = ["ts/h264", "ts/hevc", "ts/mpeg2", "ps/mpeg2", "raw/mpeg4", "raw/mjpeg
 
 @pytest.mark.parametrize("sampling", [Sampling(num_frames=4), Sampling(sampler="fps")], ids=lambda value: value.sampler)
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_whose_pictures_grow_past_the_limit_is_refused(name, sampling, tmp_path):
+def test_a_stream_whose_frames_grow_past_the_limit_is_refused(name, sampling, tmp_path):
     recipe = Cell(*name.split("/")).recipe
     path = tmp_path / "grows"
-    path.write_bytes(make_clip(recipe) + make_clip(replace(recipe, width_px=512, height_px=384)))
+    path.write_bytes(make_clip(recipe) + make_clip(replace(recipe, width_px=512, height_px=384, frames=12)))
 
     with pytest.raises(VideoTooLargeError, match="512x384"):
         extract_keyframes(path, sampling=sampling, limits=LIMITS)
 
 
 @pytest.mark.parametrize("name", ["mp4/h264", "ts/hevc", "mkv/vp9", "avi/mjpeg", "asf/wmv2", "mxf/mpeg2", "rm/rv10"])
-def test_a_stream_that_begins_past_the_limit_is_refused(name, tmp_path):
+def test_a_stream_that_starts_past_the_limit_is_refused(name, tmp_path):
     path = tmp_path / "large"
     path.write_bytes(Cell(*name.split("/")).make())
 
