@@ -37,7 +37,5 @@ def read_folder(source: VideoFiles) -> ImportedRows:
     if not found.rows:
         raise ManifestError(f"There is no video below {redact_uri(source.uri)}; check the path.")
     if others:
-        found.notes.append(
-            f"Left out {pluralize(others, 'file')} of {found.source} whose suffix is not that of a video."
-        )
+        found.notes.append(f"Left out {pluralize(others, 'file')} without the suffix of a video.")
     return found

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
-VIDEO_SUFFIXES = frozenset(
-    ["3gp", "avi", "flv", "m2ts", "m4v", "mkv", "mov", "mp4", "mpeg", "mpg", "mts", "ogv", "ts", "webm", "wmv"]
-)
+_SUFFIXES = "3gp avi flv m2ts m4v mkv mov mp4 mpeg mpg mts ogv ts webm wmv"
+VIDEO_SUFFIXES = frozenset(_SUFFIXES.split())
 _NUMBERS = ("start_s", "end_s")
 
 
