@@ -19,14 +19,12 @@ from infra.process_identity import has_ended, own_process
 from reelabel.errors import TransientError
 from tasks.database.tables import WORKER
 from tasks.domain import ModelIdentity
+from tasks.plans.lease import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
 
     from sqlalchemy import ColumnElement, Engine
-
-    from tasks.plans.lease import Work
 
 BEAT_S = 5.0
 _DEAD_AFTER_S = 4 * BEAT_S
@@ -42,6 +40,7 @@ class Worker:
         pid: Id of its process on its host.
         plan_id: The only plan that it serves; None serves every open plan.
         model: The only model that it serves; None for extraction, which needs no model.
+        alive_s: Seconds since its start.
         seen_s: Seconds since its last heartbeat.
     """
 
@@ -51,7 +50,7 @@ class Worker:
     pid: int
     plan_id: UUID | None
     model: ModelIdentity | None
-    started_at: datetime
+    alive_s: float
     seen_s: float
 
     def serves(self, plan_id: UUID, model: ModelIdentity) -> bool:
@@ -104,14 +103,22 @@ def alive(
 
 def live_workers(engine: Engine) -> list[Worker]:
     """List the workers with a recent heartbeat, oldest first, without those whose process on this machine has ended."""
-    seen_s = func.extract("epoch", func.clock_timestamp() - WORKER.c.seen_at)
-    query = select(WORKER, seen_s.label("seen_s")).where(seen_s < _DEAD_AFTER_S).order_by(WORKER.c.started_at)
+    seen_s, alive_s = (
+        func.extract("epoch", func.clock_timestamp() - since) for since in (WORKER.c.seen_at, WORKER.c.started_at)
+    )
+    query = (
+        select(WORKER, seen_s.label("seen_s"), alive_s.label("alive_s"))
+        .where(seen_s < _DEAD_AFTER_S)
+        .order_by(WORKER.c.started_at)
+    )
     with database_errors(), engine.connect() as connection:
         rows = connection.execute(query).mappings().all()
     return [
         Worker(
-            **{name: row[name] for name in ("worker_id", "stage", "host", "pid", "plan_id", "started_at")},
+            stage=Work(row["stage"]),
+            **{name: row[name] for name in ("worker_id", "host", "pid", "plan_id")},
             model=row["model"] and ModelIdentity.model_validate(row["model"]),
+            alive_s=float(row["alive_s"]),
             seen_s=float(row["seen_s"]),
         )
         for row in rows
