@@ -16,10 +16,11 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.run.local_executor import MAX_TASKS, ShardInExtraction, infer_shards, make_inference_context, open_extractor
 from flows.run.naming import name_of_worker
 from flows.run.parameters import IdleTimeout, Model, PlanId
+from flows.run.termination import ends_soon
 from flows.shard.extract import ViewStream
 from flows.shard.plan_scope import CACHED_PLANS, PlanScope
 from flows.shard.queue import make_lease_keeper
-from flows.shard.retry import cancel_waits_at_exit, retry_faults, retry_outage
+from flows.shard.retry import retry_faults, retry_outage
 from infra.errors import PlanLostError
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
@@ -33,6 +34,7 @@ from tasks.frame_cache.pool import decode_pool
 from tasks.model.backend import backend_of
 from tasks.plans.extracted import ExtractedShard, read_extracted
 from tasks.plans.lease import Work, finish_alone
+from tasks.plans.worker import alive
 from tasks.results.write import RunKey
 
 if TYPE_CHECKING:
@@ -80,7 +82,10 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
     registered.check(card, settings)
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     objects = ObjectStore(settings.store, settings.web)
-    with PlanScope.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as scope:
+    with (
+        PlanScope.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as scope,
+        alive(scope.database, Work.INFER, plan_id=scope.plan_id, model=identity),
+    ):
         plans = _wait_for_plans(scope, identity)
         if not plans:
             return 0
@@ -92,7 +97,7 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
                 pool = stack.enter_context(decode_pool(settings, processes=1))
                 backend = stack.enter_context(registered.open(card, settings, sampling=largest))
                 keeper = stack.enter_context(make_lease_keeper(scope.database, settings))
-                stack.enter_context(cancel_waits_at_exit())
+                stack.enter_context(ends_soon())
                 info = backend.wait_ready()
             source = scope.queue(Work.INFER, keeper=keeper, objects=objects, seal=settings.store.seal)
             source = replace(source, plans=partial(_charging_plans, scope, identity, ledger))

@@ -143,6 +143,7 @@ def _execute_plan(plan: Plan, progress: Progress, context: RunContext, *, done_b
                 done_before=done_before,
                 run_id=run.run_id,
                 model=request.overrides.model,
+                needed=context.spec.model,
                 settings=settings,
                 database=database,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from itertools import islice
@@ -33,6 +34,7 @@ class ViewStream:
         """Start empty."""
         self._outcomes: dict[View, ExtractedVideo | VideoError] = {}
         self._extracted: ExtractedShard | None = None
+        self._expected: int | None = None
         self._is_over = threading.Event()
         self._changed = threading.Condition()
 
@@ -43,6 +45,17 @@ class ViewStream:
         stream._outcomes = dict(extracted.outcomes)
         stream.end(extracted)
         return stream
+
+    def expect(self, views: int) -> None:
+        """Set the number of views to come in total."""
+        self._expected = views
+
+    @property
+    def left(self) -> float:
+        """Number of views to come; infinite before it is known, and 0 after the end."""
+        if self._is_over.is_set():
+            return 0
+        return math.inf if self._expected is None else self._expected - len(self._outcomes)
 
     def add(self, view: View, outcome: ExtractedVideo | VideoError) -> None:
         """Add the outcome of a view; if it has one, as after a retried extraction, the first is kept."""

@@ -76,6 +76,7 @@ def extract_shard(
     with shard_in_progress("extract"), open_workers() as workers:
         extractor, stream = make_extractor(), stream or ViewStream()
         views = group_by_view(shard.jobs, extractor.sampling)
+        stream.expect(len(views))
         with await_recovery({StoreUnavailableError: partial(extractor.check_stores, shard.video_uris)}):
             extracted = extract_views(shard, views, extractor, workers=workers, stream=stream)
         stream.end(extracted)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reelabel.sources.archives.content import ArchiveMember
+    from reelabel.sources.archives.member_index import MemberIndex
     from reelabel.sources.archives.saved_indexes import IndexStore
     from reelabel.sources.s3 import S3
     from reelabel.sources.video_file import LocalFile
@@ -113,6 +114,15 @@ class ObjectStore:
         files = [uri for uri in on_s3 if not split_member(uri)]
         found = self._s3.stat_many_near(files) if files else {}
         return found | self._archives.stat_many(members)
+
+    def member_index(self, archive: str) -> MemberIndex:
+        """Return the members of a tar or zip.
+
+        Raises:
+            ObjectMissingError: There is no archive at the URI.
+            VideoRefusedError: Its server sends no ranges.
+        """
+        return self._archives.index_of(archive)
 
     def reach(self, uris: Iterable[str]) -> None:
         """Check that S3 responds for the buckets of some objects, even with an error; other URIs are ignored.

@@ -8,7 +8,7 @@ import ssl
 from contextlib import closing, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from http import HTTPStatus
 from importlib.metadata import version
 from itertools import groupby
@@ -285,8 +285,15 @@ def parse_time(text: str) -> datetime:
 
 def _session() -> boto3.session.Session:
     core = botocore.session.get_session()
+    core.register_component("data_loader", _loader())
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
     return boto3.session.Session(botocore_session=core)
+
+
+@cache
+def _loader() -> Any:  # noqa: ANN401 - botocore has no types
+    """Return botocore's descriptions of S3: reading them takes most of the time in which a client is created."""
+    return botocore.session.get_session().get_component("data_loader")
 
 
 def _authority(settings: S3Options) -> str | None:

@@ -72,7 +72,7 @@ class ImportedRows:
         notes: What was changed or left out, as sentences.
     """
 
-    source: Path
+    source: Path | str
     columns: Sequence[str]
     rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
     places: list[str] = field(default_factory=list, repr=False)

@@ -65,6 +65,7 @@ class PlanStatus:
 
     plan_id: UUID
     dataset: str
+    spec_id: str
     planned: int
     extracted: int
     done: int
@@ -133,7 +134,7 @@ def list_plans(engine: Engine) -> list[PlanStatus]:
     counts["extracting"] = func.count().filter(is_leased & SHARD.c.claimed_for.in_(["extract", "both"]))
     counts["inferring"] = func.count().filter(is_leased & SHARD.c.claimed_for.in_(["infer", "both"]))
     query = (
-        select(PLAN.c.plan_id, PLAN.c.dataset, *(count.label(name) for name, count in counts.items()))
+        select(PLAN.c.plan_id, PLAN.c.dataset, PLAN.c.spec_id, *(count.label(name) for name, count in counts.items()))
         .join(SHARD, SHARD.c.plan_id == PLAN.c.plan_id)
         .where(PLAN.c.state == "open")
         .group_by(PLAN.c.plan_id)

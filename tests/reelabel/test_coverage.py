@@ -14,7 +14,7 @@ from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
-from tests.clips import cut_start
+from tests.clips import cut_start, write_clip
 
 THRESHOLDS = CoverageThresholds(min_keyframes=3, max_gap_s=4, coverage_radius_s=1, min_coverage=0.5)
 
@@ -106,12 +106,12 @@ def test_every_sampler_reports_all_keyframe_times(make_clip, decode_linearly, sa
 CUT = {"cut.mp4": "libx264", "cut.mkv": "mpeg4", "cut.avi": "mpeg4"}
 
 
-@pytest.fixture(params=CUT)
-def cut_clip(request, make_clip, tmp_path):
+@pytest.fixture(scope="module", params=CUT)
+def cut_clip(request, tmp_path_factory):
     """A clip of 10 seconds whose first keyframe is shown at 8: the one before was cut away."""
-    name = request.param
-    path = make_clip(f"whole-{name}", codec=CUT[name], frames=132, gop=108, fps=12, size=(640, 480))
-    return cut_start(path, tmp_path / name, frames=12)
+    folder, name = tmp_path_factory.mktemp("cut"), request.param
+    path = write_clip(folder / f"whole-{name}", codec=CUT[name], frames=132, gop=108, fps=12, size=(640, 480))
+    return cut_start(path, folder / name, frames=12)
 
 
 @pytest.mark.parametrize("sampler", ["keyframes", "num_frames", "auto"])

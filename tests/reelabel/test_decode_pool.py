@@ -21,6 +21,7 @@ from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
+from tests.only_child import only_child
 
 WANTED = {"sampling": Sampling(num_frames=4), "limits": Limits()}
 # Enough bytes that ranges of it are worth reading.
@@ -40,14 +41,6 @@ def remote(path):
 
 def open_descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def only_child(pool):
-    deadline_s = time.monotonic() + 20
-    while len(pool.process_ids) != 1 and time.monotonic() < deadline_s:  # a thread starts them
-        time.sleep(0.01)
-    [child] = pool.process_ids
-    return child
 
 
 def test_frames_of_a_child_equal_those_of_this_process(pool, make_clip):

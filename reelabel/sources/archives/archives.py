@@ -16,7 +16,7 @@ from reelabel.errors import (
 )
 from reelabel.sources.archives.content import ArchiveMember
 from reelabel.sources.archives.member_index import decode_members, encode_members
-from reelabel.sources.archives.member_uri import split_member
+from reelabel.sources.archives.member_uri import MemberUri, split_member
 from reelabel.sources.archives.memo import Memo
 from reelabel.sources.archives.packed import PACKED_FORMATS
 from reelabel.sources.archives.parquet_rows import PARQUET_SUFFIX, ParquetRows
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reelabel.sources.archives.content import Content
-    from reelabel.sources.archives.member_uri import MemberUri
+    from reelabel.sources.archives.member_index import MemberIndex
+    from reelabel.sources.archives.packed import PackedFormat
     from reelabel.sources.archives.ranged_file import ArchiveSource
     from reelabel.sources.archives.saved_indexes import IndexStore
     from reelabel.sources.object_store import ObjectStore
@@ -126,6 +127,10 @@ class Archives:
                     continue
         return found
 
+    def index_of(self, archive: str) -> MemberIndex:
+        """Return the members of a tar or zip."""
+        return self._index(self._archive(archive, None), PACKED_FORMATS[MemberUri(archive, "").suffix])
+
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
         """Read a whole member."""
         return b"".join(self._member(uri, fingerprint).pieces(fingerprint=fingerprint, max_bytes=max_bytes))
@@ -168,8 +173,10 @@ class Archives:
             )
         if not place.name:
             raise VideoRefusedError(f"{redact_uri(place.archive)}# does not name a member; write ARCHIVE#MEMBER.")
-        index = self._indexes.get(source, lambda: form.read_index(source))
-        return form.open(source, index.find(place.name, place.archive))
+        return form.open(source, self._index(source, form).find(place.name, place.archive))
+
+    def _index(self, source: ArchiveSource, form: PackedFormat) -> MemberIndex:
+        return self._indexes.get(source, lambda: form.read_index(source))
 
 
 def _split(uri: str) -> MemberUri:

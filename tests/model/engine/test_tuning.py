@@ -109,6 +109,7 @@ def test_the_doctor_reports_what_is_chosen_and_why():
     assert "bytes per token" in reason.detail
 
 
+@pytest.mark.system
 def test_the_doctor_names_impossible_settings():
     [refused] = check_tuning(EngineConfig(model=str(TINY_MODEL), cpu_kv_cache_gib=1024))
 

@@ -142,9 +142,8 @@ def test_noise_is_damage():
             noisy[rng.randrange(len(noisy) - 200, len(noisy))] = rng.randrange(256)
         try:
             copied(HeldArchive(bytes(noisy), name="s3://b/p.parquet"), "column=mp4&row=12")
-        except ReelabelError as error:
+        except ReelabelError:  # and nothing else
             refused += 1
-            assert "\n" not in error.message
     assert refused > 20
 
 

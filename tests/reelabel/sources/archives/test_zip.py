@@ -94,12 +94,11 @@ def test_a_bomb_is_stopped_at_the_size_that_it_states(tmp_path):
     bomb = pack(("a", bytes(20_000_000)), method=zipfile.ZIP_DEFLATED)
     at = directory(bomb)
     lying = changed(changed(bomb, at + 24, "<I", 1000), 22, "<I", 1000)
-    yielded = 0
+    sink = io.BytesIO()
 
     with pytest.raises(ArchiveUnreadableError, match="unpacks to more than the 1,000 bytes that it states"):
-        for piece in content(lying, "a").copy():
-            yielded += len(piece)
-    assert yielded <= 1000
+        sink.writelines(content(lying, "a").copy())
+    assert sink.tell() <= 1000
     (tmp_path / "a.zip").write_bytes(bomb)
     with pytest.raises(ObjectTooLargeError, match="exceeds the limit of 1,000,000 bytes"):
         ObjectStore().download(f"{tmp_path}/a.zip#a", tmp_path / "copy", max_bytes=1_000_000)
@@ -165,7 +164,7 @@ def test_damaged_bytes_are_not_copied_out(method):
     data = bytearray(pack(("a", STORED), method=method))
     data[20_000] ^= 1
 
-    with pytest.raises(ArchiveUnreadableError, match="The member a of a.zip is damaged"):
+    with pytest.raises(ArchiveUnreadableError, match=r"The member a of a\.zip is damaged"):
         copied(bytes(data), "a")
 
 
