@@ -25,4 +25,11 @@ for name in ${REQUIRED_VARIABLES-}; do
   fi
 done
 
+# Libraries and interpreters print past every log.
+if [ "${REELABEL_LOG_FORMAT-}" = json ]; then
+  export PREFECT_LOGGING_FORMATTERS_JSON_CLASS=infra.json_logs.JsonLines
+  export PREFECT_LOGGING_HANDLERS_CONSOLE_FORMATTER=json PREFECT_LOGGING_COLORS=false
+  exec python -m infra.json_filter "$@"
+fi
+
 exec "$@"
