@@ -15,7 +15,8 @@ class LogSettings(SettingsSection):
     format: Annotated[
         Literal["text", "json"],
         Field(
-            description="text is for people; json writes one object per line, with run, plan, shard, stage and job if known."
+            description="text is for people; json writes one object per line, with run, plan, shard, stage and job "
+            "if known."
         ),
     ] = "text"
 
