@@ -19,10 +19,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from infra.errors import EngineClosedError, EngineLostError, ModelError
-from infra.json_filter import json_lines
-from reelabel.disk import disk_errors, full_disk, temporary_root
+from reelabel.disk import full_disk, temporary_root
 from reelabel.errors import ConfigurationError, DiskFullError
 from reelabel.temporary import temporary_folder
+from tasks.model.engine.log import engine_log
 from tasks.model.protocol import EngineFailure, EngineInfo, EngineTimes, Lifetime
 from tasks.model.written_folders import written_folders
 
@@ -229,16 +229,12 @@ class _Incarnation:
         self._connection, theirs = Pipe()
         lifeline_read, lifeline_write = os.pipe()
         self._lifeline: int | None = lifeline_write
-        with disk_errors(log_path.parent):
-            log_path.parent.mkdir(parents=True, exist_ok=True)
-            # It may quote prompts and paths.
-            log = os.fdopen(os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
-        with log if not log_as_json else json_lines(log, logger="engine") as output:
+        with engine_log(log_path, as_json=log_as_json) as log:
             self.process = subprocess.Popen(  # noqa: S603 - our own command
                 [*command, str(theirs.fileno()), str(lifeline_read)],
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
+                stdout=log,
+                stderr=log,
                 env=environment,
                 pass_fds=(theirs.fileno(), lifeline_read),
                 start_new_session=True,
