@@ -22,6 +22,7 @@ from flows.shard.plan_scope import CACHED_PLANS, PlanScope
 from flows.shard.queue import make_lease_keeper
 from flows.shard.retry import retry_faults, retry_outage
 from infra.errors import PlanLostError
+from infra.log_context import logged_by_all
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
 from reelabel.errors import ConfigurationError
@@ -67,7 +68,8 @@ def infer(plan: PlanId = None, model: Model = None, idle_timeout_s: IdleTimeout 
         model: Model folder or hub name; if empty, the setting, or the tiny demo model.
         idle_timeout_s: Exit after this many seconds without a shard; if empty, the setting (300).
     """
-    count = _infer_plans(load_settings(), plan=plan, model=model, idle_timeout_s=idle_timeout_s)
+    with logged_by_all(stage="infer", plan=plan):
+        count = _infer_plans(load_settings(), plan=plan, model=model, idle_timeout_s=idle_timeout_s)
     return f"Answered {pluralize(count, 'shard')}."
 
 
@@ -114,14 +116,13 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
 
             max_concurrent = settings.model.max_concurrent_shards * backend.engines
             count = 0
-            for report in infer_shards(
+            for _ in infer_shards(
                 _read_ahead(source, scope.spec_of, ledger),
                 source,
                 context_of,
                 ledger=ledger,
                 max_concurrent=max_concurrent,
             ):
-                get_run_logger().info("%s", report, extra={"shard": report.index})
                 count += 1
             return count
 

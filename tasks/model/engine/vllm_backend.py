@@ -129,6 +129,7 @@ class VllmBackend(Backend):
                 EngineProcess(
                     engine_config(card, settings, sampling=sampling, devices=devices, engines=len(shares)),
                     log_path=settings.home / "logs" / ("engine.log" if len(shares) == 1 else f"engine-{number}.log"),
+                    log_as_json=settings.log.format == "json",
                     start_timeout_s=model.start_timeout_s,
                     answer_timeout_s=model.answer_timeout_s,
                 ),
