@@ -93,8 +93,8 @@ def execute_remotely(
         infer_flows.start()  # at the same time, since the model takes a while to load
         while not (state := retry_outage(partial(plan_state, database, plan.plan_id))).is_drained:
             # Flows may have reached their idle timeout before there was work for them.
-            for flows, waiting in ((extract_flows, state.planned), (infer_flows, state.extracted)):
-                if waiting and flows.have_ended():
+            for flows, shards in ((extract_flows, state.planned), (infer_flows, state.extracted)):
+                if shards and flows.have_ended():
                     flows.start()
             roster.look(state)
             show()
@@ -150,7 +150,7 @@ class _Flows:
         with suppress(httpx.HTTPError, PrefectException), get_client(sync_client=True) as client:
             runs = [client.read_flow_run(flow_run_id) for flow_run_id in self._ids]
             waiting = [run for run in runs if run.state and not run.state.is_running() and not run.state.is_final()]
-            if not waiting or not waiting[0].work_pool_name:
+            if not waiting or not waiting[0].work_pool_name or not waiting[0].state:
                 return ""
             pool = client.read_work_pool(waiting[0].work_pool_name)
             what = f"{pluralize(len(waiting), 'flow run')} of {self.deployment}"
