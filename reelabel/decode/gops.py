@@ -17,7 +17,8 @@ from reelabel.decode.keyframe_check import require_keyframe
 from reelabel.fast_path import FastPathUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from av.container import InputContainer
     from av.video.frame import VideoFrame
@@ -34,10 +35,12 @@ class Timeline(NamedTuple):
     Attributes:
         times: PTS of all frames in the stream's time base, ascending.
         keyframes: Positions of keyframes among them, ascending.
+        reopen: Opens the video again as it is open.
     """
 
     times: Sequence[int]
     keyframes: Sequence[int]
+    reopen: Callable[[], AbstractContextManager[tuple[InputContainer, VideoStream]]]
 
 
 def spans_to_decode(positions: Iterable[int], keyframes: Sequence[int]) -> list[tuple[int, int]]:
@@ -70,8 +73,8 @@ def decode_chosen(
     """Decode from a keyframe to each chosen frame, reading on into the next GOP or seeking past unneeded ones.
 
     Args:
-        opened: The video, opened by `open_video(request.source, request.limits, strictly=True)`. The source may be
-            opened again, from other threads too; of a remote one, the bytes of `spans_to_decode` are at hand.
+        opened: The video, open. `timeline.reopen` opens it again, for other threads too; of a remote one, the bytes of
+            `spans_to_decode` are at hand.
         chosen: The wanted frames, each once, ascending.
         timeline: The frames of the video.
         request: What is extracted: source, limits, threads, and the statistics to keep.
