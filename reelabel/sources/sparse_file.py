@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 BLOCK_BYTES = 16 * 1024
+_MEDIA_BLOCK_BYTES = 256 * 1024
 _MAX_BLOCK_BYTES = 1024 * 1024
 MAX_CONCURRENT_READS = 8
 _MAX_READ_BYTES = 4 * 1024 * 1024  # of one request; larger ranges are read by several at once
@@ -44,8 +45,8 @@ class ByteSource(Protocol):
 class BatchSource(ByteSource, Protocol):
     """A source that reads several ranges at once by itself."""
 
-    def read_many(self, spans: Sequence[ByteRange]) -> list[bytes]:
-        """Read ranges as `read` does."""
+    def read_many(self, spans: Sequence[ByteRange], *, is_kept: bool) -> list[bytes]:
+        """Read ranges as `read` does; only what is kept will be asked of the source again."""
 
 
 class ByteRange(NamedTuple):
@@ -72,15 +73,15 @@ class CachedRange(NamedTuple):
         return self.start + len(self.data)
 
 
-def read_ranges(source: ByteSource, spans: Sequence[ByteRange]) -> list[bytes]:
-    """Read ranges of a source concurrently.
+def read_ranges(source: ByteSource, spans: Sequence[ByteRange], *, is_kept: bool = True) -> list[bytes]:
+    """Read ranges of a source concurrently; `is_kept` is for a source that reads several ranges by itself.
 
     Raises:
         EOFError: The source ends early.
         Exception: Whatever `source.read` raises.
     """
     if isinstance(source, BatchSource):
-        return source.read_many(spans)
+        return source.read_many(spans, is_kept=is_kept)
     read = partial(read_exactly, source)
     if len(spans) == 1:
         return [read(spans[0])]
@@ -125,6 +126,7 @@ class SparseFile:
         self.failure: Exception | None = None
         self._source = source
         self._extents = sorted(known)
+        self._index: tuple[CachedRange, ...] | None = None
         self._position = 0
         self._block_bytes = BLOCK_BYTES
         self._lock = threading.Lock()
@@ -133,6 +135,15 @@ class SparseFile:
     def extents(self) -> tuple[CachedRange, ...]:
         """The cached extents, in order and without overlap."""
         return tuple(self._extents)
+
+    @property
+    def index(self) -> tuple[CachedRange, ...]:
+        """The extents that were cached before media data were fetched."""
+        return self.extents if self._index is None else self._index
+
+    def begin_media(self) -> None:
+        """Take what is fetched from now on for media data, which need not be kept for later extractions."""
+        self._index = self.index
 
     def allow_small_whole(self) -> None:
         """Let a small file be fetched whole, where the alternative is a download of the whole file."""
@@ -190,7 +201,8 @@ class SparseFile:
 
     def _fetch_block(self, position: int) -> CachedRange:
         before = self._extent_at(position - 1)
-        self._block_bytes = min(2 * self._block_bytes, _MAX_BLOCK_BYTES) if before else BLOCK_BYTES
+        least_bytes = BLOCK_BYTES if self._index is None else _MEDIA_BLOCK_BYTES
+        self._block_bytes = min(max(2 * self._block_bytes, least_bytes), _MAX_BLOCK_BYTES) if before else least_bytes
         gap = next(self._gaps(ByteRange(position, self._block_bytes)))
         return self._fetch([gap])[0]
 
@@ -211,7 +223,8 @@ class SparseFile:
         started = time.perf_counter()
         try:
             self._require_allowed(gaps)
-            extents = list(map(CachedRange, (gap.start for gap in gaps), read_ranges(self._source, gaps)))
+            read = read_ranges(self._source, gaps, is_kept=self._index is None)
+            extents = [CachedRange(gap.start, data) for gap, data in zip(gaps, read, strict=True)]
         except Exception as error:
             self.failure = error
             raise

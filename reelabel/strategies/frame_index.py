@@ -65,14 +65,16 @@ def extract_by_frame_index(request: ExtractionRequest) -> tuple[SampledFrames, S
 def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -> tuple[SampledFrames, SavedIndex]:
     opened = video.container, video.stream
     index = _read_frames(request, probed, video)
-    saved: SavedIndex = video.file.extents if isinstance(video.file, SparseFile) else ()
     numbers, keyframes = _presentation_order(index)
     times = index.pts[numbers].tolist()
     choice = choose_positions(request, times, video.stream, first_pts=index.first_pts)
     unique = list(dict.fromkeys(choice.positions))
     if unique[0] < keyframes[0]:  # an edit list hides the keyframe they depend on
         raise NoFrameIndexError("frames precede the first presented keyframe")
+    saved: SavedIndex = ()
     if isinstance(video.file, SparseFile):
+        video.file.begin_media()
+        saved = video.file.index
         video.file.prefetch(_needed_ranges(index, numbers, unique, keyframes))
     infos = [FrameInfo(times[at], at, is_keyframe=bool(index.is_keyframe[numbers[at]])) for at in unique]
     timeline = Timeline(times, keyframes, partial(_reopen, probed, request.limits))
