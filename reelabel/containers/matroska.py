@@ -32,7 +32,6 @@ _GUESSED_BYTES = 64 * 1024  # of a keyframe; the cues list no sizes
 # H.264 and HEVC reorder at most this many frames (A.3.1 and A.4.2: MaxDpbFrames). So a frame that is presented before a
 # keyframe, and stored after it, is followed by no more frames than these that are presented before the keyframe.
 _MAX_REORDERED = 16
-_MAX_PREROLL_GOPS = 3  # as in `reelabel.decode.gops`
 
 
 def _probe(file: BinaryFile, _size_bytes: int) -> bool:
@@ -90,9 +89,6 @@ def _read_frames(video: OpenVideo, segment: Segment) -> FrameIndex:
         end = next((int(pos) for pos in index.pos[bisect_right(index.pts, end_pts) :]), video.size_bytes)
         video.file.prefetch([ByteRange(int(index.pos[number]), end - int(index.pos[number]))])
     listed = list(_list_packets(video, int(index.pts[number]), end_pts))
-    if number and video.stream.codec_context.name == "h264" and min(listed).pts < listed[0].pts:
-        # Frames that follow the keyframe of an open GOP may still name frames before it as references.
-        listed = list(_list_packets(video, int(index.pts[max(0, number - _MAX_PREROLL_GOPS)]), end_pts))
     return FrameIndex(
         pts=np.array([info.pts for info in listed], np.int64),
         is_keyframe=np.array([info.is_keyframe for info in listed]),

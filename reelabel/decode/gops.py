@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from reelabel.decode.assemble import DecodeStats, ExtractionRequest, FrameInfo
 
-_MAX_PREROLL_GOPS = 3
+MAX_PREROLL_GOPS = 3
 
 
 class Timeline(NamedTuple):
@@ -94,7 +94,7 @@ def _decode_run(
 ) -> Iterator[tuple[FrameInfo, VideoFrame]]:
     keyframes = timeline.keyframes
     number = bisect_right(keyframes, run[0].position) - 1
-    earlier = iter(keyframes[max(0, number - _MAX_PREROLL_GOPS) : number][::-1])
+    earlier = iter(keyframes[max(0, number - MAX_PREROLL_GOPS) : number][::-1])
     gop = _decode_from(opened, keyframes[number], timeline.times, wanted=run, stats=stats)
     for place, info in enumerate(run):
         while (frame := _frame_at(gop, info.position)) is None:

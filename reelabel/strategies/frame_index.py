@@ -14,7 +14,7 @@ from reelabel.containers.ffmpeg_index import demux_only
 from reelabel.containers.registry import probe_file
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
-from reelabel.decode.gops import Timeline, decode_chosen, spans_to_decode
+from reelabel.decode.gops import MAX_PREROLL_GOPS, Timeline, decode_chosen, spans_to_decode
 from reelabel.errors import VideoUnreadableError
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sampled_frames import UNKNOWN_POSITION
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from reelabel.decode.assemble import ExtractionRequest
     from reelabel.limits import Limits
     from reelabel.sampled_frames import SampledFrames
+    from reelabel.segment import Segment
     from reelabel.strategies.keyframe_table import SavedIndex
 
 _MAX_RANGES = 512  # requests for one video; a file stored in more pieces is faster to download
@@ -55,17 +56,34 @@ def extract_by_frame_index(request: ExtractionRequest) -> tuple[SampledFrames, S
         VideoError: As `extract_keyframes` does.
     """
     try:
-        probed = probe_file(request.source)
-        with probed.open(request.limits, strictly=True) as video:
-            return _extract(request, probed, video)
+        return _extract_reading_back(request, probe_file(request.source))
     except VideoUnreadableError:
         raise NoFrameIndexError("the container cannot be opened from its header alone") from None
 
 
-def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -> tuple[SampledFrames, SavedIndex]:
+def _extract_reading_back(request: ExtractionRequest, probed: ProbedFile) -> tuple[SampledFrames, SavedIndex]:
+    """Extract from the frames around a segment, or, if these depend on earlier ones, with the GOPs before them."""
+    with probed.open(request.limits, strictly=True) as video:
+        index = _read_frames(probed, video, request.segment)
+        try:
+            return _extract(request, probed, video, index)
+        except NoFrameIndexError:
+            raise
+        except FastPathUnavailableError:
+            if index.is_whole or (isinstance(video.file, SparseFile) and video.file.failure):
+                raise
+        earlier = np.searchsorted(index.keyframe_pts, index.pts[0]) - MAX_PREROLL_GOPS
+        start_pts = float(index.keyframe_pts[max(0, earlier)] - index.first_pts)
+        wider = request.segment._replace(start_s=start_pts * float(video.stream.time_base or 0))
+    with probed.open(request.limits, strictly=True) as video:
+        return _extract(request, probed, video, _read_frames(probed, video, wider))
+
+
+def _extract(
+    request: ExtractionRequest, probed: ProbedFile, video: OpenVideo, index: FrameIndex
+) -> tuple[SampledFrames, SavedIndex]:
     opened = video.container, video.stream
-    index = _read_frames(request, probed, video)
-    numbers, keyframes = _presentation_order(index)
+    numbers, keyframes = presentation_order(index)
     times = index.pts[numbers].tolist()
     choice = choose_positions(request, times, video.stream, first_pts=index.first_pts)
     unique = list(dict.fromkeys(choice.positions))
@@ -92,7 +110,7 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
     return choice.measured(got if index.is_whole else _without_positions(got)), saved
 
 
-def _read_frames(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -> FrameIndex:
+def _read_frames(probed: ProbedFile, video: OpenVideo, segment: Segment) -> FrameIndex:
     read = probed.container.read_frames
     if read is None:
         raise NoFrameIndexError("the container does not list every frame")
@@ -100,13 +118,13 @@ def _read_frames(request: ExtractionRequest, probed: ProbedFile, video: OpenVide
         raise NoFrameIndexError("the header has no frame rate")
     try:
         with probed.guard():
-            return read(video, request.segment)
+            return read(video, segment)
     except FastPathUnavailableError as error:
         raise NoFrameIndexError(str(error)) from None
 
 
-def _presentation_order(index: FrameIndex) -> tuple[npt.NDArray[np.int64], list[int]]:
-    """Sort frames into presentation order, as `presentation_order` does.
+def presentation_order(index: FrameIndex) -> tuple[npt.NDArray[np.int64], list[int]]:
+    """Sort frames into presentation order, as `reelabel.strategies.seek.presentation_order` does.
 
     Returns:
         The numbers of the presented frames in the index, by position; and the positions of keyframes among them.
