@@ -45,6 +45,8 @@ def test_a_header_that_tells_times_tells_those_of_the_packets(cell, file_of):
 
 
 def test_most_headers_of_the_common_codecs_tell(file_of):
-    told = [times_by_header(file_of(cell)) is not None for cell in CELLS if cell.codec in {"h264", "hevc", "vp9", "av1"}]
+    told = [
+        times_by_header(file_of(cell)) is not None for cell in CELLS if cell.codec in {"h264", "hevc", "vp9", "av1"}
+    ]
 
     assert sum(told) > len(told) / 2
