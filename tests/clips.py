@@ -1,5 +1,6 @@
 """Real clips, encoded and decoded with PyAV."""
 
+import struct
 from pathlib import Path
 
 import av
@@ -79,6 +80,13 @@ def blank_packet(path, number):
     data = path.read_bytes()
     at = data.index(packets[number])
     path.write_bytes(data[:at] + bytes(len(packets[number])) + data[at + len(packets[number]) :])
+
+
+def flag_as_keyframe(path, number):
+    """Let the header of an MP4 name a frame, counted in decode order, as its second keyframe."""
+    data = bytearray(path.read_bytes())
+    struct.pack_into(">I", data, data.index(b"stss") + 16, number + 1)
+    path.write_bytes(data)
 
 
 @pytest.fixture

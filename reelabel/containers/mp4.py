@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"})
 _MAX_ENTRIES_READ = 2000
+_TAIL_BYTES = 2 * 1024**2
 # In these codecs, every sample is exactly one presented frame.
 _FRAME_CODECS = frozenset({"h264", "hevc", "vp9", "av1"})
 # A single edit hides frames only at the ends of the track, so those are checked.
@@ -44,6 +45,9 @@ def _probe(file: BinaryFile, _size_bytes: int) -> bool:
 def _prepare(file: BinaryFile, size_bytes: int) -> None:
     """Fetch the header in one request; refuse a fragmented file."""
     for box in walk_boxes(file, size_bytes):
+        left = ByteRange(box.span.end, size_bytes - box.span.end)
+        if isinstance(file, SparseFile) and box.kind == b"mdat" and 0 < left.size <= min(_TAIL_BYTES, size_bytes // 8):
+            file.prefetch([left])  # most probably the header
         if box.kind == b"moof":
             raise FastPathUnavailableError("a fragmented MP4 has no single index")
         if box.kind == b"moov" and isinstance(file, SparseFile):

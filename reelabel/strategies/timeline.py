@@ -87,7 +87,11 @@ class SampledPositions(NamedTuple):
 
 
 def choose_positions(
-    request: ExtractionRequest, times: Sequence[int | None], stream: VideoStream, *, first_pts: int | None = None
+    request: ExtractionRequest,
+    times: Sequence[int | None] | npt.NDArray[np.int64],
+    stream: VideoStream,
+    *,
+    first_pts: int | None = None,
 ) -> SampledPositions:
     """Choose frames from the stream properties that OpenCV reports, as vLLM's loaders do.
 
@@ -97,11 +101,11 @@ def choose_positions(
         stream: Their stream.
         first_pts: PTS of the video's first frame; None uses the first of `times`.
     """
-    if not times:
+    if not len(times):
         raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
     fps = frame_rate(stream)
-    known = [pts for pts in times if pts is not None]
-    times_s = np.array(known, np.float64) * float(stream.time_base or 0) if len(known) == len(times) else None
+    known = times if isinstance(times, np.ndarray) else [pts for pts in times if pts is not None]
+    times_s = np.asarray(known, np.float64) * float(stream.time_base or 0) if len(known) == len(times) else None
     first_s = None if first_pts is None else first_pts * float(stream.time_base or 0)
     numbers = _segment_positions(request, times_s, len(times), fps, first_s=first_s)
     facts = VideoProperties(
