@@ -44,7 +44,15 @@ def extract_by_gops(request: ExtractionRequest) -> SampledFrames:
     with open_video(request.source, request.limits, strictly=True) as opened:
         frames = decode_chosen(opened, infos, Timeline(times, keyframes), request)
         describe = partial(StreamProperties.of, *opened)
-        got = assemble_frames(request, describe, chosen=choice.positions, frames=frames, summary=summary, method="seek")
+        got = assemble_frames(
+            request,
+            describe,
+            chosen=choice.positions,
+            frames=frames,
+            summary=summary,
+            method="seek",
+            in_order=infos,
+        )
     return choice.measured(got)
 
 
