@@ -72,6 +72,15 @@ def cut_start(path, cut_path, *, frames):
     return cut_path
 
 
+def blank_packet(path, number):
+    """Overwrite the packet of one frame, counted in decode order, with zeros."""
+    with av.open(str(path)) as container:
+        packets = [bytes(packet) for packet in container.demux(video=0) if packet.size]
+    data = path.read_bytes()
+    at = data.index(packets[number])
+    path.write_bytes(data[:at] + bytes(len(packets[number])) + data[at + len(packets[number]) :])
+
+
 @pytest.fixture
 def decode_linearly():
     """Return a function that decodes all frames of a clip with PyAV alone: a list of (pts, is_keyframe, pixels)."""

@@ -17,6 +17,7 @@ from reelabel.fast_path import FastPathUnavailableError, IndexMismatchError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from av.container import InputContainer
     from av.index import IndexEntries
     from av.packet import Packet
     from av.video.stream import VideoStream
@@ -54,10 +55,10 @@ def read_first_packet(packets: Iterator[Packet[VideoStream]]) -> Packet[VideoStr
         raise FastPathUnavailableError("the first packet cannot be read") from None
 
 
-def demux_only(video: OpenVideo) -> None:
-    """Make the demuxer skip all streams but the video's."""
-    for other in video.container.streams:
-        if other is not video.stream:
+def demux_only(container: InputContainer, stream: VideoStream) -> None:
+    """Make the demuxer skip all streams but one."""
+    for other in container.streams:
+        if other is not stream:
             other.discard = Discard.all
 
 

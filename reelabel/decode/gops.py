@@ -11,12 +11,11 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from reelabel.containers.demux import open_video
 from reelabel.decode.in_parallel import decode_in_parallel
 from reelabel.decode.run_decoder import RunDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from av.container import InputContainer
@@ -34,12 +33,12 @@ class Timeline(NamedTuple):
     Attributes:
         times: PTS of all frames in the stream's time base, ascending.
         keyframes: Positions of keyframes among them, ascending.
-        reopen: Opens the video once more, as it has been opened; None opens the request's source strictly.
+        reopen: Opens the video again as it is open.
     """
 
     times: Sequence[int]
     keyframes: Sequence[int]
-    reopen: Callable[[], AbstractContextManager[Opened]] | None = None
+    reopen: Callable[[], AbstractContextManager[Opened]]
 
 
 def spans_to_decode(positions: Iterable[int], keyframes: Sequence[int]) -> list[tuple[int, int]]:
@@ -68,21 +67,21 @@ def decode_chosen(
     chosen: Sequence[FrameInfo],
     timeline: Timeline,
     request: ExtractionRequest,
-) -> Iterator[tuple[FrameInfo, VideoFrame]]:
+) -> Generator[tuple[FrameInfo, VideoFrame], None, None]:
     """Decode from a keyframe to each chosen frame, reading on into the next GOP or seeking past unneeded ones.
 
     Runs are shared among decoders, one for each of `request.threads`. If there are fewer runs, each decoder has several
     threads, which decode successive frames.
 
     Args:
-        opened: The video, opened by `open_video(request.source, request.limits, strictly=True)`. The source may be
-            opened again, from other threads too; of a remote one, the bytes of `spans_to_decode` are at hand.
+        opened: The video, open. `timeline.reopen` opens it again, for other threads too; of a remote one, the bytes of
+            `spans_to_decode` are at hand.
         chosen: The wanted frames, each once, ascending.
         timeline: The frames of the video.
         request: What is extracted: source, limits, threads, and the statistics to keep.
 
     Yields:
-        The wanted frames: the first one first, the others in any order.
+        The wanted frames: the first one first, the others in any order. Close the generator before the video.
 
     Raises:
         FastPathUnavailableError: A GOP does not decode to the frames announced.
@@ -97,8 +96,8 @@ def decode_chosen(
         for run in runs:
             yield from alone.decode(run)
     else:
-        reopen = timeline.reopen or partial(open_video, request.source, request.limits, strictly=True)
-        videos = [nullcontext(opened), *(reopen() for _ in range(decoders - 1))]
+        others = [timeline.reopen() for _ in range(decoders - 1)]
+        videos: list[AbstractContextManager[Opened]] = [nullcontext(opened), *others]
         yield from decode_in_parallel(runs, videos, make_decoder, request.stats)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from queue import SimpleQueue
 from threading import Event, Semaphore
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from reelabel.decode.assemble import DecodeStats
 
@@ -27,25 +26,18 @@ if TYPE_CHECKING:
 _WAITING_PER_DECODER = 2  # decoded frames are large
 
 
-class MakeDecoder(Protocol):
-    """Returns the decoder of one opened video."""
-
-    def __call__(
-        self, *, container: InputContainer, stream: VideoStream, stats: DecodeStats, stopped: Event
-    ) -> RunDecoder: ...
-
-
 def decode_in_parallel(
     runs: Sequence[Sequence[FrameInfo]],
     videos: Sequence[AbstractContextManager[Opened]],
-    make_decoder: MakeDecoder,
+    make_decoder: Callable[..., RunDecoder],
     stats: DecodeStats,
 ) -> Iterator[Decoded]:
     """Decode runs of frames, with one decoder per opening of their video.
 
     Args:
         runs: The wanted frames, ascending; each run can be decoded by itself.
-        videos: Each opens the video, in the thread of its decoder.
+        videos: Each opens the video, in the thread of its decoder; the first one decodes the first run. Close this
+            generator before closing them.
         make_decoder: Returns the decoder of an opened video.
         stats: Counts the frames that all of them have decoded.
 
@@ -56,28 +48,30 @@ def decode_in_parallel(
         FastPathUnavailableError: As `RunDecoder.decode` does.
     """
     relay = _Relay(runs[0][0], decoders=len(videos))
-    remaining = iter(runs)
+    remaining = iter(runs[len(videos) :])
     counts = [DecodeStats() for _ in videos]
 
-    def work(video: AbstractContextManager[Opened], counted: DecodeStats) -> None:
+    def work(video: AbstractContextManager[Opened], counted: DecodeStats, run: Sequence[FrameInfo] | None) -> None:
         try:
             with video as (container, stream):
                 decoder = make_decoder(container=container, stream=stream, stats=counted, stopped=relay.stopped)
-                while not relay.stopped.is_set() and (run := next(remaining, None)):
+                while run and not relay.stopped.is_set():
                     for decoded in decoder.decode(run):
                         relay.hand_over(decoded)
+                    run = next(remaining, None)
         except BaseException as error:  # noqa: BLE001 - raised again where the frames are taken
             relay.fail(error)
 
     with ThreadPoolExecutor(len(videos)) as threads:
         try:
-            for video, counted in zip(videos, counts, strict=True):
-                threads.submit(work, video, counted)
+            for video, counted, run in zip(videos, counts, runs, strict=False):
+                threads.submit(work, video, counted, run)
             for _ in range(sum(map(len, runs))):
                 yield relay.take()
         finally:
             relay.stop()
-    stats.frames += sum(counted.frames for counted in counts)
+            threads.shutdown()
+            stats.frames += sum(counted.frames for counted in counts)
 
 
 class _Relay:
@@ -121,4 +115,3 @@ class _Relay:
         self.stopped.set()
         self._has_begun.set()
         self._room.release(self._decoders)
-

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from reelabel.decode.assemble import DecodeStats, FrameInfo
 
-_MAX_PREROLL_GOPS = 3
+MAX_PREROLL_GOPS = 3
 # Of these, FFmpeg decodes successive frames in several threads, with the same result.
 _FRAME_THREADED = frozenset({"h264", "hevc", "vp9", "av1"})
 
@@ -63,7 +63,7 @@ class RunDecoder:
             FastPathUnavailableError: A GOP does not decode to the frames announced.
         """
         number = bisect_right(self.keyframes, run[0].position) - 1
-        earlier = iter(self.keyframes[max(0, number - _MAX_PREROLL_GOPS) : number][::-1])
+        earlier = iter(self.keyframes[max(0, number - MAX_PREROLL_GOPS) : number][::-1])
         gop = self._decode_from(self.keyframes[number], run)
         for place, info in enumerate(run):
             while (frame := _frame_at(gop, info.position)) is None:

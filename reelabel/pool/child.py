@@ -117,9 +117,9 @@ class _PoolSource:
         """Read one range."""
         return self.read_many([ByteRange(start, size)])[0]
 
-    def read_many(self, spans: Sequence[ByteRange]) -> list[bytes]:
+    def read_many(self, spans: Sequence[ByteRange], *, is_kept: bool = True) -> list[bytes]:
         """Read ranges, which the pool does concurrently."""
-        say(self._connection, Reads(spans=tuple(spans)))
+        say(self._connection, Reads(spans=tuple(spans), is_kept=is_kept))
         if receive_bytes(self._connection, 1) != READ:
             raise ReadFailedError
         return [receive_bytes(self._connection, span.size) for span in spans]

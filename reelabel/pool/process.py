@@ -201,7 +201,7 @@ class DecodingProcess:
             raise NotBegunError  # an earlier video has taken it over
 
     def _read(self, wanted: Reads, reader: RangeReader) -> None:
-        batch = reader.start(wanted.spans)
+        batch = reader.start(wanted.spans, is_kept=wanted.is_kept)
         try:
             while not batch.done.wait(min(self._channel.watch(), _NOTICE_S)):
                 if self._process.poll() is not None:

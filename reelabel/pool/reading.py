@@ -23,7 +23,7 @@ class RangeReader:
     """Reads ranges of one video, at most each byte once.
 
     Attributes:
-        extents: What has been read, in order.
+        extents: What has been read to be kept, in order.
         failure: Why a read failed; None if none has.
         wait_s: Seconds spent reading.
         bytes_fetched: Bytes read.
@@ -34,16 +34,12 @@ class RangeReader:
         self.extents: list[CachedRange] = []
         self.failure: Exception | None = None
         self.wait_s = 0.0
+        self.bytes_fetched = 0
         self._source = source
         self._reads_left = source.size_bytes // BLOCK_BYTES + _SPARE_READS
         self._bytes_left = source.size_bytes
 
-    @property
-    def bytes_fetched(self) -> int:
-        """Bytes read."""
-        return sum(len(extent.data) for extent in self.extents)
-
-    def start(self, spans: Sequence[tuple[int, int]]) -> Batch:
+    def start(self, spans: Sequence[tuple[int, int]], *, is_kept: bool = True) -> Batch:
         """Start reading ranges concurrently.
 
         Raises:
@@ -54,7 +50,7 @@ class RangeReader:
         self._bytes_left -= sum(span.size for span in wanted)
         if self._reads_left < 0 or self._bytes_left < 0 or any(span.end > self._source.size_bytes for span in wanted):
             raise InvalidAnswerError("reads outside the video, or more often than it has bytes")
-        return Batch(self._source, wanted)
+        return Batch(self._source, wanted, is_kept=is_kept)
 
     def finish(self, batch: Batch) -> list[bytes] | None:
         """Take over what a finished batch has read; None if it has failed, or its source is too slow."""
@@ -68,8 +64,10 @@ class RangeReader:
         self.failure = self.failure or batch.failure
         if self.failure:
             return None
-        self.extents += batch.extents()
-        return [extent.data for extent in batch.extents()]
+        extents = batch.extents()
+        self.bytes_fetched += sum(len(extent.data) for extent in extents)
+        self.extents += extents if batch.is_kept else ()
+        return [extent.data for extent in extents]
 
     def index(self, known: SavedIndex, reads: int) -> tuple[CachedRange, ...]:
         """Return the known extents and the first ones that were read.
@@ -88,14 +86,16 @@ class Batch:
     They are daemons: a read that never ends must not keep the program from ending.
 
     Attributes:
+        is_kept: Whether what is read is kept.
         done: Set once all are read, or one has failed.
         failure: Why one failed.
         started_s: When reading began.
         ended_s: When it ended.
     """
 
-    def __init__(self, source: ByteSource, spans: Sequence[ByteRange]) -> None:
+    def __init__(self, source: ByteSource, spans: Sequence[ByteRange], *, is_kept: bool) -> None:
         """Start reading."""
+        self.is_kept = is_kept
         self.done = threading.Event()
         self.failure: Exception | None = None
         self.started_s = self.ended_s = time.monotonic()

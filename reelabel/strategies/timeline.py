@@ -2,7 +2,8 @@
 
 This is the fallback for `reelabel.strategies.gop`, which decodes only the GOPs needed. It is used when the packets are
 not sufficient or a GOP does not decode as they announce. A chosen frame that the decoder never outputs is replaced
-by the next one it does, if that precedes the next chosen frame, as in vLLM's loaders.
+by the next one it does, if that precedes the next chosen frame, as in vLLM's loaders; otherwise it is left out, and the
+note says so.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from reelabel.sampling.registry import choose_indices, deviations_s
 from reelabel.segment import select_segment
 from reelabel.strategies.linear import decode_at, scan_frames
 from reelabel.strategies.seek import list_packets, presentation_order
+from reelabel.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,10 +51,10 @@ def extract_dense_linear(request: ExtractionRequest) -> SampledFrames:
     with open_video(request.source, request.limits) as (container, stream):
         announced = _announced_pts(container, stream, request.limits)
         if announced is None:
-            choice, replaced = choose_positions(request, [info.pts for info in shown], stream), 0
+            choice, note = choose_positions(request, [info.pts for info in shown], stream), ""
         else:
             wanted = choose_positions(request, announced, stream)
-            choice, replaced = _map_to_decoded(wanted, announced, [info.pts or 0 for info in shown])
+            choice, note = _map_to_decoded(wanted, announced, [info.pts or 0 for info in shown])
     infos = {position: shown[position] for position in choice.positions}
     pts = [info.pts for info in shown if info.is_keyframe]
     summary = IndexSummary(
@@ -63,9 +65,7 @@ def extract_dense_linear(request: ExtractionRequest) -> SampledFrames:
         got = assemble_frames(
             request, describe, chosen=choice.positions, frames=frames, summary=summary, method="linear"
         )
-    return replace(
-        choice.measured(got), reason=f"{replaced} broken frames were replaced by the next good ones" if replaced else ""
-    )
+    return replace(choice.measured(got), reason=note)
 
 
 class SampledPositions(NamedTuple):
@@ -86,14 +86,24 @@ class SampledPositions(NamedTuple):
         return replace(got, deviation_s=got.time_s[got.picks] - np.array(self.instants_s))
 
 
-def choose_positions(request: ExtractionRequest, times: Sequence[int | None], stream: VideoStream) -> SampledPositions:
-    """Choose frames from the stream properties that OpenCV reports, as vLLM's loaders do."""
+def choose_positions(
+    request: ExtractionRequest, times: Sequence[int | None], stream: VideoStream, *, first_pts: int | None = None
+) -> SampledPositions:
+    """Choose frames from the stream properties that OpenCV reports, as vLLM's loaders do.
+
+    Args:
+        request: The request.
+        times: PTS of the video's frames, ascending, or of those that determine which ones lie in the segment.
+        stream: Their stream.
+        first_pts: PTS of the video's first frame; None uses the first of `times`.
+    """
     if not times:
         raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
     fps = frame_rate(stream)
     known = [pts for pts in times if pts is not None]
     times_s = np.array(known, np.float64) * float(stream.time_base or 0) if len(known) == len(times) else None
-    numbers = _segment_positions(request, times_s, len(times), fps)
+    first_s = None if first_pts is None else first_pts * float(stream.time_base or 0)
+    numbers = _segment_positions(request, times_s, len(times), fps, first_s=first_s)
     facts = VideoProperties(
         total_frames=len(numbers),
         fps=fps,
@@ -112,7 +122,12 @@ def choose_positions(request: ExtractionRequest, times: Sequence[int | None], st
 
 
 def _segment_positions(
-    request: ExtractionRequest, times_s: npt.NDArray[np.float64] | None, frames: int, fps: float
+    request: ExtractionRequest,
+    times_s: npt.NDArray[np.float64] | None,
+    frames: int,
+    fps: float,
+    *,
+    first_s: float | None = None,
 ) -> npt.NDArray[np.int64]:
     """Return the frames in the segment, as if the video had been trimmed to it."""
     if request.segment.is_whole:
@@ -122,7 +137,7 @@ def _segment_positions(
             "The video has no timestamps, so a segment of it cannot be located; remove start_s and end_s."
         )
     shown_s = np.arange(frames) / fps if times_s is None else times_s
-    found = select_segment(shown_s, request.segment, first_s=float(shown_s[0]))
+    found = select_segment(shown_s, request.segment, first_s=float(shown_s[0]) if first_s is None else first_s)
     request.stats.starts_s = float(shown_s[found.numbers].min())
     request.stats.is_empty = found.is_empty
     return found.numbers
@@ -135,11 +150,11 @@ def _announced_pts(container: InputContainer, stream: VideoStream, limits: Limit
         return None
 
 
-def _map_to_decoded(wanted: SampledPositions, announced: list[int], shown: list[int]) -> tuple[SampledPositions, int]:
+def _map_to_decoded(wanted: SampledPositions, announced: list[int], shown: list[int]) -> tuple[SampledPositions, str]:
     """Map positions among the announced frames to positions among the decoded ones.
 
     Returns:
-        The mapped choice, and how many frames were replaced by a later one.
+        The mapped choice, and a note of the picks that were replaced by a later frame or left out; empty if none was.
 
     Raises:
         NoFramesError: Neither the chosen frames nor any replacement could be decoded.
@@ -155,4 +170,13 @@ def _map_to_decoded(wanted: SampledPositions, announced: list[int], shown: list[
             replaced += shown[found] != announced[position]
     if not chosen:
         raise NoFramesError("None of the chosen frames can be decoded; the file is probably damaged.")
-    return SampledPositions(chosen, instants_s or None), replaced
+    return SampledPositions(chosen, instants_s or None), _note(replaced, len(wanted.positions) - len(chosen))
+
+
+def _note(replaced: int, left_out: int) -> str:
+    notes = []
+    if replaced:
+        notes.append(f"{pluralize(replaced, 'broken frame')} replaced by the next good one")
+    if left_out:
+        notes.append(f"{pluralize(left_out, 'picked frame')} left out: not decodable, and without a replacement")
+    return "; ".join(notes)

@@ -4,13 +4,14 @@ import av
 import numpy as np
 import pytest
 
-from reelabel.decode import gops
+from reelabel.decode.run_decoder import RunDecoder
 from reelabel.errors import SamplingRefusedError
 from reelabel.extract import extract_keyframes
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices
+from tests.clips import blank_packet
 
 LIMITS = Limits()
 CLIPS = [
@@ -56,11 +57,11 @@ def test_frames_are_those_that_the_sampler_chose(make_clip, decode_linearly, sam
 def test_a_gop_without_a_chosen_frame_is_not_decoded_and_none_is_twice(make_clip, monkeypatch):
     path = make_clip(frames=120, gop=12, b_frames=2)
     starts = []
-    decode_from = gops._decode_from
+    decode_from = RunDecoder._decode_from
     monkeypatch.setattr(
-        gops,
+        RunDecoder,
         "_decode_from",
-        lambda *arguments, **named: (starts.append(arguments[1]), decode_from(*arguments, **named))[1],
+        lambda decoder, start, wanted: (starts.append(start), decode_from(decoder, start, wanted))[1],
     )
 
     extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=3), limits=LIMITS)
@@ -71,20 +72,32 @@ def test_a_gop_without_a_chosen_frame_is_not_decoded_and_none_is_twice(make_clip
     assert starts == list(range(0, 120, 12))
 
 
-def test_a_broken_frame_is_replaced_by_the_next_good_one(make_clip, decode_linearly):
+@pytest.fixture
+def broken_clip(make_clip):
+    """Return a clip of 48 frames whose frame number 20 is zeros, and the name of its file."""
     path = make_clip(frames=48, gop=1, codec="mjpeg", name="clip.mkv", pix_fmt="yuvj420p")
-    whole = decode_linearly(path)
-    with av.open(str(path)) as container:
-        packets = [bytes(packet) for packet in container.demux(video=0) if packet.size]
-    data = path.read_bytes()
-    at = data.index(packets[20])
-    path.write_bytes(data[:at] + bytes(len(packets[20])) + data[at + len(packets[20]) :])
+    intact = path.with_name("intact.mkv")
+    intact.write_bytes(path.read_bytes())
+    blank_packet(path, 20)
+    return path, intact
+
+
+def test_a_broken_frame_is_replaced_by_the_next_good_one(broken_clip, decode_linearly):
+    path, intact = broken_clip
+    whole = decode_linearly(intact)
 
     got = extract_keyframes(path, sampling=Sampling(sampler="fps", fps=3), limits=LIMITS, native=True)
 
     # Asked for 0, 4, ..., 20, ...: 20 is gone, and what was 21 is now the twentieth frame shown.
-    assert "1 broken frames were replaced" in got.reason
+    assert "1 broken frame replaced" in got.reason
     np.testing.assert_array_equal(got.images[5], whole[21][2])
+
+
+def test_a_broken_frame_that_no_other_replaces_is_told(broken_clip):
+    got = extract_keyframes(broken_clip[0], sampling=Sampling(sampler="uniform", num_frames=48), limits=LIMITS)
+
+    assert "1 picked frame left out" in got.reason
+    assert len(got.picks) == 47
 
 
 def test_a_sampler_that_refuses_a_video_says_so(make_clip):
