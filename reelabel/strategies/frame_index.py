@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,7 +14,8 @@ from reelabel.containers.ffmpeg_index import demux_only
 from reelabel.containers.registry import probe_file
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
-from reelabel.decode.gops import MAX_PREROLL_GOPS, Timeline, decode_chosen, spans_to_decode
+from reelabel.decode.gops import Timeline, decode_chosen, spans_to_decode
+from reelabel.decode.run_decoder import MAX_PREROLL_GOPS
 from reelabel.errors import VideoUnreadableError
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sampled_frames import UNKNOWN_POSITION
@@ -96,17 +97,23 @@ def _extract(
         video.file.prefetch(_needed_ranges(index, numbers, unique, keyframes))
     infos = [FrameInfo(times[at], at, is_keyframe=bool(index.is_keyframe[numbers[at]])) for at in unique]
     timeline = Timeline(times, keyframes, partial(_reopen, probed, request.limits))
-    frames = decode_chosen(opened, infos, timeline, request)
-    if probed.container.is_header_sufficient:
-        frames = _of_size(video.stream.codec_context.width, video.stream.codec_context.height, frames)
     summary = IndexSummary(
         keyframes=len(index.keyframe_pts),
         frames=len(times) if index.is_whole else None,
         keyframe_pts=index.keyframe_pts,
         first_pts=index.first_pts,
     )
-    describe = partial(StreamProperties.of, *opened)
-    got = assemble_frames(request, describe, chosen=choice.positions, frames=frames, summary=summary, method="seek")
+    size = (video.stream.codec_context.width, video.stream.codec_context.height)
+    with closing(decode_chosen(opened, infos, timeline, request)) as frames:
+        got = assemble_frames(
+            request,
+            partial(StreamProperties.of, *opened),
+            chosen=choice.positions,
+            frames=_of_size(*size, frames) if probed.container.is_header_sufficient else frames,
+            in_order=infos,
+            summary=summary,
+            method="seek",
+        )
     return choice.measured(got if index.is_whole else _without_positions(got)), saved
 
 

@@ -6,6 +6,7 @@ Otherwise, all packets are listed.
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -48,8 +49,17 @@ def _extract_by_packets(request: ExtractionRequest) -> SampledFrames:
     pts = [times[position] for position in keyframes]
     summary = IndexSummary(keyframes=len(keyframes), frames=len(times), keyframe_pts=pts, first_pts=times[0])
     reopen = partial(open_video, request.source, request.limits, strictly=True)
-    with reopen() as opened:
-        frames = decode_chosen(opened, infos, Timeline(times, keyframes, reopen), request)
-        describe = partial(StreamProperties.of, *opened)
-        got = assemble_frames(request, describe, chosen=choice.positions, frames=frames, summary=summary, method="seek")
+    with (
+        reopen() as opened,
+        closing(decode_chosen(opened, infos, Timeline(times, keyframes, reopen), request)) as frames,
+    ):
+        got = assemble_frames(
+            request,
+            partial(StreamProperties.of, *opened),
+            chosen=choice.positions,
+            frames=frames,
+            in_order=infos,
+            summary=summary,
+            method="seek",
+        )
     return choice.measured(got)

@@ -4,7 +4,7 @@ import av
 import numpy as np
 import pytest
 
-from reelabel.decode import gops
+from reelabel.decode.run_decoder import RunDecoder
 from reelabel.errors import SamplingRefusedError
 from reelabel.extract import extract_keyframes
 from reelabel.limits import Limits
@@ -57,11 +57,11 @@ def test_frames_are_those_that_the_sampler_chose(make_clip, decode_linearly, sam
 def test_a_gop_without_a_chosen_frame_is_not_decoded_and_none_is_twice(make_clip, monkeypatch):
     path = make_clip(frames=120, gop=12, b_frames=2)
     starts = []
-    decode_from = gops._decode_from
+    decode_from = RunDecoder._decode_from
     monkeypatch.setattr(
-        gops,
+        RunDecoder,
         "_decode_from",
-        lambda *arguments, **named: (starts.append(arguments[1]), decode_from(*arguments, **named))[1],
+        lambda decoder, start, wanted: (starts.append(start), decode_from(decoder, start, wanted))[1],
     )
 
     extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=3), limits=LIMITS)
