@@ -172,6 +172,7 @@ def extract_keyframes_by_ranges(
             source=file, sampling=sampling, limits=limits, threads=threads, segment=segment, stats=stats
         )
         keyframes, index = _extract_by_ranges(request, file, known)
+        file.settle()
         _require_reads(file)
     except Exception as error:  # noqa: BLE001 - whatever the source raised
         cause = file.failure or error  # FFmpeg may have treated a failed read as the end of the file
