@@ -48,8 +48,8 @@ def decode_video(data: bytes, **options: Any) -> SampledFrames:  # noqa: ANN401
         ConfigurationError: An option is unknown or invalid.
         VideoError: The video cannot be used; see its code.
     """
-    sampling = _sampling(options)
-    pool = _decode_pool()
+    sampling = parse_sampling(options)
+    pool = decode_pool()
     with video_in_memory(data) as file:
         if pool is not None:
             return pool.extract(file, sampling=sampling, limits=Limits())
@@ -69,13 +69,18 @@ def read_frame_file(data: bytes) -> FrameFile:
         FrameFileError: The file is damaged, or holds packets and there are no decoding processes.
         VideoError: The packets cannot be decoded.
     """
-    pool = _decode_pool()
+    pool = decode_pool()
     if pool is None and decode_frame_file(data).encoding == "packets":
         raise FrameFileError(f"The frame file holds packets; set {PROCESSES_VARIABLE} to at least 1 to decode them.")
     return packets.read_frame_file(data, pool=pool)
 
 
-def _sampling(options: dict[str, Any]) -> Sampling:
+def parse_sampling(options: dict[str, Any]) -> Sampling:
+    """Return the sampling that `media_io_kwargs` ask for.
+
+    Raises:
+        ConfigurationError: An option is unknown or invalid.
+    """
     try:
         return require_no_job_options(Sampling(**_UNSCALED | options))
     except ValidationError as error:
@@ -86,7 +91,7 @@ def _sampling(options: dict[str, Any]) -> Sampling:
     raise ConfigurationError(f"Invalid media_io_kwargs of the video loader pyav_keyframes: {where}: {message}.")
 
 
-def _decode_pool() -> DecodePool | None:
+def decode_pool() -> DecodePool | None:
     """Return the decoding pool, if processes are configured. vLLM calls from many threads; the first starts it."""
     processes = os.environ.get(PROCESSES_VARIABLE) or "0"
     if not processes.isdecimal():

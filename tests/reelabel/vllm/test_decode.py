@@ -36,7 +36,7 @@ def one_process(monkeypatch):
 @pytest.fixture
 def pool(monkeypatch):
     monkeypatch.setenv(decode.PROCESSES_VARIABLE, "1")
-    return decode._decode_pool()
+    return decode.decode_pool()
 
 
 def test_frames_come_at_their_own_size_unless_told_otherwise(make_clip):
