@@ -14,16 +14,19 @@ from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.local_executor import MAX_TASKS, ShardInExtraction, infer_shards, make_inference_context, open_extractor
+from flows.run.naming import name_of_worker
 from flows.run.parameters import IdleTimeout, Model, PlanId
+from flows.run.termination import ends_soon
+from flows.shard.extract import ViewStream
 from flows.shard.plan_scope import CACHED_PLANS, PlanScope
 from flows.shard.queue import make_lease_keeper
-from flows.shard.retry import cancel_waits_at_exit, retry_faults, retry_outage
-from flows.shard.stream import ViewStream
+from flows.shard.retry import retry_faults, retry_outage
 from infra.errors import PlanLostError
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
 from reelabel.errors import ConfigurationError
 from reelabel.frames.cache_key import decoder_versions
+from reelabel.sampling.options import estimate_frames
 from reelabel.sources.object_store import ObjectStore
 from reelabel.wording import pluralize
 from tasks.domain import RunPhase, WallClockProfile
@@ -31,6 +34,7 @@ from tasks.frame_cache.pool import decode_pool
 from tasks.model.backend import backend_of
 from tasks.plans.extracted import ExtractedShard, read_extracted
 from tasks.plans.lease import Work, finish_alone
+from tasks.plans.worker import alive
 from tasks.results.write import RunKey
 
 if TYPE_CHECKING:
@@ -50,6 +54,7 @@ _POLL_S = 1.0
 @flow(
     name="infer",
     description="Answer shards that other machines have extracted.",
+    flow_run_name=lambda: name_of_worker("infer"),
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
 )
 def infer(plan: PlanId = None, model: Model = None, idle_timeout_s: IdleTimeout = None) -> str:
@@ -77,7 +82,10 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
     registered.check(card, settings)
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
     objects = ObjectStore(settings.store, settings.web)
-    with PlanScope.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as scope:
+    with (
+        PlanScope.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as scope,
+        alive(scope.database, Work.INFER, plan_id=scope.plan_id, model=identity),
+    ):
         plans = _wait_for_plans(scope, identity)
         if not plans:
             return 0
@@ -89,7 +97,7 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
                 pool = stack.enter_context(decode_pool(settings, processes=1))
                 backend = stack.enter_context(registered.open(card, settings, sampling=largest))
                 keeper = stack.enter_context(make_lease_keeper(scope.database, settings))
-                stack.enter_context(cancel_waits_at_exit())
+                stack.enter_context(ends_soon())
                 info = backend.wait_ready()
             source = scope.queue(Work.INFER, keeper=keeper, objects=objects, seal=settings.store.seal)
             source = replace(source, plans=partial(_charging_plans, scope, identity, ledger))
@@ -129,7 +137,7 @@ def _wait_for_plans(scope: PlanScope, identity: ModelIdentity) -> list[Plan]:
 
 
 def _shown_px(sampling: Sampling) -> int:
-    return sampling.num_frames * sampling.max_pixels
+    return estimate_frames(sampling.num_frames) * sampling.max_pixels
 
 
 def _plans_of(scope: PlanScope, identity: ModelIdentity) -> list[Plan]:

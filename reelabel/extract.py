@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.containers.duration_guard import check_frame_times
 from reelabel.containers.registry import missing_bytes
-from reelabel.containers.stream_properties import one_pts_to_ms, pts_to_ms
+from reelabel.containers.stream_properties import check_frame_times, one_pts_to_ms, pts_to_ms
 from reelabel.coverage import CoverageThresholds, measure_coverage
 from reelabel.decode.assemble import DecodeStats, ExtractionRequest
 from reelabel.errors import SamplingRefusedError

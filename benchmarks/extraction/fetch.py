@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.extraction.loaders import SAMPLING, Limit
-from reelabel.containers.mp4_boxes import walk_boxes
+from reelabel.containers.mp4_sample_table import walk_boxes
 from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
 from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits

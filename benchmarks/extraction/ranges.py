@@ -110,14 +110,14 @@ def measure_ranges(
 
 def _measure(case: Case, path: Path, objects: ObjectStore, info: ObjectInfo, rounds: int) -> RangesRow:
     copy = path.with_suffix(".download")
-    asked = {"sampling": _SAMPLING, "limits": Limits(), "segment": case.segment}
 
     def download() -> SampledFrames:
         objects.download(info.uri, copy, fingerprint=info.fingerprint)
-        return extract_keyframes(copy, **asked)
+        return extract_keyframes(copy, sampling=_SAMPLING, limits=Limits(), segment=case.segment)
 
     def by_ranges() -> SampledFrames:
-        return extract_keyframes_by_ranges(RemoteVideo(objects, info), **asked)[0]
+        source = RemoteVideo(objects, info)
+        return extract_keyframes_by_ranges(source, sampling=_SAMPLING, limits=Limits(), segment=case.segment)[0]
 
     whole, got = download(), by_ranges()
     times = [(_time_ms(download), _time_ms(by_ranges)) for _ in range(rounds)]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from flows.cli.console import ERRORS
 from flows.run.names import PREFECT_VARIABLES
-from infra.checks import check_prefect
+from infra.checks import check_prefect, probe_store
 from infra.database.connect import Login, connect
 from infra.embedded import ServiceName, export, missing_services, running
 from infra.settings import load_settings
 from reelabel.disk import full_disk
 from reelabel.errors import ConfigurationError, TransientError
 from reelabel.sources.object_info import redact_uri
-from tasks.database.schema import check_schema
+from tasks.database.schema import check_schema, prepare_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,6 +131,23 @@ def startup_errors() -> Iterator[None]:
         yield
     except TransientError as error:
         raise ConfigurationError(error.message) from error
+
+
+@contextmanager
+def ready_to_run() -> Iterator[Settings]:
+    """Run the services of a run, and check its database and its store; yield the settings with their addresses.
+
+    Raises:
+        ConfigurationError: A service does not start, or is unreachable.
+    """
+    with (
+        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
+        prefect_ready(settings),
+    ):
+        with startup_errors():
+            prepare_database(settings.database)
+            probe_store(settings.store)
+        yield settings
 
 
 @contextmanager

@@ -143,6 +143,7 @@ def _execute_plan(plan: Plan, progress: Progress, context: RunContext, *, done_b
                 done_before=done_before,
                 run_id=run.run_id,
                 model=request.overrides.model,
+                needed=context.spec.model,
                 settings=settings,
                 database=database,
             )
@@ -177,7 +178,12 @@ def _publish(context: RunContext, report: AuditReport, columns: dict[str, Any]) 
         dataset=context.run.dataset,
         report=report,
         cost=[*_routing_lines(context), *cost_lines(columns)],
-        warnings=[*_report_rejects(context), *_warn_of_positions(context), *warn_of_coverage(columns["coverage"])],
+        warnings=[
+            *context.warnings,
+            *_report_rejects(context),
+            *_warn_of_positions(context),
+            *warn_of_coverage(columns["coverage"]),
+        ],
         page=write_report_page(context.database, context.run.run_id, context.settings),
         failures=retry_outage(partial(failures_of_run, context.database, context.run.run_id, limit=_FAILURES_SHOWN)),
     )

@@ -103,7 +103,7 @@ def end(process: Identity, *, stop_signal: signal.Signals, grace_s: float) -> No
             return
         with suppress(ProcessLookupError):
             os.kill(process.pid, number)
-        _wait_for_end([process], wait_s)
+        wait_for_end([process], wait_s)
 
 
 def end_marked(marker: str) -> None:
@@ -114,7 +114,17 @@ def end_marked(marker: str) -> None:
         for process in marked:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
-        _wait_for_end(marked, _KILL_WAIT_S)
+        wait_for_end(marked, _KILL_WAIT_S)
+
+
+def descendants() -> set[int]:
+    """Return the ids of all processes below this one."""
+    parents = {pid: _parent_of(pid) for pid in _pids()}
+    ours, generation = set[int](), {os.getpid()}
+    while generation:
+        generation = {pid for pid, parent in parents.items() if parent in generation}
+        ours |= generation
+    return ours
 
 
 def kill_children() -> None:
@@ -123,12 +133,7 @@ def kill_children() -> None:
     From now on, it starts no service.
     """
     _killing.set()
-    parents = {pid: _parent_of(pid) for pid in _pids()}
-    ours, generation = set[int](), {os.getpid()}
-    while generation:
-        generation = {pid for pid, parent in parents.items() if parent in generation}
-        ours |= generation
-    for pid in ours:
+    for pid in descendants():
         with suppress(OSError):
             if f"{_MARKER}=".encode() not in (_PROC / str(pid) / "environ").read_bytes():
                 os.kill(pid, signal.SIGKILL)
@@ -167,7 +172,8 @@ def uninterrupted() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _wait_for_end(processes: list[Identity], timeout_s: float) -> None:
+def wait_for_end(processes: list[Identity], timeout_s: float) -> None:
+    """Wait until all of some processes have ended, or the time is over."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s and any(process.is_alive() for process in processes):
         time.sleep(_POLL_S)

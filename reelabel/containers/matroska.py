@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 import av.error
 import numpy as np
 
-from reelabel.containers.container_index import ContainerIndex, FrameIndex, KeyframeIndex
+from reelabel.containers.container_index import (
+    ContainerIndex,
+    FrameIndex,
+    KeyframeIndex,
+    demux_only,
+    list_keyframes,
+    read_first_packet,
+    require_sought,
+    seek_packet,
+)
 from reelabel.containers.demux import check_frame_count, read_packets
-from reelabel.containers.ffmpeg_index import demux_only, list_keyframes, read_first_packet, require_sought, seek_packet
 from reelabel.containers.packet_info import packet_info
 from reelabel.fast_path import FastPathUnavailableError, IndexMismatchError
 from reelabel.sources.sparse_file import ByteRange, SparseFile

@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.containers.container_index import ContainerIndex, FrameIndex, KeyframeIndex
+from reelabel.containers.container_index import (
+    ContainerIndex,
+    FrameIndex,
+    KeyframeIndex,
+    demux_only,
+    list_keyframes,
+    read_first_packet,
+    require_sought,
+    seek_packet,
+)
 from reelabel.containers.demux import check_frame_count, read_packets
-from reelabel.containers.ffmpeg_index import demux_only, list_keyframes, read_first_packet, require_sought, seek_packet
-from reelabel.containers.mp4_boxes import read_box, walk_boxes
-from reelabel.containers.mp4_sample_table import read_track
+from reelabel.containers.mp4_sample_table import read_box, read_track, walk_boxes
 from reelabel.fast_path import FastPathUnavailableError
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
@@ -24,8 +31,7 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-    from reelabel.containers.container_index import BinaryFile, OpenVideo
-    from reelabel.containers.ffmpeg_index import IndexEntry
+    from reelabel.containers.container_index import BinaryFile, IndexEntry, OpenVideo
     from reelabel.containers.mp4_sample_table import Mp4Track
     from reelabel.segment import Segment
 

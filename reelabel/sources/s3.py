@@ -6,7 +6,7 @@ import os
 import shutil
 import ssl
 from contextlib import closing, suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from http import HTTPStatus
 from importlib.metadata import version
 from itertools import groupby
@@ -20,6 +20,7 @@ from botocore.config import Config
 from botocore.exceptions import IncompleteReadError
 
 from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefusedError
+from reelabel.sources.archives.member_uri import unescape_name
 from reelabel.sources.folder import partial_file
 from reelabel.sources.object_info import ObjectInfo, changed, check_range
 from reelabel.sources.s3_errors import BROKEN_OFF, is_missing, s3_errors, status_code
@@ -200,7 +201,7 @@ def _split(uri: str, *, needs_key: bool = True) -> tuple[str, str]:
     bucket, _, key = uri.removeprefix(_SCHEME).partition("/")
     if not bucket or (needs_key and not key):
         raise ConfigurationError(f"{uri} does not name an object; write s3://bucket/key.")
-    return bucket, key
+    return bucket, unescape_name(key)
 
 
 def _describe(uri: str, answer: dict[str, Any]) -> ObjectInfo:
@@ -271,8 +272,15 @@ def _client_of(settings: S3Options, _pid: int) -> Any:  # noqa: ANN401
 
 def _session() -> boto3.session.Session:
     core = botocore.session.get_session()
+    core.register_component("data_loader", _loader())
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
     return boto3.session.Session(botocore_session=core)
+
+
+@cache
+def _loader() -> Any:  # noqa: ANN401 - botocore has no types
+    """Return botocore's descriptions of S3: reading them takes most of the time in which a client is created."""
+    return botocore.session.get_session().get_component("data_loader")
 
 
 def _authority(settings: S3Options) -> str | None:

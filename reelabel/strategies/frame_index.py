@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.containers.container_index import demux_only
 from reelabel.containers.demux import open_video
-from reelabel.containers.ffmpeg_index import demux_only
 from reelabel.containers.registry import probe_file
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames

@@ -11,7 +11,6 @@ from reelabel.errors import ConfigurationError, ReelabelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
@@ -26,12 +25,7 @@ class InferenceBackend(Protocol):
         """Start."""
         ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         """Close."""
         ...
 

@@ -21,14 +21,14 @@ def test_a_message_that_looks_like_another_line_stays_one():
     assert json.loads(line)["level"] == "warning"
 
 
-def test_prefects_own_records_name_the_run_alike():
+def test_prefects_own_records_name_the_run_too():
     line = json.loads(line_of("x", flow_run_id="a-run", task_run_name="<unknown>"))
 
     assert line["run"] == "a-run"
     assert "task" not in line
 
 
-def test_an_error_comes_with_its_name():
+def test_an_error_is_logged_with_its_type():
     line = json.loads(line_of("x", error=(KeyError, KeyError("gone"), None)))
 
     assert "KeyError: 'gone'" in line["error"]

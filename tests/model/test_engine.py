@@ -1,4 +1,4 @@
-"""The real engine: what vLLM answers, and how its process ends."""
+"""The real engine: what vLLM answers and how its process ends."""
 
 import os
 import random
@@ -18,7 +18,7 @@ from tasks.domain import Answer
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.identity import TINY_MODEL
-from tasks.model.prompts.choice_permutation import answer_permuted, rotate_choices
+from tasks.model.prompts.prompt import answer_permuted, rotate_choices
 from tasks.model.protocol import Batch, EngineConfig
 from tests.model.asked import batch_about, frame_file, question
 from tests.model.engine.test_process import has_ended
@@ -35,7 +35,7 @@ def engine(tmp_path_factory):
         yield engine
 
 
-def test_what_the_engine_says_of_itself_needs_no_library_to_be_read(engine):
+def test_the_engines_description_of_itself_is_plain_data(engine):
     assert {type(value) for value in engine.wait_ready().versions.values()} == {str}
 
 
@@ -57,7 +57,7 @@ def test_questions_on_one_video_share_its_prefill(engine):
     assert second.cached_tokens >= 32
 
 
-def test_the_tokens_of_a_video_are_computed_for_its_first_question_alone(engine):
+def test_the_tokens_of_a_video_are_computed_only_for_its_first_question(engine):
     questions = tuple(question(f"{colour} or not?") for colour in ("Red", "Green", "Blue", "Yellow"))
 
     first, *others = engine.answer(Batch(frame_files={"v": frame_file(3, repeats=8)}, questions=questions))
@@ -67,7 +67,7 @@ def test_the_tokens_of_a_video_are_computed_for_its_first_question_alone(engine)
     assert all(answer.cached_tokens >= video_tokens for answer in others)
 
 
-def test_the_orders_of_one_question_share_its_videos_prefill(engine):
+def test_the_choice_orders_of_one_question_share_its_prefill(engine):
     first, *others = (question(choices=order) for order in rotate_choices(("red", "green", "blue", "yellow"), 4))
     batch = Batch(frame_files={"v": frame_file(5)}, questions=(replace(first, others=tuple(others)),))
 
@@ -94,7 +94,7 @@ def test_answers_do_not_depend_on_what_else_is_in_the_batch(engine):
         assert one.probabilities == pytest.approx(other.probabilities, abs=1e-4)
 
 
-def test_answers_do_not_depend_on_the_order_the_batches_or_the_workers(engine, tmp_path):
+def test_answers_do_not_depend_on_order_batches_or_renderers(engine, tmp_path):
     files = {str(seed): frame_file(seed) for seed in range(30, 42)}
     questions = [question(f"Which colour is the shape, try {n}?", video_id=one) for n in range(2) for one in files]
     expected = dict(zip(questions, engine.answer(Batch(frame_files=files, questions=tuple(questions))), strict=True))
@@ -113,7 +113,7 @@ def test_answers_do_not_depend_on_the_order_the_batches_or_the_workers(engine, t
         assert answer.probabilities == pytest.approx(expected[one].probabilities, abs=1e-4)
 
 
-def test_a_video_is_known_by_its_frames_and_sampling_and_never_by_its_name(engine):
+def test_a_video_is_identified_by_its_frames_and_sampling_never_by_its_name(engine):
     def ask(data):
         [answer] = engine.answer(Batch(frame_files={"v": data}, questions=(question("Known by what?"),)))
         return answer
@@ -138,7 +138,7 @@ def test_a_frame_file_that_cannot_be_read_fails_its_own_questions(engine):
     assert isinstance(answer, Answer)
 
 
-def test_a_question_that_cannot_be_asked_does_not_stop_the_others(engine):
+def test_a_refused_question_does_not_stop_the_others(engine):
     questions = (
         question("long " * 4000),
         question(choices=("yes", "yes, always"), scoring="text"),
@@ -162,7 +162,7 @@ def test_a_model_that_cannot_be_loaded_is_named(tmp_path):
     assert engine.pid is None
 
 
-def test_a_killed_engine_is_noticed_and_can_be_started_again(engine):
+def test_a_killed_engine_is_noticed_and_can_be_restarted(engine):
     engine.wait_ready()
     os.kill(engine.pid, signal.SIGKILL)
 
@@ -173,7 +173,7 @@ def test_a_killed_engine_is_noticed_and_can_be_started_again(engine):
     assert engine.answer(batch_about(question(), seed=4))
 
 
-def test_an_engine_that_runs_out_of_memory_is_started_again(tmp_path):
+def test_an_engine_that_runs_out_of_memory_is_restarted(tmp_path):
     files = {str(seed): frame_file(seed) for seed in range(24)}
     batch = Batch(frame_files=files, questions=tuple(question(video_id=video_id) for video_id in files))
     process = EngineProcess(EngineConfig(model=str(TINY_MODEL)), log_path=tmp_path / "engine.log", start_timeout_s=240)

@@ -1,4 +1,4 @@
-"""A remote file whose reads fail: nothing but the failure itself is heard of it."""
+"""A remote file whose reads fail: only the failure itself is reported."""
 
 from contextlib import suppress
 
@@ -32,7 +32,7 @@ class Store:
 @pytest.mark.parametrize("sampler", ["keyframes", "uniform"])
 @pytest.mark.parametrize("reads", range(5))
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
-def test_no_traceback_of_a_failed_read_reaches_the_terminal(cell, reads, sampler, capfd):
+def test_a_failed_read_prints_no_traceback(cell, reads, sampler, capfd):
     store, segment = Store(cell.make(), reads), Segment(0.5, 1.0)
 
     with suppress(ConnectionError, FastPathUnavailableError):

@@ -54,7 +54,7 @@ def clip(request, make_clip):
     return make_clip(request.param, codec=codec, size=(320, 240), frames=240, gop=24, **options)
 
 
-def test_reads_give_the_sources_bytes_wherever_they_begin():
+def test_reads_return_the_sources_bytes_wherever_they_start():
     data = noise(300_000)
     file = SparseFile(Memory(data))
     places = random.Random(1)
@@ -73,7 +73,7 @@ def test_reads_give_the_sources_bytes_wherever_they_begin():
     assert file.read(10) == b""
 
 
-def test_what_was_fetched_is_not_fetched_again():
+def test_fetched_bytes_are_not_fetched_again():
     source = Memory(noise(1_000_000))
     file = SparseFile(source)
 
@@ -98,7 +98,7 @@ def test_known_extents_are_not_fetched():
     assert source.given == []
 
 
-def test_frames_read_in_parts_are_those_of_the_whole_file(clip):
+def test_frames_read_in_parts_equal_those_of_the_whole_file(clip):
     source = Memory(clip.read_bytes())
     whole = extract_keyframes(clip, sampling=SAMPLING, limits=Limits())
 
@@ -122,14 +122,14 @@ def test_with_a_known_header_only_frames_are_read(clip):
     assert len(source.given) <= 4
 
 
-def test_a_container_without_an_index_is_better_read_whole(make_clip):
+def test_a_container_without_an_index_is_read_whole(make_clip):
     data = make_clip("clip.ts", size=(160, 120), frames=240, qp="2").read_bytes()
 
     with pytest.raises(FastPathUnavailableError, match="no index"):
         extract_keyframes_by_ranges(Memory(data), sampling=SAMPLING, limits=Limits())
 
 
-def test_a_small_file_is_better_read_whole(make_clip):
+def test_a_small_file_is_read_whole(make_clip):
     with pytest.raises(FastPathUnavailableError, match="most of the file") as error:
         extract_keyframes_by_ranges(Memory(make_clip().read_bytes()), sampling=SAMPLING, limits=Limits())
 
@@ -137,7 +137,7 @@ def test_a_small_file_is_better_read_whole(make_clip):
 
 
 @pytest.mark.parametrize("failing_after", range(4))
-def test_a_sources_error_is_its_own_wherever_it_comes(make_clip, failing_after):
+def test_an_error_of_a_source_is_raised_unchanged_wherever_it_occurs(make_clip, failing_after):
     path = make_clip(size=(160, 120), frames=240, gop=24, qp="2")
 
     with pytest.raises(StoreUnavailableError):

@@ -14,6 +14,7 @@ from reelabel.extract import extract_keyframes_of_file
 from reelabel.fast_path import as_video_errors
 from reelabel.frames import packets
 from reelabel.frames.frame_file import decode_frame_file
+from reelabel.integrations.vllm.media_options import invalid_option, translate_media_options
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
@@ -31,6 +32,7 @@ SANDBOX_VARIABLE = "REELABEL_LOADER_SANDBOX"
 
 # By default, frames are left for the model's processor to scale; options can set its size here instead.
 _UNSCALED = {"max_pixels": 16_777_216, "size_multiple_px": 1}
+_OURS_BY_THEIRS = ("max_duration_s", "max_duration")
 _start_lock = threading.Lock()
 _pools: dict[int, DecodePool] = {}
 _TIMEOUT_S = 60
@@ -42,7 +44,7 @@ def decode_video(data: bytes, **options: Any) -> SampledFrames:  # noqa: ANN401
 
     Args:
         data: The bytes of a video file.
-        options: Options of `reelabel.sampling.options.Sampling`.
+        options: Options of `reelabel.sampling.options.Sampling`, or of vLLM's own loaders where they mean the same.
 
     Raises:
         ConfigurationError: An option is unknown or invalid.
@@ -81,14 +83,15 @@ def parse_sampling(options: dict[str, Any]) -> Sampling:
     Raises:
         ConfigurationError: An option is unknown or invalid.
     """
+    translated = translate_media_options(options)
     try:
-        return require_no_job_options(Sampling(**_UNSCALED | options))
+        return require_no_job_options(Sampling(**_UNSCALED | translated))
     except ValidationError as error:
         where, _, message = first_fault(error)
         where = where or "combination of options"
     except ValueError as error:
         where, message = "combination of options", str(error)
-    raise ConfigurationError(f"Invalid media_io_kwargs of the video loader pyav_keyframes: {where}: {message}.")
+    raise invalid_option(where, message if "max_duration_s" in options else message.replace(*_OURS_BY_THEIRS))
 
 
 def decode_pool() -> DecodePool | None:

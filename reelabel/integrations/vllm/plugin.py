@@ -1,4 +1,4 @@
-"""The entry point `vllm.general_plugins`, which registers video loaders and a media connector in each of vLLM's processes."""
+"""The entry point `vllm.general_plugins`, which registers video loaders and a media connector in vLLM's processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class KeyframeLoader(VideoLoader):  # type: ignore[misc]
         Args:
             data: The bytes of a video file, or of a frame file, whose own picks are used.
             repeat_frames: Repeat frames if there are fewer than requested.
-            options: The other `media_io_kwargs`: options of `reelabel.sampling.options.Sampling`.
+            options: The other `media_io_kwargs`: options of `reelabel.sampling.options.Sampling`, or of vLLM's own
+                loaders where they mean the same.
 
         Returns:
             Frames as shown to the model, shape (M, H, W, 3), uint8; and metadata with their actual times, as defined

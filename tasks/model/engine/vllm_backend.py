@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from infra.checks import Check
 from reelabel.cores import usable_cores
 from reelabel.errors import ReelabelError
+from reelabel.sampling.options import estimate_frames
 from tasks.model.backend import Backend
 from tasks.model.engine.devices import assign_gpus, visible_gpus
 from tasks.model.engine.fleet import EngineFleet
@@ -51,7 +52,7 @@ def engine_config(
         engines: Number of engines that share this machine's cores.
     """
     model = settings.model
-    num_frames = sampling.num_frames if sampling else settings.sampling.num_frames
+    num_frames = estimate_frames(sampling.num_frames if sampling else settings.sampling.num_frames)
     shown_px = sampling.max_pixels if sampling else max_frame_pixels(card, settings, num_frames=num_frames)
     return EngineConfig(
         model=card.location,

@@ -35,7 +35,7 @@ def backfill(served, folder):
     return lambda *arguments: reelabel(environment, "backfill", *arguments)
 
 
-def test_ids_are_found_in_the_dataset_that_has_them(backfill, folder):
+def test_ids_are_found_in_the_dataset_that_contains_them(backfill, folder):
     shown = backfill("--ids", "a1,a2", "--dry-run")
 
     assert shown.returncode == 0, shown.stderr
@@ -57,7 +57,7 @@ def test_ids_are_found_in_the_dataset_that_has_them(backfill, folder):
         ),
     ],
 )
-def test_a_dry_run_refuses_what_the_run_refuses(backfill, arguments, said):
+def test_a_dry_run_refuses_whatever_the_run_refuses(backfill, arguments, said):
     dry, real = backfill(*arguments, "--dry-run"), backfill(*arguments)
 
     assert (dry.returncode, real.returncode) == (2, 2)
@@ -65,11 +65,11 @@ def test_a_dry_run_refuses_what_the_run_refuses(backfill, arguments, said):
     assert said in real.stderr
 
 
-def test_the_dataset_alone_names_its_own_manifest(backfill):
+def test_a_dataset_alone_is_enough_to_find_its_manifest(backfill):
     assert "of animals." in backfill("--failed", "--dataset", "animals", "--dry-run").stdout
 
 
-def test_a_label_that_nobody_has_is_answered_with_the_labels_that_exist(backfill, own_services):
+def test_an_unused_label_is_refused_with_a_list_of_those_that_exist(backfill, own_services):
     engine = connect(own_services.database)
     row = newest_run(engine, manifest_uri=None, dataset="animals")
     names = ("run_id", "dataset", "spec_id", "versions", "host")
@@ -83,7 +83,7 @@ def test_a_label_that_nobody_has_is_answered_with_the_labels_that_exist(backfill
     assert "No job of animals has the label 'yse'; the labels are: no (1)." in refused.stderr
 
 
-def test_jobs_whose_video_is_another_one_are_selected(backfill, folder):
+def test_jobs_whose_video_has_changed_are_selected(backfill, folder):
     unchanged = backfill("--changed-video", "--dataset", "animals", "--dry-run")
     assert "Would answer 0 jobs on 0 videos of animals." in unchanged.stdout
 

@@ -1,4 +1,4 @@
-"""Flow runs that a run has others do its work by."""
+"""Flow runs that do the work of a run elsewhere."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -23,7 +23,7 @@ def client(prefect_api):  # noqa: ARG001 - which it talks to
         yield client
 
 
-def test_a_run_that_is_tried_again_starts_others_for_those_that_have_ended(client, prefect_services):
+def test_a_retried_run_replaces_the_flow_runs_that_have_ended(client, prefect_services):
     deploy_flows(prefect_services.model_copy(update={"run": RunSettings(executor="remote")}))
     key = str(uuid4())
 
@@ -51,7 +51,7 @@ def test_a_run_that_is_tried_again_starts_others_for_those_that_have_ended(clien
         client.delete_flow_run(flow_run_id)
 
 
-def test_a_flow_that_crashed_has_not_ended_while_it_may_be_started_again(client, prefect_services, monkeypatch):
+def test_a_crashed_flow_run_has_not_ended_while_it_may_restart(client, prefect_services, monkeypatch):
     deploy_flows(prefect_services.model_copy(update={"run": RunSettings(executor="remote")}))
     for automation in client.read_automations():
         client.delete_automation(automation.id)  # else it would start it again at a moment of its own

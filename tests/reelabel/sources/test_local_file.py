@@ -1,4 +1,4 @@
-"""A local video is what was checked: whatever becomes of its path, nothing outside the allowed folders is read."""
+"""A local video is the file that was checked: whatever happens to its path, nothing outside allowed folders is read."""
 
 import os
 import threading
@@ -56,7 +56,7 @@ def flipping(link, targets):
 
 
 @pytest.mark.parametrize("what", ["folder", "file"])
-def test_a_link_that_flips_never_leads_outside(folders, what):
+def test_a_link_that_is_swapped_repeatedly_never_leads_outside(folders, what):
     inside, outside = folders
     link = inside / "link"
     suffix = "" if what == "folder" else "video.mp4"
@@ -76,7 +76,7 @@ def test_a_link_that_flips_never_leads_outside(folders, what):
     assert refused > 0
 
 
-def test_frames_are_those_of_the_file_inside(make_clip, tmp_path):
+def test_frames_come_from_the_file_inside(make_clip, tmp_path):
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     for folder, frames in ((inside, 24), (outside, 48)):
         folder.mkdir()
@@ -131,7 +131,7 @@ def test_links_that_stay_inside_are_followed_and_others_are_refused(folders, tmp
 
 
 @pytest.mark.parametrize("roots", [(), ("/",)], ids=["anywhere", "below a root"])
-def test_only_regular_files_are_opened_and_nothing_is_waited_for(tmp_path, roots):
+def test_only_regular_files_are_opened_and_nothing_blocks(tmp_path, roots):
     os.mkfifo(tmp_path / "pipe.mp4")
 
     for path in (tmp_path / "pipe.mp4", tmp_path, "/dev/zero", tmp_path / "missing.mp4"):
@@ -139,7 +139,7 @@ def test_only_regular_files_are_opened_and_nothing_is_waited_for(tmp_path, roots
             pass
 
 
-def test_a_file_that_is_written_to_meanwhile_is_noticed(folders):
+def test_a_file_modified_during_reading_is_noticed(folders):
     path = folders[0] / "real" / "video.mp4"
 
     with ObjectStore().open_local(str(path)) as file:
@@ -149,7 +149,7 @@ def test_a_file_that_is_written_to_meanwhile_is_noticed(folders):
             file.require_unchanged()
 
 
-def test_a_file_that_is_replaced_while_it_is_open_stays_what_it_was(make_clip):
+def test_an_open_file_that_is_replaced_keeps_its_content(make_clip):
     path = make_clip(frames=24)
     with DecodePool(processes=1, timeout_s=30, memory_mib=2048) as pool, ObjectStore().open_local(str(path)) as file:
         make_clip("other.mp4", frames=48).replace(path)
