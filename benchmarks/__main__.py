@@ -62,6 +62,17 @@ def fetch(
     report.fetch(_numbers(lengths, "--lengths"), folder, rounds=rounds, as_json=json, plot=plot)
 
 
+@app.command(epilog="Example: python -m benchmarks ranges --rounds 3")
+def ranges(folder: ClipFolder = _FOLDER, rounds: Rounds = 5, *, json: AsJson = False) -> None:
+    """Compare frames between keyframes read from an S3 server by ranges with those of a download.
+
+    Exit with 1 where a target is missed.
+    """
+    from benchmarks.extraction import report  # noqa: PLC0415
+
+    raise typer.Exit(report.ranges(folder, rounds=rounds, as_json=json))
+
+
 @app.command(epilog="Example: python -m benchmarks store --json")
 def store(
     length: Annotated[int, typer.Option(min=1, max=3600, help="Length of the clips in seconds.")] = 60,
