@@ -27,6 +27,7 @@ _CUDA_STEP_TOKENS = {70 * _GIB: 16_384, 0: 8_192}  # vLLM's defaults for offline
 _CUDA_SHARE = 0.9
 _CUDA_SPARE = 0.02
 _CACHED_QUESTION_TOKENS = 64
+PRUNING_METHOD = "evs"  # Efficient Video Sampling
 _FIT_MEMORY = -1  # tells vLLM to use the longest prompt that fits into memory
 
 
@@ -261,7 +262,16 @@ def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
         "limit_mm_per_prompt": {"image": 0, "video": 1},
         "logprobs_mode": "processed_logprobs",  # raw ones would count tokens that are not allowed
         "max_logprobs": -1,
-        "enable_prefix_caching": True,
+        # vLLM corrects the positions after a pruned video only where it computes the video: a question that found it
+        # in the cache would be answered by wrong ones.
+        "enable_prefix_caching": not config.video_pruning_rate,
         "mm_processor_cache_gb": 0,  # a video's questions are rendered together, outside the engine
         "seed": 0,
+        **_pruning(config),
     } | tune_engine(config).arguments
+
+
+def _pruning(config: EngineConfig) -> dict[str, Any]:
+    if not config.video_pruning_rate:
+        return {}
+    return {"video_pruning_rate": config.video_pruning_rate, "video_pruning_method": PRUNING_METHOD}
