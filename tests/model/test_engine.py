@@ -208,11 +208,9 @@ def test_an_engine_ends_with_its_parent(tmp_path):
 
 @pytest.fixture(scope="module")
 def pruning(tmp_path_factory):
-    """An engine that leaves out half of a video's tokens, and computes a prompt in several steps."""
+    """An engine that leaves out half of a video's tokens."""
     log_path = tmp_path_factory.mktemp("pruning") / "engine.log"
-    config = EngineConfig(
-        model=str(TINY_MODEL), dtype="float32", video_pruning_rate=0.5, max_num_batched_tokens=48, max_num_seqs=4
-    )
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", video_pruning_rate=0.5)
     with EngineProcess(config, log_path=log_path, start_timeout_s=240) as engine:
         yield engine
 
@@ -237,6 +235,19 @@ def test_answers_about_pruned_videos_do_not_depend_on_earlier_questions(pruning)
     assert [answer.probabilities for answer in (first, second)] == [
         pytest.approx(answer.probabilities, abs=1e-6) for answer in (*again, *alone)
     ]
+
+
+def test_no_batch_of_pruned_videos_is_cut_where_vllm_cannot_go_on(tmp_path):
+    # Cut after any number of tokens, some step would begin at the first token of a video.
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", video_pruning_rate=0.5, max_num_batched_tokens=96)
+    files = {str(seed): frame_file(seed) for seed in range(24)}
+    questions = tuple(question(f"{'Look! ' * at}Which colour?", video_id=name) for at, name in enumerate(files))
+
+    with EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
+        replies = engine.answer(Batch(frame_files=files, questions=questions))
+
+    assert sum(isinstance(reply, Answer) for reply in replies) > 8
+    assert {reply.code for reply in replies if not isinstance(reply, Answer)} <= {"prompt_too_long"}
 
 
 def test_a_model_that_cannot_prune_is_refused_by_name(tmp_path):
