@@ -16,6 +16,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.run.local_executor import MAX_TASKS, ShardInExtraction, infer_shards, make_inference_context, open_extractor
 from flows.run.naming import name_of_worker
 from flows.run.parameters import IdleTimeout, Model, PlanId
+from flows.run.spec import engine_settings
 from flows.run.termination import ends_soon
 from flows.shard.extract import ViewStream
 from flows.shard.plan_scope import CACHED_PLANS, PlanScope
@@ -91,18 +92,20 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
         plans = _wait_for_plans(scope, identity)
         if not plans:
             return 0
+        first = scope.spec_of(plans[0])
+        plans = [plan for plan in plans if _are_answered_alike(first, scope.spec_of(plan))]
         largest = max((scope.spec_of(plan).sampling for plan in plans), key=_shown_px)
         start_metrics(settings.metrics)
         ledger = WallClockProfile()
         with ExitStack() as stack:
             with ledger.doing(RunPhase.LOAD):
                 pool = stack.enter_context(decode_pool(settings, processes=1))
-                backend = stack.enter_context(registered.open(card, settings, sampling=largest))
+                backend = stack.enter_context(registered.open(card, engine_settings(settings, first), sampling=largest))
                 keeper = stack.enter_context(make_lease_keeper(scope.database, settings))
                 stack.enter_context(ends_soon())
                 info = backend.wait_ready()
             source = scope.queue(Work.INFER, keeper=keeper, objects=objects, seal=settings.store.seal)
-            source = replace(source, plans=partial(_charging_plans, scope, identity, ledger))
+            source = replace(source, plans=partial(_charging_plans, scope, first, ledger))
 
             @lru_cache(CACHED_PLANS)
             def context_of(plan: Plan) -> InferenceContext:
@@ -153,9 +156,14 @@ def _plans_of(scope: PlanScope, identity: ModelIdentity) -> list[Plan]:
     return fitting
 
 
-def _charging_plans(scope: PlanScope, identity: ModelIdentity, ledger: WallClockProfile) -> list[Plan]:
-    """List the plans; time without any plan is charged to none."""
-    plans = _plans_of(scope, identity)
+def _are_answered_alike(one: RunSpec, other: RunSpec) -> bool:
+    """Return whether one loaded engine answers both specs."""
+    return (one.model, one.video_pruning_rate) == (other.model, other.video_pruning_rate)
+
+
+def _charging_plans(scope: PlanScope, first: RunSpec, ledger: WallClockProfile) -> list[Plan]:
+    """List the plans that the loaded engine answers; time without any is charged to none."""
+    plans = [plan for plan in _plans_of(scope, first.model) if _are_answered_alike(first, scope.spec_of(plan))]
     if not plans:
         ledger.lap()
     return plans

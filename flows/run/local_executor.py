@@ -16,6 +16,7 @@ from prefect.context import FlowRunContext
 from prefect.utilities.annotations import quote
 
 from flows.run.artifacts import ProgressArtifact
+from flows.run.spec import engine_settings
 from flows.run.termination import ends_soon
 from flows.shard.extract import ViewStream
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext
@@ -101,7 +102,8 @@ def execute_locally(
     with ExitStack() as stack:
         with ledger.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
-            backend = stack.enter_context(backend_of(settings).open(card, settings, sampling=spec.sampling))
+            answering = engine_settings(settings, spec)
+            backend = stack.enter_context(backend_of(settings).open(card, answering, sampling=spec.sampling))
             extractor = open_extractor(settings, pool, spec, keep_bytes=settings.model.batch_mib * 1024**2)
             keeper = stack.enter_context(make_lease_keeper(database, settings))
             stack.enter_context(ends_soon())

@@ -70,6 +70,7 @@ def engine_config(
         num_frames=num_frames,
         max_pixels=shown_px,
         size_multiple_px=card.size_multiple_px,
+        video_pruning_rate=model.video_pruning_rate or 0.0,
     )
 
 
@@ -109,6 +110,7 @@ class VllmBackend(Backend):
     """Loads the model with vLLM: one engine, or a fleet of engines, each in a process of its own."""
 
     name = "vllm"
+    prunes_videos = True
     takes_hub_models = True
 
     def card(self, name: str | None, settings: Settings) -> ModelCard:
