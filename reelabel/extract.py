@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel.containers.registry import missing_bytes
-from reelabel.containers.stream_properties import check_frame_times
+from reelabel.containers.stream_properties import check_frame_times, one_pts_to_ms, pts_to_ms
 from reelabel.coverage import CoverageThresholds, measure_coverage
 from reelabel.decode.assemble import DecodeStats, ExtractionRequest
 from reelabel.errors import SamplingRefusedError
@@ -21,11 +21,12 @@ from reelabel.fast_path import DamagedKeyframeError, FastPathUnavailableError, I
 from reelabel.limits import Limits
 from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.passes import resolve_auto, with_sampler
+from reelabel.sampling.passes import resolve_auto
 from reelabel.sampling.similar import drop_similar
 from reelabel.segment import WHOLE
 from reelabel.sources.sparse_file import SparseFile
 from reelabel.sources.video_file import open_video_file
+from reelabel.strategies.frame_index import extract_by_frame_index
 from reelabel.strategies.gop import extract_by_gops
 from reelabel.strategies.index import extract_by_index, extract_with_index
 from reelabel.strategies.keyframe_table import KeyframeTable, extract_by_table
@@ -143,57 +144,78 @@ def extract_keyframes_by_ranges(
     threads: int = 1,
     segment: Segment = WHOLE,
 ) -> tuple[SampledFrames, SavedIndex]:
-    """Decode sampled keyframes of a remote video, fetching little more than their bytes.
+    """Decode sampled frames of a remote video, fetching little more than the index and what those frames need.
 
     Args:
         source: The video's bytes.
-        sampling: How many frames to decode, and at what size.
+        sampling: Which frames to decode, and at what size; `auto` uses keyframes where they cover the video.
         limits: Limits on the video's size.
         known: The index that an earlier call returned for the same bytes.
         threads: Threads for decoding.
         segment: The part of the video to sample from.
 
     Returns:
-        The frames, and the index, which locates all keyframes for later calls.
+        The frames, and the index for later calls.
 
     Raises:
         FastPathUnavailableError: Byte ranges do not suffice; download the whole file and call `extract_keyframes`.
         VideoError: As `extract_keyframes` does.
         Exception: Whatever `source.read` raises.
     """
-    is_auto = sampling.sampler == "auto"
-    if sampling.sampler != "keyframes" and not is_auto:
-        raise FastPathUnavailableError("the sampler needs frames between keyframes")
-    thresholds = CoverageThresholds.of(sampling)
-    sampling = with_sampler(sampling, "keyframes") if is_auto else sampling
-    started = time.perf_counter()
+    started, stats = time.perf_counter(), DecodeStats()
     file = SparseFile(source, known if isinstance(known, tuple) else ())
-    request = ExtractionRequest(source=file, sampling=sampling, limits=limits, threads=threads, segment=segment)
     try:
-        if isinstance(known, KeyframeTable):
-            index: SavedIndex = known
-            keyframes = _check_truncation(extract_by_table(request, file, known), known.missing_bytes)
-        else:
-            keyframes, index = extract_with_index(request)
-            keyframes = _check_truncation(keyframes, missing_bytes(file, source.size_bytes))
-        if is_auto:
-            _require_coverage(keyframes, thresholds)
+        if sampling.sampler == "auto":
+            sampling = _resolve_auto(sampling, _list_keyframes_by_ranges(file, known, limits), segment)
+        request = ExtractionRequest(
+            source=file, sampling=sampling, limits=limits, threads=threads, segment=segment, stats=stats
+        )
+        keyframes, index = _extract_by_ranges(request, file, known)
+        file.settle()
         _require_reads(file)
     except Exception as error:  # noqa: BLE001 - whatever the source raised
         cause = file.failure or error  # FFmpeg may have treated a failed read as the end of the file
         if isinstance(cause, FastPathUnavailableError):
-            cause.bytes_fetched, cause.frames_decoded = file.bytes_fetched, request.stats.frames
+            cause.bytes_fetched, cause.frames_decoded = file.bytes_fetched, stats.frames
         raise cause from None
     decode_ms = (time.perf_counter() - started - file.wait_s) * 1e3
     keyframes = replace(
         check_frame_times(_without_similar(_check_segment(keyframes, request), sampling), limits),
         decode_ms=decode_ms,
-        frames_decoded=request.stats.frames,
+        frames_decoded=stats.frames,
+        sampler=sampling.sampler,
         fetch_ms=file.wait_s * 1e3,
         bytes_fetched=file.bytes_fetched,
-        parts=file.extents,
+        parts=file.extents if sampling.sampler == "keyframes" else (),
     )
     return keyframes, index
+
+
+def _extract_by_ranges(
+    request: ExtractionRequest, file: SparseFile, known: SavedIndex
+) -> tuple[SampledFrames, SavedIndex]:
+    if request.sampling.sampler != "keyframes":
+        file.allow_small_whole()
+        got, index = extract_by_frame_index(request)
+        index = known if isinstance(known, KeyframeTable) else index
+    elif isinstance(known, KeyframeTable):
+        return _check_truncation(extract_by_table(request, file, known), known.missing_bytes), known
+    else:
+        got, index = extract_with_index(request)
+    return _check_truncation(got, missing_bytes(file, file.size_bytes)), index
+
+
+def _list_keyframes_by_ranges(file: SparseFile, known: SavedIndex, limits: Limits) -> KeyframeTimes:
+    if isinstance(known, KeyframeTable):
+        return KeyframeTimes(
+            pts_to_ms(known.pts, known.stream.time_base),
+            known.stream.duration_s,
+            one_pts_to_ms(int(known.pts[0]), known.stream.time_base),
+        )
+    listing = keyframe_times_by_index(file, limits)
+    if listing is None:
+        raise FastPathUnavailableError("the keyframes of the file are not listed")
+    return listing
 
 
 def _extract_with_fallback(request: ExtractionRequest) -> SampledFrames:
@@ -228,11 +250,6 @@ def _in_order_of_time(keyframes: SampledFrames) -> SampledFrames:
         picks=rows[shown],
         deviation_s=None if keyframes.deviation_s is None else keyframes.deviation_s[shown],
     )
-
-
-def _require_coverage(keyframes: SampledFrames, thresholds: CoverageThresholds) -> None:
-    if not keyframes.coverage(thresholds).is_good:
-        raise FastPathUnavailableError("keyframes do not cover the video")
 
 
 def _require_reads(file: SparseFile) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     import numpy.typing as npt
+
+# Tolerance for rounded timestamps; far less than the distance between frames.
+_TOLERANCE_S = 1e-4
 
 
 class Segment(NamedTuple):
@@ -32,6 +38,19 @@ class Segment(NamedTuple):
         """Whether it is the whole video."""
         return self == WHOLE
 
+    def bounds(self, first_pts: int, time_base: Fraction | None) -> tuple[float, float]:
+        """Return the PTS that no frame in the segment precedes or follows, with a margin for rounding.
+
+        Args:
+            first_pts: PTS of the video's first frame.
+            time_base: Unit of a PTS, in seconds; without one, the segment has no bounds.
+        """
+        if not time_base:
+            return -math.inf, math.inf
+        unit_s, end_s = float(time_base), math.inf if self.end_s is None else self.end_s
+        margin = _TOLERANCE_S / unit_s + 1
+        return first_pts + (self.start_s or 0.0) / unit_s - margin, first_pts + end_s / unit_s + margin
+
     def __str__(self) -> str:
         """Format it exactly as a media fragment (W3C, Media Fragments URI 1.0): `t=1.5,9`, `t=,9`, `t=1.5`."""
         start, end = ("" if each is None else repr(float(each)).removesuffix(".0") for each in self)
@@ -39,10 +58,6 @@ class Segment(NamedTuple):
 
 
 WHOLE = Segment()
-
-
-# Tolerance for rounded timestamps; far less than the distance between frames.
-_TOLERANCE_S = 1e-4
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,5 +1,6 @@
 """Real clips, encoded and decoded with PyAV."""
 
+import struct
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -84,6 +85,22 @@ def cut_start(path, cut_path, *, frames):
             packet.pts, packet.dts, packet.stream = packet.pts - shift, packet.dts - shift, copy
             target.mux(packet)
     return cut_path
+
+
+def blank_packet(path, number):
+    """Overwrite the packet of one frame, counted in decode order, with zeros."""
+    with av.open(str(path)) as container:
+        packets = [bytes(packet) for packet in container.demux(video=0) if packet.size]
+    data = path.read_bytes()
+    at = data.index(packets[number])
+    path.write_bytes(data[:at] + bytes(len(packets[number])) + data[at + len(packets[number]) :])
+
+
+def flag_as_keyframe(path, number):
+    """Let the header of an MP4 name a frame, counted in decode order, as its second keyframe."""
+    data = bytearray(path.read_bytes())
+    struct.pack_into(">I", data, data.index(b"stss") + 16, number + 1)
+    path.write_bytes(data)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The record of a container format, and the keyframe index that it reads without the media data.
+"""The record of a container format, and the indexes that it reads without the media data.
 
 Formats may start from the index that FFmpeg builds of a container's own. It lists DTS (MP4) or cluster offsets
 (Matroska), and may be wrong. So each packet is demuxed, which applies composition offsets and edit lists to give its
@@ -19,7 +19,7 @@ from av.stream import Discard
 from reelabel.fast_path import FastPathUnavailableError, IndexMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
     import numpy as np
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from reelabel.limits import Limits
-    from reelabel.sources.sparse_file import SparseFile
+    from reelabel.segment import Segment
+    from reelabel.sources.sparse_file import ByteRange, SparseFile
     from reelabel.sources.video_file import VideoFile
 
     BinaryFile: TypeAlias = BinaryIO | VideoFile | SparseFile
@@ -55,7 +56,7 @@ class OpenVideo(NamedTuple):
     Attributes:
         container: The open container.
         stream: Its video stream.
-        file: The bytes. FFmpeg reads a remote file by the same offset, so restore it if you demux afterwards.
+        file: The bytes, at an offset that FFmpeg does not share.
         size_bytes: Length of the file.
         limits: Limits on the video's size.
     """
@@ -124,6 +125,34 @@ class KeyframeIndex:
         return self.first_packet.pts if self.first_pts is None else self.first_pts
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FrameIndex:
+    """The frames of an open video, one per packet, in decode order.
+
+    Attributes:
+        pts: PTS of each frame, in the stream's time base; shape (M,), int64, M >= 1.
+        is_keyframe: Whether each is a keyframe; shape (M,), bool.
+        is_shown: Whether each is presented; shape (M,), bool.
+        locate: Returns where the packets of frames are in the file, by the numbers of the first and the last.
+        first_pts: PTS of the video's first frame.
+        keyframe_pts: PTS of all presented keyframes of the video, ascending; shape (K,), int64.
+        is_whole: Whether these are all frames of the video, not only those around a segment.
+    """
+
+    pts: npt.NDArray[np.int64]
+    is_keyframe: npt.NDArray[np.bool_]
+    is_shown: npt.NDArray[np.bool_]
+    locate: Callable[[int, int], Iterable[ByteRange]]
+    first_pts: int
+    keyframe_pts: npt.NDArray[np.int64]
+    is_whole: bool = True
+
+    def __post_init__(self) -> None:
+        shapes = {self.pts.shape, self.is_keyframe.shape, self.is_shown.shape}
+        if self.pts.ndim != 1 or not self.pts.size or len(shapes) != 1:
+            raise ValueError(f"pts, is_keyframe and is_shown must be (M>=1,) alike, got {shapes}")
+
+
 def _prepare_nothing(file: BinaryFile, size_bytes: int) -> None:
     """Leave the file to FFmpeg."""
 
@@ -141,8 +170,8 @@ class ContainerIndex:
         read_index: Reads the keyframe index of an open video.
         prepare: Called before FFmpeg opens a file, to refuse it, or to prefetch what will be read of it.
         is_header_sufficient: Whether FFmpeg needs only the header to describe the streams, and no frames.
-        read_frame_times: Reads the PTS of all frames from the header, ascending, and the positions of keyframes among
-            them; None if no header of this format determines them.
+        read_frames: Lists the frames of an open video, or those that determine which ones lie in a segment, without
+            reading the others; None if no index of this format lists them.
         missing_bytes: Returns how many bytes are missing at the end of a file, 0 if unknown; None if never known.
     """
 
@@ -151,7 +180,7 @@ class ContainerIndex:
     read_index: Callable[[OpenVideo], KeyframeIndex]
     prepare: Callable[[BinaryFile, int], None] = _prepare_nothing
     is_header_sufficient: bool = False
-    read_frame_times: Callable[[OpenVideo], tuple[list[int], list[int]]] | None = None
+    read_frames: Callable[[OpenVideo, Segment], FrameIndex] | None = None
     missing_bytes: Callable[[BinaryFile, int], int] | None = None
 
 
@@ -183,10 +212,10 @@ def read_first_packet(packets: Iterator[Packet[VideoStream]]) -> Packet[VideoStr
         raise FastPathUnavailableError("the first packet cannot be read") from None
 
 
-def demux_only(video: OpenVideo) -> None:
-    """Make the demuxer skip all streams but the video's."""
-    for other in video.container.streams:
-        if other is not video.stream:
+def demux_only(container: InputContainer, stream: VideoStream) -> None:
+    """Make the demuxer skip all streams but one."""
+    for other in container.streams:
+        if other is not stream:
             other.discard = Discard.all
 
 

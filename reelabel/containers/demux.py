@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -171,7 +172,7 @@ def _open_container(source: VideoFile | SparseFile, limits: Limits, probing: dic
         raise VideoTooLargeError(
             f"The video's {source.size_bytes:,} bytes exceed extract.max_video_bytes ({limits.max_video_bytes:,})."
         )
-    file = source.reopen() if isinstance(source, VideoFile) else _FailingOnce(source)
+    file = source.reopen() if isinstance(source, VideoFile) else _OpenRanges(source)
     try:
         return av.open(
             file,
@@ -191,18 +192,31 @@ def _open_container(source: VideoFile | SparseFile, limits: Limits, probing: dic
         ) from None
 
 
-class _FailingOnce:
-    """A remote file for PyAV that ends at the first read that fails.
+class _OpenRanges:
+    """A remote file for PyAV, with a position of its own, that ends at the first read that fails.
 
     FFmpeg reads on after a failure. PyAV raises only one exception of those reads, and prints the others.
     """
 
     def __init__(self, file: SparseFile) -> None:
         self._file = file
-        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+        self._position = 0
 
     def read(self, size: int = -1) -> bytes:
-        return b"" if self._file.failure else self._file.read(size)
+        data = b"" if self._file.failure else self._file.read_at(self._position, size)
+        self._position += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size_bytes}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def seekable(self) -> bool:
+        return True
 
 
 def _refuse_to_open(_url: str, _flags: int, _options: dict[str, str]) -> NoReturn:

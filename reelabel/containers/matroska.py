@@ -1,7 +1,8 @@
-"""Matroska and WebM: keyframes by the cues (RFC 9559)."""
+"""Matroska and WebM: keyframes by the cues (RFC 9559), and the frames of a segment by the clusters that they bound."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 import av.error
@@ -9,6 +10,7 @@ import numpy as np
 
 from reelabel.containers.container_index import (
     ContainerIndex,
+    FrameIndex,
     KeyframeIndex,
     demux_only,
     list_keyframes,
@@ -16,18 +18,28 @@ from reelabel.containers.container_index import (
     require_sought,
     seek_packet,
 )
-from reelabel.fast_path import FastPathUnavailableError
+from reelabel.containers.demux import check_frame_count, read_packets
+from reelabel.containers.packet_info import packet_info
+from reelabel.fast_path import FastPathUnavailableError, IndexMismatchError
+from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from av.packet import Packet
     from av.video.stream import VideoStream
 
     from reelabel.containers.container_index import BinaryFile, OpenVideo
+    from reelabel.containers.packet_info import PacketInfo
+    from reelabel.segment import Segment
 
 _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
 _HEAD_BYTES = 4096
 _LATEST = 2**62
 _GUESSED_BYTES = 64 * 1024  # of a keyframe; the cues list no sizes
+# H.264 and HEVC reorder at most this many frames (A.3.1 and A.4.2: MaxDpbFrames). So a frame that is presented before a
+# keyframe, and stored after it, is followed by no more frames than these that are presented before the keyframe.
+_MAX_REORDERED = 16
 
 
 def _probe(file: BinaryFile, _size_bytes: int) -> bool:
@@ -35,7 +47,7 @@ def _probe(file: BinaryFile, _size_bytes: int) -> bool:
 
 
 def _read_index(video: OpenVideo) -> KeyframeIndex:
-    demux_only(video)
+    demux_only(video.container, video.stream)
     first = read_first_packet(video.container.demux(video.stream))
     _load_cues(video)
     _, pts, pos, _ = np.array(list_keyframes(video), np.int64).T
@@ -68,6 +80,54 @@ def _load_cues(video: OpenVideo) -> None:
         raise FastPathUnavailableError("a seek failed") from None
 
 
+def _read_frames(video: OpenVideo, segment: Segment) -> FrameIndex:
+    """List the frames of a segment, from the last cue before it to beyond its end.
+
+    Cues list keyframes only: how many frames the whole video has, its clusters alone could tell.
+    """
+    if segment.is_whole:
+        raise FastPathUnavailableError("the index does not list every frame")
+    index = _read_index(video)
+    if index.first_pts is None:
+        raise FastPathUnavailableError("frames precede the first keyframe in the index")
+    start_pts, end_pts = segment.bounds(index.first_pts, video.stream.time_base)
+    number, after = max(0, bisect_right(index.pts, start_pts) - 1), bisect_right(index.pts, end_pts)
+    if isinstance(video.file, SparseFile):
+        video.file.begin_media()
+        end = int(index.pos[after]) if after < len(index.pos) else video.size_bytes
+        video.file.prefetch([ByteRange(int(index.pos[number]), end - int(index.pos[number]))])
+    listed = list(_list_packets(video, int(index.pts[number]), end_pts))
+    if not {*index.pts[number:after].tolist()} <= {info.pts for info in listed if info.is_keyframe}:
+        raise IndexMismatchError("the clusters lack a keyframe of the cues")
+    return FrameIndex(
+        pts=np.array([info.pts for info in listed], np.int64),
+        is_keyframe=np.array([info.is_keyframe for info in listed]),
+        is_shown=np.array([info.is_shown for info in listed]),
+        locate=lambda _first, _last: (),  # read already
+        first_pts=index.first_pts,
+        keyframe_pts=index.pts,
+        is_whole=False,
+    )
+
+
+def _list_packets(video: OpenVideo, start_pts: int, end_pts: float) -> Iterator[PacketInfo]:
+    """List packets from a keyframe on, until no more can be presented before the end of the segment."""
+    allowed = _MAX_REORDERED if video.stream.codec_context.codec.reorder else 0
+    try:
+        video.container.seek(start_pts, stream=video.stream)
+        for number, packet in enumerate(read_packets(video.container, video.stream)):
+            if number == 0:
+                require_sought(packet, is_expected=packet.pts == start_pts)
+            check_frame_count(number + 1, video.limits)
+            info = packet_info(packet, video.stream)
+            yield info
+            allowed -= info.pts > end_pts
+            if allowed < 0:
+                return
+    except av.error.FFmpegError:
+        raise FastPathUnavailableError("the demuxer failed") from None
+
+
 def _missing_bytes(file: BinaryFile, size_bytes: int) -> int:
     return max(0, _segment_end(file.read(_HEAD_BYTES)) - size_bytes)
 
@@ -86,4 +146,10 @@ def _segment_end(head: bytes) -> int:
     return 0 if is_open else start + 4 + length_bytes + size
 
 
-MATROSKA = ContainerIndex(name="matroska", probe=_probe, read_index=_read_index, missing_bytes=_missing_bytes)
+MATROSKA = ContainerIndex(
+    name="matroska",
+    probe=_probe,
+    read_index=_read_index,
+    read_frames=_read_frames,
+    missing_bytes=_missing_bytes,
+)

@@ -1,14 +1,16 @@
-"""MP4 and MOV: keyframes and frame times by the sample tables in the header."""
+"""MP4 and MOV: keyframes and frames by the sample tables in the header."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from reelabel.containers.container_index import (
     ContainerIndex,
+    FrameIndex,
     KeyframeIndex,
     demux_only,
     list_keyframes,
@@ -16,13 +18,13 @@ from reelabel.containers.container_index import (
     require_sought,
     seek_packet,
 )
-from reelabel.containers.demux import check_frame_count
+from reelabel.containers.demux import check_frame_count, read_packets
 from reelabel.containers.mp4_sample_table import read_box, read_track, walk_boxes
 from reelabel.fast_path import FastPathUnavailableError
-from reelabel.sources.sparse_file import SparseFile
+from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
     from av.index import IndexEntries
@@ -31,11 +33,13 @@ if TYPE_CHECKING:
 
     from reelabel.containers.container_index import BinaryFile, IndexEntry, OpenVideo
     from reelabel.containers.mp4_sample_table import Mp4Track
+    from reelabel.segment import Segment
 
 _FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"})
 _MAX_ENTRIES_READ = 2000
+_TAIL_BYTES = 2 * 1024**2
 # In these codecs, every sample is exactly one presented frame.
-_FRAME_CODECS = frozenset({"h264", "hevc"})
+_FRAME_CODECS = frozenset({"h264", "hevc", "vp9", "av1"})
 # A single edit hides frames only at the ends of the track, so those are checked.
 _CHECKED_ENTRIES = 64
 
@@ -47,6 +51,9 @@ def _probe(file: BinaryFile, _size_bytes: int) -> bool:
 def _prepare(file: BinaryFile, size_bytes: int) -> None:
     """Fetch the header in one request; refuse a fragmented file."""
     for box in walk_boxes(file, size_bytes):
+        left = ByteRange(box.span.end, size_bytes - box.span.end)
+        if isinstance(file, SparseFile) and box.kind == b"mdat" and 0 < left.size <= min(_TAIL_BYTES, size_bytes // 8):
+            file.prefetch([left])  # most probably the header
         if box.kind == b"moof":
             raise FastPathUnavailableError("a fragmented MP4 has no single index")
         if box.kind == b"moov" and isinstance(file, SparseFile):
@@ -54,7 +61,7 @@ def _prepare(file: BinaryFile, size_bytes: int) -> None:
 
 
 def _read_index(video: OpenVideo) -> KeyframeIndex:
-    demux_only(video)
+    demux_only(video.container, video.stream)
     first = read_first_packet(video.container.demux(video.stream))
     entries = video.stream.index_entries
     keyframes = list_keyframes(video)
@@ -154,29 +161,50 @@ def _read_track(video: OpenVideo) -> Mp4Track | None:
     return None if moov is None else read_track(moov, track_id=video.stream.id, samples=samples)
 
 
-def _read_frame_times(video: OpenVideo) -> tuple[list[int], list[int]]:
+def _read_frames(video: OpenVideo, _segment: Segment) -> FrameIndex:
+    demux_only(video.container, video.stream)
     entries = video.stream.index_entries
     check_frame_count(len(entries), video.limits)
-    first = next(video.container.demux(video.stream), None)
     track = _read_track(video)
-    if video.stream.codec_context.name not in _FRAME_CODECS or track is None or not track.is_whole:
+    is_listed = track is not None and track.is_whole and not track.has_empty
+    if track is None or not is_listed or video.stream.codec_context.codec.canonical_name not in _FRAME_CODECS:
         raise FastPathUnavailableError("the header does not give every frame's PTS")
-    _require_none_hidden(entries, video.size_bytes)
-    if first is None or first.pts is None or first.pos != entries[0].pos:
+    is_shown = _find_shown(entries, video.size_bytes)
+    if isinstance(video.file, SparseFile):
+        video.file.prefetch([ByteRange(entries[0].pos, entries[0].size)])
+    first = read_first_packet(read_packets(video.container, video.stream))
+    if first.pts is None or first.pos != entries[0].pos:
         raise FastPathUnavailableError("the index does not start at the first packet")
     pts = track.times - track.times[0] + first.pts
-    times = np.sort(pts)
-    if not track.keyframes.size or track.keyframes[0] != 0 or times[0] < pts[0] or (np.diff(times) == 0).any():
+    if not track.keyframes.size or track.keyframes[0] != 0:
         raise FastPathUnavailableError("the header does not determine presentation order")
-    return times.tolist(), np.sort(np.searchsorted(times, pts[track.keyframes])).tolist()
+    is_keyframe = np.zeros(len(pts), np.bool_)
+    is_keyframe[track.keyframes] = True
+    return FrameIndex(
+        pts=pts,
+        is_keyframe=is_keyframe,
+        is_shown=is_shown,
+        locate=partial(_locate, entries),
+        first_pts=int(pts[is_shown].min()),
+        keyframe_pts=np.sort(pts[is_keyframe & is_shown]),
+    )
 
 
-def _require_none_hidden(entries: IndexEntries, size_bytes: int) -> None:
+def _find_shown(entries: IndexEntries, size_bytes: int) -> npt.NDArray[np.bool_]:
+    """Return which samples the edit list leaves, by FFmpeg's account; shape (samples,)."""
     ends = (*entries[:_CHECKED_ENTRIES], *entries[-_CHECKED_ENTRIES:])
-    if any(entry.is_discard for entry in ends):
-        raise FastPathUnavailableError("an edit list hides frames")
     if any(entry.pos + entry.size > size_bytes for entry in ends):
         raise FastPathUnavailableError("the file ends before its last frame")
+    if not any(entry.is_discard for entry in ends):
+        return np.ones(len(entries), np.bool_)
+    is_shown = np.array([not entry.is_discard for entry in entries[:]])
+    if not is_shown.any():
+        raise FastPathUnavailableError("an edit list hides all frames")
+    return is_shown
+
+
+def _locate(entries: IndexEntries, first: int, last: int) -> Iterator[ByteRange]:
+    return (ByteRange(entry.pos, entry.size) for entry in entries[first : last + 1])
 
 
 def _missing_bytes(file: BinaryFile, size_bytes: int) -> int:
@@ -192,6 +220,6 @@ MP4 = ContainerIndex(
     read_index=_read_index,
     prepare=_prepare,
     is_header_sufficient=True,
-    read_frame_times=_read_frame_times,
+    read_frames=_read_frames,
     missing_bytes=_missing_bytes,
 )

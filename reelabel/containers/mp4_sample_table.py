@@ -24,12 +24,14 @@ _TRACK_ID_OFFSET = {0: 12, 1: 20}  # by version of the tkhd box
 _STTS = np.dtype([("count", ">u4"), ("value", ">u4")])
 _CTTS = np.dtype([("count", ">u4"), ("value", ">i4")])
 _STSS = np.dtype(">u4")
+_STSZ = np.dtype(">u4")
 _ELST = {
     0: np.dtype([("duration", ">u4"), ("start", ">i4"), ("rate", ">u4")]),
     1: np.dtype([("duration", ">u8"), ("start", ">i8"), ("rate", ">u4")]),
 }
 _EMPTY_EDIT, _NORMAL_RATE = -1, 0x10000
 _HEADER = struct.Struct(">II")
+_STSZ_HEADER = struct.Struct(">III")
 
 
 class Box(NamedTuple):
@@ -95,11 +97,13 @@ class Mp4Track:
         keyframes: Indices of the sync samples, ascending; shape (K,), int64.
         is_whole: Whether the edit list plays the track once, in one piece and at normal rate; it may still trim the
             ends.
+        has_empty: Whether samples without a byte, which no demuxer passes on, are or may be among them.
     """
 
     times: npt.NDArray[np.int64]
     keyframes: npt.NDArray[np.int64]
     is_whole: bool
+    has_empty: bool
 
 
 def read_track(moov: memoryview, *, track_id: int, samples: int) -> Mp4Track | None:
@@ -127,7 +131,12 @@ def _read(track: memoryview, boxes: dict[bytes, memoryview], samples: int) -> Mp
     if durations is None or offsets is None or keyframes is None or _entry_count(boxes.get(b"stsd")) != 1:
         return None
     times: npt.NDArray[np.int64] = np.cumsum(durations) - durations + offsets
-    return Mp4Track(times=times, keyframes=keyframes, is_whole=_plays_once(_descend(track, b"edts", b"elst")))
+    return Mp4Track(
+        times=times,
+        keyframes=keyframes,
+        is_whole=_plays_once(_descend(track, b"edts", b"elst")),
+        has_empty=_has_empty(boxes.get(b"stsz"), samples),
+    )
 
 
 def _expand_runs(box: memoryview | None, layout: np.dtype[np.void], samples: int) -> npt.NDArray[np.int64] | None:
@@ -147,6 +156,17 @@ def _keyframes(box: memoryview | None, samples: int) -> npt.NDArray[np.int64] | 
     keyframes = numbers.astype(np.int64) - 1
     is_valid = keyframes[0] >= 0 and keyframes[-1] < samples and (np.diff(keyframes) > 0).all()
     return keyframes if is_valid else None
+
+
+def _has_empty(box: memoryview | None, samples: int) -> bool:
+    """Return whether a sample size is 0, or may be; a size in the head of the box is that of every sample."""
+    if box is None or len(box) < _STSZ_HEADER.size:
+        return True
+    _, size, count = _STSZ_HEADER.unpack_from(box)
+    if size:
+        return False
+    is_long_enough = count == samples and len(box) >= _STSZ_HEADER.size + count * _STSZ.itemsize
+    return not is_long_enough or not np.frombuffer(box, _STSZ, count, _STSZ_HEADER.size).all()
 
 
 def _plays_once(elst: memoryview | None) -> bool:

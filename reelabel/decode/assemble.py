@@ -152,6 +152,7 @@ def assemble_frames(
     summary: IndexSummary,
     method: Literal["index", "seek", "linear"],
     orientation: Orientation | None = None,
+    in_order: Sequence[FrameInfo] = (),
 ) -> SampledFrames:
     """Render frames as they are decoded, and collect their metadata.
 
@@ -159,13 +160,15 @@ def assemble_frames(
         request: The request they answer.
         describe: Returns the stream's properties; called after its frames are decoded.
         chosen: Numbers of the chosen frames, ascending, with repeats.
-        frames: Each chosen frame once, in the same order.
+        frames: Each chosen frame once, in the same order unless `in_order` is given.
         summary: What is known of the video's frames as a whole.
         method: The strategy used.
         orientation: Orientation of the frames; None reads it from their side data.
+        in_order: Each chosen frame once, in the same order, if only the first of `frames` is in its place.
     """
     row_of = {number: row for row, number in enumerate(dict.fromkeys(chosen))}
     infos: list[FrameInfo] = []
+    rows = {info: row for row, info in enumerate(in_order)}
     for info, frame in frames:
         if not infos:
             renderer = Renderer.from_frame(
@@ -177,8 +180,9 @@ def assemble_frames(
             )
             images = np.empty((len(row_of), *renderer.shape), np.uint8)
             native_width_px, native_height_px = frame.width, frame.height
-        renderer.draw(frame, images[len(infos)])
+        renderer.draw(frame, images[rows.get(info, len(infos))])
         infos.append(info)
+    infos = list(in_order) or infos
     stream = describe()
     return SampledFrames(
         images=images[: len(infos)],

@@ -1,4 +1,4 @@
-"""Fetch a video's keyframes from wherever it is: by ranges where that reads less, otherwise whole."""
+"""Fetch a video's frames from wherever it is: by ranges where that reads less, otherwise whole."""
 
 from __future__ import annotations
 
@@ -187,7 +187,8 @@ class FrameFetcher:
     def _should_use_ranges(self, info: ObjectInfo, *, is_local: bool) -> bool:
         if self.native or self.every or scheme_of(info.uri) == INLINE_SCHEME:
             return False
-        return self.keep_packets or (not is_local and info.size_bytes >= self.ranges_min_bytes)
+        may_keep = self.keep_packets and self.sampling.sampler in {"keyframes", "auto"}
+        return may_keep or (not is_local and info.size_bytes >= self.ranges_min_bytes)
 
     def _fetch_ranges(self, info: ObjectInfo, video: RemoteVideo | LocalFile | ArchiveMember) -> FetchedFrames:
         key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)

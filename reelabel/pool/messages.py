@@ -122,9 +122,14 @@ class Begun(_Answer):
 
 
 class Reads(_Answer):
-    """The process needs ranges of the video, each given by its start and size."""
+    """The process needs ranges of the video, each given by its start and size.
+
+    Attributes:
+        is_kept: Whether they are part of the index, or of frames whose packets may be wanted.
+    """
 
     kind: Literal["reads"] = "reads"
+    is_kept: bool = True
     spans: Annotated[tuple[tuple[Count, Positive], ...], Field(min_length=1)]
 
 

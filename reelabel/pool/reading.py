@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ class RangeReader:
     """Reads ranges of one video, at most each byte once.
 
     Attributes:
-        extents: What has been read, in order.
+        extents: What has been read to be kept, in order.
         failure: Why a read failed; None if none has.
         wait_s: Seconds spent reading.
         bytes_fetched: Bytes read.
@@ -34,16 +35,12 @@ class RangeReader:
         self.extents: list[CachedRange] = []
         self.failure: Exception | None = None
         self.wait_s = 0.0
+        self.bytes_fetched = 0
         self._source = source
         self._reads_left = source.size_bytes // BLOCK_BYTES + _SPARE_READS
         self._bytes_left = source.size_bytes
 
-    @property
-    def bytes_fetched(self) -> int:
-        """Bytes read."""
-        return sum(len(extent.data) for extent in self.extents)
-
-    def start(self, spans: Sequence[tuple[int, int]]) -> Batch:
+    def start(self, spans: Sequence[tuple[int, int]], *, is_kept: bool = True) -> Batch:
         """Start reading ranges concurrently.
 
         Raises:
@@ -54,11 +51,11 @@ class RangeReader:
         self._bytes_left -= sum(span.size for span in wanted)
         if self._reads_left < 0 or self._bytes_left < 0 or any(span.end > self._source.size_bytes for span in wanted):
             raise InvalidAnswerError("reads outside the video, or more often than it has bytes")
-        return Batch(self._source, wanted)
+        return Batch(self._source, wanted, is_kept=is_kept)
 
-    def finish(self, batch: Batch) -> list[bytes] | None:
-        """Take over what a finished batch has read; None if it has failed, or its source is too slow."""
-        self.wait_s += batch.ended_s - batch.started_s
+    def take(self, batch: Batch, number: int) -> bytes | None:
+        """Take over one of the ranges of a batch, in order; None if one has failed, or the source is too slow."""
+        self.wait_s += batch.waited_s()
         if batch.failure is None and self.wait_s > self._source.max_wait_s:
             # Before the decoding time limit, which would blame the video for a slow store.
             batch.failure = StoreUnavailableError(
@@ -68,8 +65,11 @@ class RangeReader:
         self.failure = self.failure or batch.failure
         if self.failure:
             return None
-        self.extents += batch.extents()
-        return [extent.data for extent in batch.extents()]
+        extent = batch.take(number)
+        self.bytes_fetched += len(extent.data)
+        if batch.is_kept:
+            self.extents.append(extent)
+        return extent.data
 
     def index(self, known: SavedIndex, reads: int) -> tuple[CachedRange, ...]:
         """Return the known extents and the first ones that were read.
@@ -88,48 +88,69 @@ class Batch:
     They are daemons: a read that never ends must not keep the program from ending.
 
     Attributes:
-        done: Set once all are read, or one has failed.
+        is_kept: Whether what is read is kept.
         failure: Why one failed.
-        started_s: When reading began.
-        ended_s: When it ended.
     """
 
-    def __init__(self, source: ByteSource, spans: Sequence[ByteRange]) -> None:
+    def __init__(self, source: ByteSource, spans: Sequence[ByteRange], *, is_kept: bool) -> None:
         """Start reading."""
-        self.done = threading.Event()
+        self.is_kept = is_kept
         self.failure: Exception | None = None
-        self.started_s = self.ended_s = time.monotonic()
         self._source = source
         self._spans = spans
         self._pieces: dict[int, bytes] = {}
         self._waiting = iter(range(len(spans)))
-        self._lock = threading.Lock()
+        self._unread = len(spans)
+        self._changed = threading.Condition()
+        self._noted_s = time.monotonic()
+        self._ended_s = math.inf
         for _ in range(min(MAX_CONCURRENT_READS, len(spans))):
             threading.Thread(target=self._work, name="read-ranges", daemon=True).start()
 
-    def extents(self) -> list[CachedRange]:
-        """Return what was read, in order."""
-        return [CachedRange(span.start, self._pieces[number]) for number, span in enumerate(self._spans)]
+    def wait(self, number: int, timeout_s: float) -> bool:
+        """Wait until a range is read, or one has failed; return whether that is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: number in self._pieces or self.failure is not None, timeout_s)
+
+    def take(self, number: int) -> CachedRange:
+        """Return a range that was read, and forget it."""
+        with self._changed:
+            return CachedRange(self._spans[number].start, self._pieces.pop(number))
+
+    def waited_s(self) -> float:
+        """Return the seconds spent reading since the last call."""
+        until_s = min(time.monotonic(), self._ended_s)
+        waited_s, self._noted_s = max(0.0, until_s - self._noted_s), max(until_s, self._noted_s)
+        return waited_s
+
+    def stop(self) -> None:
+        """Read no further range."""
+        with self._changed:
+            self._waiting = iter(())
 
     def _work(self) -> None:
-        while not self.done.is_set():
-            with self._lock:
+        while True:
+            with self._changed:
                 number = next(self._waiting, None)
             if number is None:
                 return
             try:
-                piece = read_exactly(self._source, self._spans[number])
+                self._add(number, read_exactly(self._source, self._spans[number]))
             except Exception as error:  # noqa: BLE001 - whatever a source raises is raised again by the caller
-                self._end(error)
+                self._fail(error)
                 return
-            with self._lock:
-                self._pieces[number] = piece
-                is_last = len(self._pieces) == len(self._spans)
-            if is_last:
-                self._end(None)
 
-    def _end(self, failure: Exception | None) -> None:
-        with self._lock:
-            if not self.done.is_set():
-                self.failure, self.ended_s = failure, time.monotonic()
-                self.done.set()
+    def _add(self, number: int, piece: bytes) -> None:
+        with self._changed:
+            self._pieces[number] = piece
+            self._unread -= 1
+            if not self._unread:
+                self._ended_s = time.monotonic()
+            self._changed.notify_all()
+
+    def _fail(self, error: Exception) -> None:
+        with self._changed:
+            self.failure = self.failure or error
+            self._waiting = iter(())
+            self._ended_s = min(self._ended_s, time.monotonic())
+            self._changed.notify_all()

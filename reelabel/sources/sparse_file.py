@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import threading
 import time
 from bisect import bisect_right, insort
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
@@ -15,9 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 BLOCK_BYTES = 16 * 1024
+_MEDIA_BLOCK_BYTES = 256 * 1024
 _MAX_BLOCK_BYTES = 1024 * 1024
 MAX_CONCURRENT_READS = 8
+_MAX_READ_BYTES = 4 * 1024 * 1024  # of one request; larger ranges are read by several at once
 _MAX_SHARE = 0.5
+_MAX_BYTES = 256 * 1024**2  # held in memory
+# Up to here, reading a whole file in ranges costs no more than a download, and needs no copy.
+SMALL_BYTES = 64 * 1024**2
 
 
 class ByteSource(Protocol):
@@ -39,8 +47,8 @@ class ByteSource(Protocol):
 class BatchSource(ByteSource, Protocol):
     """A source that reads several ranges at once by itself."""
 
-    def read_many(self, spans: Sequence[ByteRange]) -> list[bytes]:
-        """Read ranges as `read` does."""
+    def read_many(self, spans: Sequence[ByteRange], *, is_kept: bool) -> Iterator[bytes]:
+        """Start reading ranges, and yield each as `read` returns it; only what is kept will be asked for again."""
 
 
 class ByteRange(NamedTuple):
@@ -67,20 +75,27 @@ class CachedRange(NamedTuple):
         return self.start + len(self.data)
 
 
-def read_ranges(source: ByteSource, spans: Sequence[ByteRange]) -> list[bytes]:
-    """Read ranges of a source concurrently.
+def read_ranges(source: ByteSource, spans: Sequence[ByteRange], *, is_kept: bool = True) -> Iterator[bytes]:
+    """Start reading ranges of a source concurrently.
 
-    Raises:
-        EOFError: The source ends early.
-        Exception: Whatever `source.read` raises.
+    Args:
+        source: The source.
+        spans: The ranges.
+        is_kept: As for `BatchSource.read_many`.
+
+    Returns:
+        The ranges in order, each as soon as it is there. Iterating raises EOFError if the source ends early, and
+        whatever `source.read` raises.
     """
     if isinstance(source, BatchSource):
-        return source.read_many(spans)
+        return source.read_many(spans, is_kept=is_kept)
     read = partial(read_exactly, source)
     if len(spans) == 1:
-        return [read(spans[0])]
-    with ThreadPoolExecutor(min(MAX_CONCURRENT_READS, len(spans))) as threads:
-        return list(threads.map(read, spans))
+        return map(read, spans)
+    threads = ThreadPoolExecutor(min(MAX_CONCURRENT_READS, len(spans)), thread_name_prefix="read-ranges")
+    pieces = threads.map(read, spans)
+    threads.shutdown(wait=False)  # once all is read
+    return pieces
 
 
 def read_exactly(source: ByteSource, span: ByteRange) -> bytes:
@@ -100,10 +115,12 @@ class SparseFile:
 
     Missing bytes are fetched in blocks, which grow during sequential reads. Like a raw file, a read may return less
     than asked for: it ends where the cached bytes end, so that filling a buffer fetches nothing extra. Reading most
-    of the file raises FastPathUnavailableError, as one download is then faster.
+    of the file raises FastPathUnavailableError, as one download is then faster. `read_at` is thread-safe, so a file may
+    be opened by several demuxers; it waits for a range that is being fetched ahead only when it comes to it.
 
     Attributes:
         size_bytes: Total length in bytes.
+        max_bytes: Bytes that may be fetched.
         bytes_fetched: Bytes fetched from the source.
         wait_s: Seconds spent waiting for the source.
         failure: The exception raised by the source, which FFmpeg may have treated as the end of the file.
@@ -112,28 +129,52 @@ class SparseFile:
     def __init__(self, source: ByteSource, known: Iterable[CachedRange] = ()) -> None:
         """Open a source, with extents of it that are already known."""
         self.size_bytes = source.size_bytes
+        self.max_bytes = min(self.size_bytes * _MAX_SHARE, _MAX_BYTES)
         self.bytes_fetched = 0
         self.wait_s = 0.0
         self.failure: Exception | None = None
         self._source = source
         self._extents = sorted(known)
+        self._index: tuple[CachedRange, ...] | None = None
+        self._ahead: deque[ByteRange] = deque()  # that are being fetched
+        self._arriving: Iterator[bytes] = iter(())
         self._position = 0
         self._block_bytes = BLOCK_BYTES
+        self._lock = threading.Lock()
 
     @property
     def extents(self) -> tuple[CachedRange, ...]:
-        """The cached extents, in order and without overlap."""
+        """The cached extents, in order and without overlap, with those that are being fetched."""
+        self.settle()
         return tuple(self._extents)
+
+    @property
+    def index(self) -> tuple[CachedRange, ...]:
+        """The extents that were cached before media data were fetched."""
+        return self.extents if self._index is None else self._index
+
+    def begin_media(self) -> None:
+        """Take what is fetched from now on for media data, which need not be kept for later extractions."""
+        self._index = self.index
+
+    def allow_small_whole(self) -> None:
+        """Let a small file be fetched whole, where the alternative is a download of the whole file."""
+        self.max_bytes = max(self.max_bytes, min(self.size_bytes, SMALL_BYTES))
 
     def read(self, size: int = -1) -> bytes:
         """Read at most `size` bytes; return no bytes only at the end of the file."""
-        if self._position >= self.size_bytes or size == 0:
-            return b""
-        extent = self._extent_at(self._position) or self._fetch_block()
-        offset = self._position - extent.start
-        data = extent.data[offset:] if size < 0 else extent.data[offset : offset + size]
+        data = self.read_at(self._position, size)
         self._position += len(data)
         return data
+
+    def read_at(self, position: int, size: int = -1) -> bytes:
+        """Read as `read` does, from a position, which is not kept."""
+        if position >= self.size_bytes or size == 0:
+            return b""
+        with self._lock:
+            extent = self._extent_at(position) or self._await(position) or self._fetch_block(position)
+        offset = position - extent.start
+        return extent.data[offset:] if size < 0 else extent.data[offset : offset + size]
 
     def read_span(self, span: ByteRange) -> bytes:
         """Read a whole range, truncated only by the end of the file."""
@@ -158,10 +199,33 @@ class SparseFile:
         return True
 
     def prefetch(self, spans: Iterable[ByteRange]) -> None:
-        """Fetch ranges concurrently, except for bytes already cached."""
-        gaps = _merged(gap for span in sorted(spans) for gap in self._gaps(span))
-        if gaps:
-            self._fetch(gaps)
+        """Start fetching ranges concurrently, except for bytes already cached."""
+        with self._lock:
+            self._settle()
+            gaps = _merged(gap for span in sorted(spans) for gap in self._gaps(span))
+            if gaps:
+                self._start(list(_pieces(gaps)))
+
+    def settle(self) -> None:
+        """Wait until all that is being fetched is there.
+
+        Raises:
+            Exception: Whatever the source raises.
+        """
+        with self._lock:
+            self._settle()
+
+    def _settle(self) -> None:
+        while self._ahead:
+            self._receive()
+
+    def _await(self, position: int) -> CachedRange | None:
+        """Return the extent at a position if it is being fetched."""
+        if not any(span.start <= position < span.end for span in self._ahead):
+            return None
+        while (extent := self._extent_at(position)) is None:
+            self._receive()
+        return extent
 
     def _extent_at(self, position: int) -> CachedRange | None:
         before = bisect_right(self._extents, position, key=lambda extent: extent.start) - 1
@@ -169,11 +233,13 @@ class SparseFile:
             return self._extents[before]
         return None
 
-    def _fetch_block(self) -> CachedRange:
-        before = self._extent_at(self._position - 1)
-        self._block_bytes = min(2 * self._block_bytes, _MAX_BLOCK_BYTES) if before else BLOCK_BYTES
-        gap = next(self._gaps(ByteRange(self._position, self._block_bytes)))
-        return self._fetch([gap])[0]
+    def _fetch_block(self, position: int) -> CachedRange:
+        before = self._extent_at(position - 1)
+        least_bytes = BLOCK_BYTES if self._index is None else _MEDIA_BLOCK_BYTES
+        self._block_bytes = min(max(2 * self._block_bytes, least_bytes), _MAX_BLOCK_BYTES) if before else least_bytes
+        self._settle()
+        self._start([next(self._gaps(ByteRange(position, self._block_bytes)))])
+        return self._receive()
 
     def _gaps(self, span: ByteRange) -> Iterator[ByteRange]:
         """Yield the parts of a range that are not cached."""
@@ -188,24 +254,32 @@ class SparseFile:
             else:
                 position = extent.end
 
-    def _fetch(self, gaps: Sequence[ByteRange]) -> list[CachedRange]:
+    def _start(self, gaps: Sequence[ByteRange]) -> None:
+        with self._waiting():
+            if self.bytes_fetched + sum(gap.size for gap in gaps) > self.max_bytes:
+                raise FastPathUnavailableError("the required ranges cover most of the file")
+            self._arriving = read_ranges(self._source, gaps, is_kept=self._index is None)
+        self._ahead.extend(gaps)
+
+    def _receive(self) -> CachedRange:
+        """Take over the next range that is being fetched."""
+        with self._waiting():
+            extent = CachedRange(self._ahead.popleft().start, next(self._arriving))
+        insort(self._extents, extent, key=lambda known: known.start)
+        self.bytes_fetched += len(extent.data)
+        return extent
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
         started = time.perf_counter()
         try:
-            self._require_below_max_share(gaps)
-            extents = list(map(CachedRange, (gap.start for gap in gaps), read_ranges(self._source, gaps)))
+            yield
         except Exception as error:
             self.failure = error
+            self._ahead.clear()
             raise
         finally:
             self.wait_s += time.perf_counter() - started
-        for extent in extents:
-            insort(self._extents, extent, key=lambda known: known.start)
-            self.bytes_fetched += len(extent.data)
-        return extents
-
-    def _require_below_max_share(self, gaps: Sequence[ByteRange]) -> None:
-        if self.bytes_fetched + sum(gap.size for gap in gaps) > _MAX_SHARE * self.size_bytes:
-            raise FastPathUnavailableError("the required ranges cover most of the file")
 
 
 def _merged(gaps: Iterable[ByteRange]) -> list[ByteRange]:
@@ -217,3 +291,10 @@ def _merged(gaps: Iterable[ByteRange]) -> list[ByteRange]:
         else:
             merged.append(gap)
     return merged
+
+
+def _pieces(gaps: Iterable[ByteRange]) -> Iterator[ByteRange]:
+    """Cut large gaps, so that they are read by several requests at once."""
+    for gap in gaps:
+        for start in range(gap.start, gap.end, _MAX_READ_BYTES):
+            yield ByteRange(start, min(_MAX_READ_BYTES, gap.end - start))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from reelabel.decode.assemble import DecodeStats
     from reelabel.limits import Limits
+    from reelabel.sources.sparse_file import SparseFile
     from reelabel.sources.video_file import VideoFile
 
 
@@ -42,7 +43,7 @@ class KeyframeTimes(NamedTuple):
 UNKNOWN_TIMES = KeyframeTimes(None, 0.0)
 
 
-def keyframe_times_by_index(file: VideoFile, limits: Limits) -> KeyframeTimes | None:
+def keyframe_times_by_index(file: VideoFile | SparseFile, limits: Limits) -> KeyframeTimes | None:
     """List keyframes by the container's index, as `reelabel.strategies.index` does; None if it has no usable index."""
     try:
         probed = probe_file(file)

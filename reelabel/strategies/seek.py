@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import av.error
 
 from reelabel.containers.demux import check_frame_count, open_video, read_packets
+from reelabel.containers.packet_info import packet_info
 from reelabel.containers.stream_properties import StreamProperties
 from reelabel.decode.assemble import FrameInfo, IndexSummary, assemble_frames
 from reelabel.decode.keyframe_check import require_keyframe
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from av.container import InputContainer
-    from av.packet import Packet
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
+    from reelabel.containers.packet_info import PacketInfo
     from reelabel.decode.assemble import DecodeStats, ExtractionRequest
     from reelabel.limits import Limits
     from reelabel.sampled_frames import SampledFrames
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 # MPEG-PS/TS seeks land on the next keyframe, AVI timestamps run backwards in real files, FLV and Ogg have no index.
 _SEEKABLE_FORMATS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
 _MAX_FRAMES_AFTER_SEEK = 32
-_VP8_SHOW_FRAME = 0x10
 
 
 def extract_by_seeking(request: ExtractionRequest) -> SampledFrames:
@@ -57,14 +57,6 @@ def extract_by_seeking(request: ExtractionRequest) -> SampledFrames:
         )
 
 
-class PacketInfo(NamedTuple):
-    """The properties of one packet that determine order and keyframes."""
-
-    pts: int
-    is_keyframe: bool
-    is_shown: bool
-
-
 def list_packets(container: InputContainer, stream: VideoStream, limits: Limits) -> list[PacketInfo]:
     """Demux all packets of a stream without decoding.
 
@@ -78,21 +70,11 @@ def list_packets(container: InputContainer, stream: VideoStream, limits: Limits)
     try:
         listed = []
         for packet in read_packets(container, stream):
-            listed.append(_listed(packet, stream))
+            listed.append(packet_info(packet, stream))
             check_frame_count(len(listed), limits)
     except av.error.FFmpegError:
         raise FastPathUnavailableError("the demuxer failed") from None
     return listed
-
-
-def _listed(packet: Packet[VideoStream], stream: VideoStream) -> PacketInfo:
-    if packet.is_corrupt:
-        raise FastPathUnavailableError("a packet is cut short")
-    if packet.pts is None:
-        raise FastPathUnavailableError("a packet has no PTS")
-    is_hidden = stream.codec_context.name == "vp8" and not memoryview(packet)[0] & _VP8_SHOW_FRAME
-    # FFmpeg marks packets outside the edit list as discarded.
-    return PacketInfo(packet.pts, packet.is_keyframe, is_shown=not (packet.is_discard or is_hidden))
 
 
 def presentation_order(listed: list[PacketInfo]) -> tuple[list[int], list[int]]:

@@ -90,14 +90,28 @@ class SampledPositions(NamedTuple):
         return replace(got, deviation_s=got.time_s[got.picks] - np.array(self.instants_s))
 
 
-def choose_positions(request: ExtractionRequest, times: Sequence[int | None], stream: VideoStream) -> SampledPositions:
-    """Choose frames from the stream properties that OpenCV reports, as vLLM's loaders do."""
-    if not times:
+def choose_positions(
+    request: ExtractionRequest,
+    times: Sequence[int | None] | npt.NDArray[np.int64],
+    stream: VideoStream,
+    *,
+    first_pts: int | None = None,
+) -> SampledPositions:
+    """Choose frames from the stream properties that OpenCV reports, as vLLM's loaders do.
+
+    Args:
+        request: The request.
+        times: PTS of the video's frames, ascending, or of those that determine which ones lie in the segment.
+        stream: Their stream.
+        first_pts: PTS of the video's first frame; None uses the first of `times`.
+    """
+    if not len(times):
         raise NoFramesError("No frame of the video can be decoded; the file is probably damaged.")
     fps = frame_rate(stream)
-    known = [pts for pts in times if pts is not None]
-    times_s = np.array(known, np.float64) * float(stream.time_base or 0) if len(known) == len(times) else None
-    numbers = _segment_positions(request, times_s, len(times), fps)
+    known = times if isinstance(times, np.ndarray) else [pts for pts in times if pts is not None]
+    times_s = np.asarray(known, np.float64) * float(stream.time_base or 0) if len(known) == len(times) else None
+    first_s = None if first_pts is None else first_pts * float(stream.time_base or 0)
+    numbers = _segment_positions(request, times_s, len(times), fps, first_s=first_s)
     facts = VideoProperties(
         total_frames=len(numbers),
         fps=fps,
@@ -116,7 +130,12 @@ def choose_positions(request: ExtractionRequest, times: Sequence[int | None], st
 
 
 def _segment_positions(
-    request: ExtractionRequest, times_s: npt.NDArray[np.float64] | None, frames: int, fps: float
+    request: ExtractionRequest,
+    times_s: npt.NDArray[np.float64] | None,
+    frames: int,
+    fps: float,
+    *,
+    first_s: float | None = None,
 ) -> npt.NDArray[np.int64]:
     """Return the frames in the segment, as if the video had been trimmed to it."""
     if request.segment.is_whole:
@@ -126,7 +145,7 @@ def _segment_positions(
             "The video has no timestamps, so a segment of it cannot be located; remove start_s and end_s."
         )
     shown_s = np.arange(frames) / fps if times_s is None else times_s
-    found = select_segment(shown_s, request.segment, first_s=float(shown_s[0]))
+    found = select_segment(shown_s, request.segment, first_s=float(shown_s[0]) if first_s is None else first_s)
     request.stats.starts_s = float(shown_s[found.numbers].min())
     request.stats.is_empty = found.is_empty
     return found.numbers

@@ -1,3 +1,4 @@
+import tarfile
 from dataclasses import replace
 
 import numpy as np
@@ -75,3 +76,19 @@ def test_frame_files_stay_if_the_store_denies_access_to_their_video(objects, sto
     room = remove_orphans(objects, root, videos=objects)
 
     assert (room.kept, room.removed) == (1, 1)
+
+
+def test_frame_files_of_members_are_removed_if_their_archive_has_none_and_stay_if_it_is_damaged(tmp_path, keyframes):
+    root, archive = f"file://{tmp_path}/cache", tmp_path / "a.tar"
+    (tmp_path / "v.mp4").write_bytes(b"a video")
+    with tarfile.open(archive, "w") as shard:
+        shard.add(tmp_path / "v.mp4", "v.mp4")
+    uris = [f"file://{archive}#v.mp4", f"file://{archive}#gone.mp4"]
+    fingerprint = STORE.stat(uris[0]).fingerprint
+    for uri in uris:
+        made_of = {"source_uri": uri, "fingerprint": fingerprint, "sampling": Sampling()}
+        STORE.replace(f"{root}/{FrameIdentity(**made_of).key}", encode_frame_file(keyframes, **made_of).data)
+
+    assert remove_orphans(STORE, root, videos=STORE).removed == 1
+    archive.write_bytes(b"no tar")
+    assert remove_orphans(STORE, root, videos=STORE).removed == 0

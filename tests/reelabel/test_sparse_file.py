@@ -1,4 +1,5 @@
 import random
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,7 @@ def test_fetched_bytes_are_not_fetched_again():
 
     file.prefetch([ByteRange(5000, 1000), ByteRange(5500, 2000), ByteRange(90_000, 10)])
     file.prefetch([ByteRange(5000, 2500), ByteRange(90_000, 20)])
+    file.settle()
 
     assert sorted(source.given) == [(5000, 2500), (90_000, 10), (90_010, 10)]
     assert file.bytes_fetched == 2520
@@ -142,3 +144,44 @@ def test_an_error_of_a_source_is_raised_unchanged_wherever_it_occurs(make_clip, 
         extract_keyframes_by_ranges(
             Memory(path.read_bytes(), failing_after=failing_after), sampling=SAMPLING, limits=Limits()
         )
+
+
+def test_ranges_are_read_while_the_first_ones_are_used():
+    data, may_end = noise(1_000_000), threading.Event()
+
+    class Late(Memory):
+        def read(self, start, size):
+            assert start < 500_000 or may_end.wait(10)
+            return super().read(start, size)
+
+    file = SparseFile(Late(data))
+    file.prefetch([ByteRange(0, 1000), ByteRange(600_000, 1000)])
+
+    assert file.read_at(0, 1000) == data[:1000]  # waits for none but its own
+    may_end.set()
+    assert file.read_at(600_000, 1000) == data[600_000:601_000]
+
+
+def test_the_failure_of_a_range_is_raised_where_it_is_needed():
+    file = SparseFile(Memory(noise(1_000_000), failing_after=0))
+
+    file.prefetch([ByteRange(0, 1000), ByteRange(600_000, 1000)])
+
+    with pytest.raises(StoreUnavailableError):
+        file.read_at(600_000, 10)
+    assert isinstance(file.failure, StoreUnavailableError)
+
+
+def test_small_files_may_be_read_whole_and_large_ones_never_fill_the_memory():
+    class Large(Memory):
+        size_bytes = 4 * 1024**3
+
+    file = SparseFile(Memory(noise(10_000)))
+    file.allow_small_whole()
+    file.prefetch([ByteRange(0, 10_000)])
+    assert file.extents[0].data == file.read_at(0)
+
+    large = SparseFile(Large(b""))
+    large.allow_small_whole()
+    with pytest.raises(FastPathUnavailableError):
+        large.prefetch([ByteRange(0, 1024**3)])

@@ -4,13 +4,13 @@ import av
 import numpy as np
 import pytest
 
+from reelabel.decode.run_decoder import RunDecoder
 from reelabel.errors import SamplingRefusedError
 from reelabel.extract import extract_keyframes
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices
-from reelabel.strategies import gop
 
 LIMITS = Limits()
 CLIPS = [
@@ -56,11 +56,11 @@ def test_frames_are_those_chosen_by_the_sampler(make_clip, decode_linearly, samp
 def test_a_gop_without_picks_is_not_decoded_and_no_gop_is_decoded_twice(make_clip, monkeypatch):
     path = make_clip(frames=120, gop=12, b_frames=2)
     starts = []
-    decode_from = gop._decode_from
+    decode_from = RunDecoder._decode_from
     monkeypatch.setattr(
-        gop,
+        RunDecoder,
         "_decode_from",
-        lambda *arguments, **named: (starts.append(arguments[2]), decode_from(*arguments, **named))[1],
+        lambda decoder, start, wanted: (starts.append(start), decode_from(decoder, start, wanted))[1],
     )
 
     extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=3), limits=LIMITS)

@@ -6,12 +6,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from reelabel.decode.gops import spans_to_decode
 from reelabel.errors import SamplingRefusedError
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, dense_samplers
 from reelabel.sampling.uniform import pick_evenly
-from reelabel.strategies.gop import spans_to_decode
 from reelabel.wording import printable
 from tasks.report.page import render
 from tasks.report.trade import select_trade_off

@@ -55,7 +55,8 @@ class OutputFormat:
 def frame_metadata(frames: SampledFrames, source: str) -> dict[str, Any]:
     """Return the metadata of one video's frames."""
     height, width = frames.images.shape[1:3]
-    return _meta(source, size=[width, height], timestamps=frames.time_s[frames.picks].tolist())
+    meta = _meta(source, size=[width, height], timestamps=frames.time_s[frames.picks].tolist())
+    return meta | {"decode_note": frames.reason}
 
 
 def failure_metadata(error: Exception, source: str) -> dict[str, Any]:
@@ -87,6 +88,7 @@ def _meta(source: str, *, size: list[int] | None, timestamps: list[float]) -> di
         "video_num_frames": len(timestamps),
         "frame_timestamps": timestamps,
         "source": source,
+        "decode_note": "",
         "failed": False,
         "error_type": None,
         "error": None,

@@ -50,8 +50,8 @@ def decode_video(data: bytes, **options: Any) -> SampledFrames:  # noqa: ANN401
         ConfigurationError: An option is unknown or invalid.
         VideoError: The video cannot be used; see its code.
     """
-    sampling = _sampling(options)
-    pool = _decode_pool()
+    sampling = parse_sampling(options)
+    pool = decode_pool()
     with video_in_memory(data) as file:
         if pool is not None:
             return pool.extract(file, sampling=sampling, limits=Limits())
@@ -71,13 +71,18 @@ def read_frame_file(data: bytes) -> FrameFile:
         FrameFileError: The file is damaged, or holds packets and there are no decoding processes.
         VideoError: The packets cannot be decoded.
     """
-    pool = _decode_pool()
+    pool = decode_pool()
     if pool is None and decode_frame_file(data).encoding == "packets":
         raise FrameFileError(f"The frame file holds packets; set {PROCESSES_VARIABLE} to at least 1 to decode them.")
     return packets.read_frame_file(data, pool=pool)
 
 
-def _sampling(options: dict[str, Any]) -> Sampling:
+def parse_sampling(options: dict[str, Any]) -> Sampling:
+    """Return the sampling that `media_io_kwargs` ask for.
+
+    Raises:
+        ConfigurationError: An option is unknown or invalid.
+    """
     translated = translate_media_options(options)
     try:
         return require_no_job_options(Sampling(**_UNSCALED | translated))
@@ -89,7 +94,7 @@ def _sampling(options: dict[str, Any]) -> Sampling:
     raise invalid_option(where, message if "max_duration_s" in options else message.replace(*_OURS_BY_THEIRS))
 
 
-def _decode_pool() -> DecodePool | None:
+def decode_pool() -> DecodePool | None:
     """Return the decoding pool, if processes are configured. vLLM calls from many threads; the first starts it."""
     processes = os.environ.get(PROCESSES_VARIABLE) or "0"
     if not processes.isdecimal():

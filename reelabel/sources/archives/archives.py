@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from reelabel.sources.archives.saved_indexes import IndexStore
     from reelabel.sources.object_store import ObjectStore
 
-_KEPT_INDEXES = 64
+_KEPT_INDEXES = 32
 _KEPT_INFOS = 4096
 _MARK = "#"  # between the fingerprint of an archive and what of it a member is
 

@@ -35,6 +35,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.seal import Seal
 from reelabel.sources.archives.archives import RemoteArchive
 from reelabel.sources.object_store import ObjectStore
+from tests.clips import write_clip
 from tests.reelabel.sources.web_server import serving
 
 NOISE = random.Random(4).randbytes(300_000)
@@ -47,9 +48,15 @@ def pool():
         yield pool
 
 
-@pytest.fixture
-def clip(make_clip):
-    return make_clip(size=(160, 120), frames=240, gop=24, b_frames=2, qp="2")
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    path = tmp_path_factory.mktemp("clip") / "clip.mp4"
+    return write_clip(path, size=(160, 120), frames=240, gop=24, b_frames=2, qp="2")
+
+
+@pytest.fixture(scope="module")
+def local(clip):
+    return extract_keyframes(clip, sampling=SAMPLING, limits=Limits())
 
 
 def as_tar(data, *, copies=1):
@@ -98,11 +105,12 @@ def fetched(objects, uri, pool, **options):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("place", ["path", "file", "s3", "http"])
-@pytest.mark.parametrize("ranges_min_bytes", [0, 10**9])
-def test_frames_of_a_member_are_those_of_the_file(form, place, ranges_min_bytes, clip, pool, tmp_path, request):
+@pytest.mark.parametrize(
+    ("place", "ranges_min_bytes"), [("path", 0), ("path", 10**9), ("file", 0), ("s3", 0), ("s3", 10**9), ("http", 0)]
+)
+def test_frames_of_a_member_are_those_of_the_file(form, place, ranges_min_bytes, clip, local, pool, tmp_path, request):
     pack, name, member = FORMS[form]
-    data, local = pack(clip.read_bytes()), extract_keyframes(clip, sampling=SAMPLING, limits=Limits())
+    data = pack(clip.read_bytes())
 
     def frames(objects, archive):
         got = fetched(objects, f"{archive}#{member}", pool, ranges_min_bytes=ranges_min_bytes)

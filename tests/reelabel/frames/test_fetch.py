@@ -15,8 +15,10 @@ from reelabel.frames.fetch import FrameFetcher
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
+from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
 from tests.chaos.gate import Gate
+from tests.clips import blank_packet, flag_as_keyframe
 from tests.reelabel.sources.web_server import serving
 
 
@@ -64,6 +66,63 @@ def test_a_remote_video_yields_the_frames_of_the_file_from_a_part_of_its_bytes(f
     np.testing.assert_array_equal(got.keyframes.images, local.images)
     assert 0 < got.bytes_fetched < clip.stat().st_size / 2
     assert got.fetch_ms > 0
+
+
+SEGMENT = Segment(9.1, 11.2)
+
+
+# In Matroska, clusters of 5 s are read, and the first and the last of the file.
+@pytest.mark.parametrize(("name", "share"), [("clip.mp4", 0.15), ("clip.mkv", 0.4)])
+def test_a_segment_of_a_remote_video_is_read_at_about_its_bytes(fetcher, put, make_clip, name, share):
+    path = make_clip(name, size=(160, 120), frames=480, gop=12, b_frames=2, qp="2")
+    dense = replace(fetcher, sampling=Sampling(sampler="fps", fps=2), segment=SEGMENT)
+    local = extract_keyframes(path, sampling=dense.sampling, limits=Limits(), segment=SEGMENT)
+
+    got = dense.fetch(put(path))
+
+    assert (got.keyframes.method, got.keyframes.pts.tolist()) == ("seek", local.pts.tolist())
+    np.testing.assert_array_equal(got.keyframes.images, local.images)
+    assert 0 < got.bytes_fetched < path.stat().st_size * share
+
+
+def test_a_second_dense_sampler_reads_no_header(fetcher, put, clip):
+    info = put(clip)
+    dense = replace(fetcher, sampling=Sampling(sampler="uniform", num_frames=2))
+    first = dense.fetch(info)
+
+    again = dense.fetch(info)
+
+    np.testing.assert_array_equal(again.keyframes.images, first.keyframes.images)
+    assert again.bytes_fetched < first.bytes_fetched
+
+
+@pytest.fixture
+def dense(fetcher):
+    return replace(fetcher, sampling=Sampling(sampler="num_frames", num_frames=9), segment=Segment(2.6, 4))
+
+
+def test_a_frame_that_the_header_takes_for_a_keyframe_is_decoded_from_a_real_one(dense, put, make_clip):
+    path = make_clip(size=(160, 120), frames=240, gop=24, qp="2")
+    intact = extract_keyframes(path, sampling=dense.sampling, limits=Limits(), segment=dense.segment)
+    flag_as_keyframe(path, 30)
+
+    got = dense.fetch(put(path))
+
+    assert got.keyframes.pts.tolist() == intact.pts.tolist()
+    np.testing.assert_array_equal(got.keyframes.images, intact.images)
+
+
+def test_a_remote_video_that_does_not_decode_as_its_header_says_is_downloaded_and_the_note_says_so(
+    dense, put, make_clip
+):
+    path = make_clip(size=(160, 120), frames=240, gop=24, qp="2")
+    blank_packet(path, 30)
+
+    got = dense.fetch(put(path))
+
+    assert got.keyframes.method == "linear"
+    assert "does not decode to the frames" in got.keyframes.reason
+    assert got.bytes_fetched > path.stat().st_size
 
 
 def test_a_second_sampler_does_not_read_the_header_again(fetcher, put, clip):

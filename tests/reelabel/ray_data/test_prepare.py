@@ -15,6 +15,7 @@ from reelabel.integrations.ray_data.options import parse_sampling
 from reelabel.integrations.ray_data.worker import get_worker
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
+from tests.clips import blank_packet
 
 LOOK, WHOLE = "bytes=0-0", "bytes=0-"
 
@@ -32,10 +33,21 @@ def test_frames_equal_those_of_extract_and_other_columns_are_kept(preparing, mak
         "video_num_frames": 4,
         "frame_timestamps": expected.time_s.tolist(),
         "source": str(path),
+        "decode_note": "",
         "failed": False,
         "error_type": None,
         "error": None,
     }
+
+
+def test_a_picked_frame_that_is_missing_is_told_in_its_row(preparing, make_clip):
+    path = make_clip("clip.mkv", gop=1, codec="mjpeg", pix_fmt="yuvj420p")
+    blank_packet(path, 20)
+
+    got = preparing(sampling={"num_frames": 48})({"video_uri": np.array([str(path)])})
+
+    assert len(got["video"][0]) == 47
+    assert "1 broken frame left out" in got["video_meta"][0]["decode_note"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def one_process(monkeypatch):
 @pytest.fixture
 def pool(monkeypatch):
     monkeypatch.setenv(decode.PROCESSES_VARIABLE, "1")
-    return decode._decode_pool()
+    return decode.decode_pool()
 
 
 def test_frames_keep_their_size_by_default(make_clip):

@@ -2,6 +2,7 @@
 
 import zlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from threading import Lock
 
 from reelabel.sources.object_info import ObjectInfo
@@ -17,9 +18,10 @@ class HeldArchive:
     reads: list[tuple[int, int]] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
 
-    @property
+    @cached_property
     def info(self):
-        return ObjectInfo(uri=self.name, size_bytes=len(self.data), fingerprint=f"s3:{zlib.crc32(self.data)}:a")
+        fingerprint = f"s3:{len(self.data)}:{zlib.crc32(self.data)}"
+        return ObjectInfo(uri=self.name, size_bytes=len(self.data), fingerprint=fingerprint)
 
     @property
     def bytes_read(self):

@@ -1,0 +1,36 @@
+"""What a packet says of its frame without being decoded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from reelabel.fast_path import FastPathUnavailableError
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.video.stream import VideoStream
+
+_VP8_SHOW_FRAME = 0x10
+
+
+class PacketInfo(NamedTuple):
+    """The properties of one packet that determine order and keyframes."""
+
+    pts: int
+    is_keyframe: bool
+    is_shown: bool
+
+
+def packet_info(packet: Packet[VideoStream], stream: VideoStream) -> PacketInfo:
+    """Read the properties of a packet.
+
+    Raises:
+        FastPathUnavailableError: The packet is truncated, or has no PTS.
+    """
+    if packet.is_corrupt:
+        raise FastPathUnavailableError("a packet is cut short")
+    if packet.pts is None:
+        raise FastPathUnavailableError("a packet has no PTS")
+    is_hidden = stream.codec_context.name == "vp8" and not memoryview(packet)[0] & _VP8_SHOW_FRAME
+    # FFmpeg marks packets outside the edit list as discarded.
+    return PacketInfo(packet.pts, packet.is_keyframe, is_shown=not (packet.is_discard or is_hidden))

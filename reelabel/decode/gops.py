@@ -1,0 +1,107 @@
+"""Decode chosen frames, each from the keyframe before it.
+
+The one place that turns GOPs into pixels, for files and for ranges of remote ones alike. It is given which frames a
+video has; what it decodes is compared with that, and anything else than the frames announced ends the attempt.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from reelabel.decode.in_parallel import decode_in_parallel
+from reelabel.decode.run_decoder import RunDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Sequence
+    from contextlib import AbstractContextManager
+
+    from av.container import InputContainer
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+    from reelabel.decode.assemble import ExtractionRequest, FrameInfo
+
+    Opened = tuple[InputContainer, VideoStream]
+
+
+class Timeline(NamedTuple):
+    """The frames of a video, as its packets or its header announce them.
+
+    Attributes:
+        times: PTS of all frames in the stream's time base, ascending.
+        keyframes: Positions of keyframes among them, ascending.
+        reopen: Opens the video again as it is open.
+    """
+
+    times: Sequence[int]
+    keyframes: Sequence[int]
+    reopen: Callable[[], AbstractContextManager[Opened]]
+
+
+def spans_to_decode(positions: Iterable[int], keyframes: Sequence[int]) -> list[tuple[int, int]]:
+    """Split wanted frames into runs between which a decoder can seek to a keyframe.
+
+    Args:
+        positions: Positions of wanted frames in the linear decode, ascending.
+        keyframes: Positions of keyframes, ascending; the first is not after the first wanted frame.
+
+    Returns:
+        First and last frame of each run, the first being a keyframe. That is the most to be decoded: in some codecs,
+        frames on which no wanted one depends can be skipped.
+    """
+    spans: list[tuple[int, int]] = []
+    for position in positions:
+        start = keyframes[bisect_right(keyframes, position) - 1]
+        if spans and start <= spans[-1][1] + 1:
+            spans[-1] = spans[-1][0], position
+        else:
+            spans.append((start, position))
+    return spans
+
+
+def decode_chosen(
+    opened: Opened,
+    chosen: Sequence[FrameInfo],
+    timeline: Timeline,
+    request: ExtractionRequest,
+) -> Generator[tuple[FrameInfo, VideoFrame], None, None]:
+    """Decode from a keyframe to each chosen frame, reading on into the next GOP or seeking past unneeded ones.
+
+    Runs are shared among decoders, one for each of `request.threads`. If there are fewer runs, each decoder has several
+    threads, which decode successive frames.
+
+    Args:
+        opened: The video, open. `timeline.reopen` opens it again, for other threads too; of a remote one, the bytes of
+            `spans_to_decode` are at hand.
+        chosen: The wanted frames, each once, ascending.
+        timeline: The frames of the video.
+        request: What is extracted: source, limits, threads, and the statistics to keep.
+
+    Yields:
+        The wanted frames: the first one first, the others in any order. Close the generator before the video.
+
+    Raises:
+        FastPathUnavailableError: A GOP does not decode to the frames announced.
+    """
+    runs = _split_into_runs(chosen, timeline.keyframes)
+    decoders = min(request.threads, len(runs))
+    make_decoder = partial(
+        RunDecoder, times=timeline.times, keyframes=timeline.keyframes, threads=request.threads // decoders
+    )
+    if decoders == 1:
+        alone = make_decoder(container=opened[0], stream=opened[1], stats=request.stats)
+        for run in runs:
+            yield from alone.decode(run)
+    else:
+        others = [timeline.reopen() for _ in range(decoders - 1)]
+        videos: list[AbstractContextManager[Opened]] = [nullcontext(opened), *others]
+        yield from decode_in_parallel(runs, videos, make_decoder, request.stats)
+
+
+def _split_into_runs(chosen: Sequence[FrameInfo], keyframes: Sequence[int]) -> list[list[FrameInfo]]:
+    """Split the chosen frames into runs between which the decoder can seek to a keyframe."""
+    spans = spans_to_decode((info.position for info in chosen), keyframes)
+    return [[info for info in chosen if first <= info.position <= last] for first, last in spans]

@@ -1,0 +1,117 @@
+"""Share the runs of one video among several decoders, each in a thread of its own."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from threading import Event, Semaphore
+from typing import TYPE_CHECKING
+
+from reelabel.decode.assemble import DecodeStats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from av.container import InputContainer
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+    from reelabel.decode.assemble import FrameInfo
+    from reelabel.decode.run_decoder import RunDecoder
+
+    Opened = tuple[InputContainer, VideoStream]
+    Decoded = tuple[FrameInfo, VideoFrame]
+
+_WAITING_PER_DECODER = 2  # decoded frames are large
+
+
+def decode_in_parallel(
+    runs: Sequence[Sequence[FrameInfo]],
+    videos: Sequence[AbstractContextManager[Opened]],
+    make_decoder: Callable[..., RunDecoder],
+    stats: DecodeStats,
+) -> Iterator[Decoded]:
+    """Decode runs of frames, with one decoder per opening of their video.
+
+    Args:
+        runs: The wanted frames, ascending; each run can be decoded by itself.
+        videos: Each opens the video, in the thread of its decoder; the first one decodes the first run. Close this
+            generator before closing them.
+        make_decoder: Returns the decoder of an opened video.
+        stats: Counts the frames that all of them have decoded.
+
+    Yields:
+        The wanted frames: the first one first, the others in any order.
+
+    Raises:
+        FastPathUnavailableError: As `RunDecoder.decode` does.
+    """
+    relay = _Relay(runs[0][0], decoders=len(videos))
+    remaining = iter(runs[len(videos) :])
+    counts = [DecodeStats() for _ in videos]
+
+    def work(video: AbstractContextManager[Opened], counted: DecodeStats, run: Sequence[FrameInfo] | None) -> None:
+        try:
+            with video as (container, stream):
+                decoder = make_decoder(container=container, stream=stream, stats=counted, stopped=relay.stopped)
+                while run and not relay.stopped.is_set():
+                    for decoded in decoder.decode(run):
+                        relay.hand_over(decoded)
+                    run = next(remaining, None)
+        except BaseException as error:  # noqa: BLE001 - raised again where the frames are taken
+            relay.fail(error)
+
+    with ThreadPoolExecutor(len(videos)) as threads:
+        try:
+            for video, counted, run in zip(videos, counts, runs, strict=False):
+                threads.submit(work, video, counted, run)
+            for _ in range(sum(map(len, runs))):
+                yield relay.take()
+        finally:
+            relay.stop()
+            threads.shutdown()
+            stats.frames += sum(counted.frames for counted in counts)
+
+
+class _Relay:
+    """Hands frames over to the thread that renders them, the first wanted one first.
+
+    Attributes:
+        stopped: Set when no more frames are taken.
+    """
+
+    def __init__(self, first: FrameInfo, *, decoders: int) -> None:
+        """Let some frames of each decoder wait."""
+        self.stopped = Event()
+        self._first, self._has_begun = first, Event()
+        self._decoders, self._room = decoders, Semaphore(_WAITING_PER_DECODER * decoders)
+        self._waiting: SimpleQueue[Decoded | BaseException] = SimpleQueue()
+
+    def hand_over(self, decoded: Decoded) -> None:
+        """Hand a frame over as soon as there is room; drop it after `stop`."""
+        is_first = decoded[0] == self._first
+        if not is_first:
+            self._has_begun.wait()
+        if not self.stopped.is_set():
+            self._room.acquire()
+        self._waiting.put(decoded)
+        self._has_begun.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Raise an error where frames are taken."""
+        self._waiting.put(error)
+
+    def take(self) -> Decoded:
+        """Return the next frame, or raise the error of a decoder."""
+        taken = self._waiting.get()
+        if isinstance(taken, BaseException):
+            raise taken
+        self._room.release()
+        return taken
+
+    def stop(self) -> None:
+        """Let every decoder end."""
+        self.stopped.set()
+        self._has_begun.set()
+        self._room.release(self._decoders)

@@ -1,0 +1,133 @@
+"""Decode a run of wanted frames from the keyframe before it, and prove that each is the one announced."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Event
+from typing import TYPE_CHECKING
+
+import av.error
+
+from reelabel.containers.demux import read_packets
+from reelabel.decode.keyframe_check import require_keyframe
+from reelabel.fast_path import FastPathUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from av.container import InputContainer
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+    from reelabel.decode.assemble import DecodeStats, FrameInfo
+
+MAX_PREROLL_GOPS = 3
+# Of these, FFmpeg decodes successive frames in several threads, with the same result.
+_FRAME_THREADED = frozenset({"h264", "hevc", "vp9", "av1"})
+
+
+@dataclass(slots=True, kw_only=True)
+class RunDecoder:
+    """Decodes runs of frames of one opened video.
+
+    Attributes:
+        container: The video, opened strictly, so that damage is an error.
+        stream: Its video stream, of which nothing has been decoded yet.
+        times: PTS of all frames of the video, ascending.
+        keyframes: Positions of keyframes among them, ascending.
+        stats: Counts the decoded frames.
+        threads: Threads that decode successive frames.
+        stopped: Set when nobody wants the frames any more.
+    """
+
+    container: InputContainer
+    stream: VideoStream
+    times: Sequence[int]
+    keyframes: Sequence[int]
+    stats: DecodeStats
+    threads: int = 1
+    stopped: Event = field(default_factory=Event)
+
+    def __post_init__(self) -> None:
+        """Allow the decoder its threads."""
+        codec = self.stream.codec_context
+        if self.threads > 1 and codec.codec.canonical_name in _FRAME_THREADED:
+            codec.thread_type, codec.thread_count = "FRAME", self.threads
+
+    def decode(self, run: Sequence[FrameInfo]) -> Iterator[tuple[FrameInfo, VideoFrame]]:
+        """Decode wanted frames, ascending, none of which can be reached from a later keyframe than the first.
+
+        Raises:
+            FastPathUnavailableError: A GOP does not decode to the frames announced.
+        """
+        number = bisect_right(self.keyframes, run[0].position) - 1
+        earlier = iter(self.keyframes[max(0, number - MAX_PREROLL_GOPS) : number][::-1])
+        gop = self._decode_from(self.keyframes[number], run)
+        for place, info in enumerate(run):
+            while (frame := _frame_at(gop, info.position)) is None:
+                # A frame of an open GOP may depend on frames that only the previous GOP contains.
+                if (start := next(earlier, None)) is None:
+                    raise FastPathUnavailableError("a GOP does not decode to the frames its packets announce")
+                gop = self._decode_from(start, run[place:])
+            yield info, frame
+
+    def _decode_from(self, start: int, wanted: Sequence[FrameInfo]) -> Iterator[tuple[int, VideoFrame]]:
+        """Yield positions and frames from a keyframe on, dropping leading frames, which are incomplete."""
+        times = self.times
+        self.container.seek(times[start], stream=self.stream, backward=True)
+        begun = False
+        try:
+            for frame in self._frames_from(times[start], {info.pts for info in wanted}):
+                position = bisect_left(times, frame.pts) if frame.pts is not None else len(times)
+                if not begun and position < start:
+                    continue  # a leading frame, which belongs to the previous GOP
+                if position == len(times) or times[position] != frame.pts or frame.is_corrupt:
+                    raise FastPathUnavailableError("a frame is damaged, or its PTS matches no packet")
+                if not begun and position > start:
+                    raise FastPathUnavailableError("a seek missed its target")
+                if not begun:
+                    require_keyframe(frame)
+                begun = True
+                yield position, frame
+        except MemoryError:
+            raise
+        except av.error.FFmpegError:
+            raise FastPathUnavailableError("a GOP cannot be decoded") from None
+
+    def _frames_from(self, start_pts: int, wanted: set[int | None]) -> Iterator[VideoFrame]:
+        """Decode from a keyframe to the last wanted frame, skipping frames that nothing wanted depends on.
+
+        Skipped are the leading frames of an open GOP, which reference the previous GOP (H.264, D.2.8: recovery point;
+        HEVC, 7.4.2.2: RASL), and non-reference frames in H.264 (7.4.1: nal_ref_idc).
+        """
+        codec = self.stream.codec_context
+        has_landed = False
+        for packet in read_packets(self.container, self.stream):
+            is_leading = has_landed and packet.pts is not None and packet.pts < start_pts
+            has_landed = has_landed or packet.pts == start_pts
+            if is_leading and codec.codec.reorder:
+                continue
+            is_wanted = packet.pts in wanted
+            if codec.name == "h264":
+                codec.skip_frame = "DEFAULT" if is_wanted else "NONREF"
+            yield from self._counted(codec.decode(packet))
+            wanted.discard(packet.pts)
+            if not wanted or self.stopped.is_set():
+                break
+        yield from self._counted(codec.decode(None))
+
+    def _counted(self, frames: list[VideoFrame]) -> list[VideoFrame]:
+        """Count decoded frames, used or not."""
+        self.stats.frames += len(frames)
+        return frames
+
+
+def _frame_at(gop: Iterator[tuple[int, VideoFrame]], wanted: int) -> VideoFrame | None:
+    """Return the frame at a position, or None if decoding does not reach it."""
+    with suppress(FastPathUnavailableError):
+        for position, frame in gop:
+            if position >= wanted:
+                return frame if position == wanted else None
+    return None

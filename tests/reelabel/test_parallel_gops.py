@@ -1,0 +1,133 @@
+"""Several decoders and threads give the frames that one gives, and none outlives an extraction."""
+
+import threading
+from dataclasses import fields
+
+import av
+import numpy as np
+import pytest
+
+from reelabel.decode.render import Renderer
+from reelabel.decode.run_decoder import RunDecoder
+from reelabel.errors import VideoUnreadableError
+from reelabel.extract import extract_keyframes
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
+
+LIMITS = Limits()
+UNIFORM = Sampling(sampler="uniform", num_frames=7)
+EVERY_SECOND = Sampling(sampler="uniform", num_frames=24)
+CLIPS = [
+    pytest.param("clip.mp4", {"b_frames": 3, "x264-params": "b-pyramid=normal"}, id="mp4 with referenced b-frames"),
+    pytest.param("clip.mp4", {"b_frames": 2, "x264-params": "open-gop=1"}, id="open gop"),
+    pytest.param("clip.mkv", {"b_frames": 3, "x264-params": "open-gop=1:ref=1"}, id="one reference"),
+    pytest.param("clip.mp4", {"codec": "libx265", "x265-params": "open-gop=1:bframes=3"}, id="open gop of hevc"),
+    pytest.param("clip.mkv", {"codec": "mpeg2video", "b_frames": 2}, id="open gop of mpeg-2"),
+    pytest.param("clip.webm", {"codec": "libvpx-vp9"}, id="vp9"),
+    pytest.param("clip.mp4", {"codec": "libsvtav1", "preset": "12"}, id="av1"),
+    pytest.param("clip.mp4", {"b_frames": 2, "rotation_deg": 90}, id="rotated"),
+    pytest.param("clip.mp4", {"b_frames": 2, "gop": 48}, id="a single gop"),
+    pytest.param("clip.mp4", {"codec": "libx265", "gop": 48, "x265-params": "bframes=3"}, id="a single gop of hevc"),
+    pytest.param("clip.webm", {"codec": "libvpx-vp9", "gop": 48}, id="a single gop of vp9"),
+]
+
+
+def facts_of(frames):
+    """Return all that is known of frames, but what it took to decode them."""
+    costs = {"decode_ms", "frames_decoded"}
+    return {
+        field.name: value.tolist() if isinstance(value := getattr(frames, field.name), np.ndarray) else value
+        for field in fields(frames)
+        if field.name not in costs
+    }
+
+
+@pytest.mark.parametrize(("name", "options"), CLIPS)
+def test_any_number_of_threads_gives_the_same_frames(make_clip, name, options):
+    path = make_clip(name, **options)
+
+    for sampling in (UNIFORM, EVERY_SECOND):
+        alone = extract_keyframes(path, sampling=sampling, limits=LIMITS)
+        for threads in (2, 3, 8):
+            got = extract_keyframes(path, sampling=sampling, limits=LIMITS, threads=threads)
+            assert got.method == "seek"
+            assert facts_of(got) == facts_of(alone)
+
+
+def test_no_gop_is_decoded_twice_by_several_decoders(make_clip):
+    path = make_clip(frames=96, gop=12, b_frames=2)
+
+    alone, shared = (extract_keyframes(path, sampling=UNIFORM, limits=LIMITS, threads=count) for count in (1, 4))
+
+    assert shared.frames_decoded == alone.frames_decoded
+
+
+@pytest.mark.parametrize(("gop", "decoders", "threads_of_each"), [(12, 4, 1), (24, 2, 2), (48, 1, 4)])
+def test_threads_are_divided_among_the_gops(make_clip, monkeypatch, gop, decoders, threads_of_each):
+    path, used = make_clip(gop=gop), []
+    prepare = RunDecoder.__post_init__
+    monkeypatch.setattr(
+        RunDecoder,
+        "__post_init__",
+        lambda decoder: (prepare(decoder), used.append(decoder.stream.codec_context.thread_count))[0],
+    )
+
+    extract_keyframes(path, sampling=EVERY_SECOND, limits=LIMITS, threads=4)
+
+    assert used == [threads_of_each] * decoders
+
+
+def test_runs_wait_until_the_first_frame_has_settled_size_and_orientation(make_clip, monkeypatch):
+    path = make_clip(frames=48, gop=12, rotation_deg=90)
+    first_pts = extract_keyframes(path, sampling=UNIFORM, limits=LIMITS).pts[0]
+    settled, others = [], threading.Event()
+    decode = RunDecoder.decode
+
+    def first_run_last(decoder, run):
+        if run[0].pts == first_pts:
+            others.wait()
+        for decoded in decode(decoder, run):
+            others.set()
+            yield decoded
+
+    monkeypatch.setattr(RunDecoder, "decode", first_run_last)
+    from_frame = Renderer.from_frame
+    monkeypatch.setattr(
+        Renderer, "from_frame", lambda frame, **named: (settled.append(frame.pts), from_frame(frame, **named))[1]
+    )
+
+    extract_keyframes(path, sampling=UNIFORM, limits=LIMITS, threads=2)
+
+    assert settled == [first_pts]
+
+
+def test_damage_in_any_gop_leads_to_the_linear_decode(make_clip, decode_linearly):
+    path = make_clip(frames=48, gop=12, b_frames=2)
+    with av.open(str(path)) as container:
+        packets = [bytes(packet) for packet in container.demux(video=0) if packet.size]
+    damaged = packets[26]
+    data = path.read_bytes()
+    path.write_bytes(data.replace(damaged, damaged[:12] + bytes(byte ^ 0xA5 for byte in damaged[12:])))
+    shown = {pts: image for pts, _, image in decode_linearly(path)}
+    before = threading.active_count()
+
+    got = extract_keyframes(path, sampling=EVERY_SECOND, limits=LIMITS, native=True, threads=3)
+
+    assert got.method == "linear"
+    assert got.frames_decoded > 2 * 48
+    for image, pts in zip(got.images, got.pts.tolist(), strict=True):
+        np.testing.assert_array_equal(image, shown[pts])
+    assert threading.active_count() == before
+
+
+def test_no_thread_outlives_frames_that_cannot_be_used(make_clip, monkeypatch):
+    path, before = make_clip(frames=96, gop=12), threading.active_count()
+
+    def refuse(*_):
+        raise VideoUnreadableError("The frame size changes within the video.")
+
+    monkeypatch.setattr(Renderer, "draw", refuse)
+    with pytest.raises(VideoUnreadableError) as caught:
+        extract_keyframes(path, sampling=EVERY_SECOND, limits=LIMITS, threads=4)
+
+    assert threading.active_count() == before, caught.value
