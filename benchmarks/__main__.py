@@ -227,6 +227,10 @@ def trade(
     keep: Annotated[str | None, typer.Option(help="Folder that keeps the clips for the next time.")] = None,
     model: Annotated[str | None, typer.Option(help="Model folder or hub name; by default the demo's.")] = None,
     make: Annotated[str | None, typer.Option(help="Only write clips and manifest to this folder.")] = None,
+    pruning: Annotated[
+        bool,
+        typer.Option("--pruning", help="Measure what video_pruning_rate does to tokens, speed and answers instead."),
+    ] = False,
     json: AsJson = False,
     plot: Plot = None,
 ) -> None:
@@ -235,6 +239,8 @@ def trade(
 
     if make:
         measure.write_clips(Path(make), clips=clips, seed=seed)
+    elif pruning:
+        measure.run_pruning(clips=clips, seed=seed, keep=keep, model=model, as_json=json)
     else:
         measure.run(clips=clips, seed=seed, keep=keep, model=model, as_json=json, plot=plot)
 

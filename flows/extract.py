@@ -16,6 +16,7 @@ from flows.run.termination import ends_soon
 from flows.shard.plan_scope import CACHED_PLANS, PlanScope
 from flows.shard.queue import make_lease_keeper
 from flows.shard.retry import retry_faults, retry_outage
+from infra.log_context import logged_by_all
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
 from reelabel.cores import usable_cores
@@ -52,7 +53,8 @@ def extract(plan: PlanId = None, idle_timeout_s: IdleTimeout = None) -> str:
         plan: Id of the plan to work on; if empty, every open plan.
         idle_timeout_s: Exit after this many seconds without a shard; if empty, the setting (300).
     """
-    count = _extract_plans(load_settings(), plan=plan, idle_timeout_s=idle_timeout_s)
+    with logged_by_all(stage="extract", plan=plan):
+        count = _extract_plans(load_settings(), plan=plan, idle_timeout_s=idle_timeout_s)
     return f"Extracted {pluralize(count, 'shard')}."
 
 

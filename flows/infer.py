@@ -16,12 +16,14 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.run.local_executor import MAX_TASKS, ShardInExtraction, infer_shards, make_inference_context, open_extractor
 from flows.run.naming import name_of_worker
 from flows.run.parameters import IdleTimeout, Model, PlanId
+from flows.run.spec import engine_settings
 from flows.run.termination import ends_soon
 from flows.shard.extract import ViewStream
 from flows.shard.plan_scope import CACHED_PLANS, PlanScope
 from flows.shard.queue import make_lease_keeper
 from flows.shard.retry import retry_faults, retry_outage
 from infra.errors import PlanLostError
+from infra.log_context import logged_by_all
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
 from reelabel.errors import ConfigurationError
@@ -67,7 +69,8 @@ def infer(plan: PlanId = None, model: Model = None, idle_timeout_s: IdleTimeout 
         model: Model folder or hub name; if empty, the setting, or the tiny demo model.
         idle_timeout_s: Exit after this many seconds without a shard; if empty, the setting (300).
     """
-    count = _infer_plans(load_settings(), plan=plan, model=model, idle_timeout_s=idle_timeout_s)
+    with logged_by_all(stage="infer", plan=plan):
+        count = _infer_plans(load_settings(), plan=plan, model=model, idle_timeout_s=idle_timeout_s)
     return f"Answered {pluralize(count, 'shard')}."
 
 
@@ -89,18 +92,20 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
         plans = _wait_for_plans(scope, identity)
         if not plans:
             return 0
+        first = scope.spec_of(plans[0])
+        plans = [plan for plan in plans if _are_answered_alike(first, scope.spec_of(plan))]
         largest = max((scope.spec_of(plan).sampling for plan in plans), key=_shown_px)
         start_metrics(settings.metrics)
         ledger = WallClockProfile()
         with ExitStack() as stack:
             with ledger.doing(RunPhase.LOAD):
                 pool = stack.enter_context(decode_pool(settings, processes=1))
-                backend = stack.enter_context(registered.open(card, settings, sampling=largest))
+                backend = stack.enter_context(registered.open(card, engine_settings(settings, first), sampling=largest))
                 keeper = stack.enter_context(make_lease_keeper(scope.database, settings))
                 stack.enter_context(ends_soon())
                 info = backend.wait_ready()
             source = scope.queue(Work.INFER, keeper=keeper, objects=objects, seal=settings.store.seal)
-            source = replace(source, plans=partial(_charging_plans, scope, identity, ledger))
+            source = replace(source, plans=partial(_charging_plans, scope, first, ledger))
 
             @lru_cache(CACHED_PLANS)
             def context_of(plan: Plan) -> InferenceContext:
@@ -114,14 +119,13 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
 
             max_concurrent = settings.model.max_concurrent_shards * backend.engines
             count = 0
-            for report in infer_shards(
+            for _ in infer_shards(
                 _read_ahead(source, scope.spec_of, ledger),
                 source,
                 context_of,
                 ledger=ledger,
                 max_concurrent=max_concurrent,
             ):
-                get_run_logger().info("%s", report, extra={"shard": report.index})
                 count += 1
             return count
 
@@ -152,9 +156,14 @@ def _plans_of(scope: PlanScope, identity: ModelIdentity) -> list[Plan]:
     return fitting
 
 
-def _charging_plans(scope: PlanScope, identity: ModelIdentity, ledger: WallClockProfile) -> list[Plan]:
-    """List the plans; time without any plan is charged to none."""
-    plans = _plans_of(scope, identity)
+def _are_answered_alike(one: RunSpec, other: RunSpec) -> bool:
+    """Return whether one loaded engine answers both specs."""
+    return (one.model, one.video_pruning_rate) == (other.model, other.video_pruning_rate)
+
+
+def _charging_plans(scope: PlanScope, first: RunSpec, ledger: WallClockProfile) -> list[Plan]:
+    """List the plans that the loaded engine answers; time without any is charged to none."""
+    plans = [plan for plan in _plans_of(scope, first.model) if _are_answered_alike(first, scope.spec_of(plan))]
     if not plans:
         ledger.lap()
     return plans

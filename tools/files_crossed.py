@@ -3,7 +3,8 @@
 Runs `reelabel classify` twice on services that already run: on VIDEOS clips with one job each, then on twice as many.
 Every process of a run counts the calls of every function of ours. A file is on a job's way if it has a function that
 the second run calls at least once more for each further job. What is called once per run, shard, process or second is
-not; nor are the alternatives to what was used: here, H.264 in MP4 files, the embedded S3 server and vLLM.
+not; nor are the alternatives to what was used: here, H.264 in MP4 files, the embedded S3 server and vLLM. On a busy
+machine, whose second run may be the slower one, what is called by the clock can look as if it were on the way.
 """
 
 from __future__ import annotations

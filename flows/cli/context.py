@@ -11,6 +11,7 @@ from flows.run.names import PREFECT_VARIABLES
 from infra.checks import check_prefect, probe_store
 from infra.database.connect import Login, connect
 from infra.embedded import ServiceName, export, missing_services, running
+from infra.json_logs import log_all_as_json
 from infra.settings import load_settings
 from reelabel.disk import full_disk
 from reelabel.errors import ConfigurationError, TransientError
@@ -49,6 +50,8 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
     if not found.ok:
         raise ConfigurationError(f"Prefect at {found.detail}. {found.advice}")
     quiet = _QUIET if settings.log.format == "text" else {}
+    if settings.log.format == "json":
+        log_all_as_json()
     os.environ.update(export(settings) | quiet | (PREFECT_VARIABLES if patient else _AT_ONCE))
     import httpx  # noqa: PLC0415
     from prefect.context import refresh_global_settings_context  # noqa: PLC0415

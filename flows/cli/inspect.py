@@ -15,7 +15,7 @@ from flows.cli.console import ERRORS, OUT, print_error, print_line, require_pare
 from flows.cli.context import open_database, running_services
 from flows.cli.evaluation.comparison import compare_with_vllm, comparison_as_json, print_comparison, sampling_to_compare
 from flows.run.parameters import SpecOverrides
-from flows.run.spec import make_spec, native_warning
+from flows.run.spec import engine_settings, make_spec, native_warning
 from infra.embedded import ServiceName
 from reelabel.coverage import CoverageThresholds
 from reelabel.errors import ConfigurationError
@@ -272,7 +272,7 @@ def _render(job: Job, overrides: SpecOverrides, settings: Settings) -> PromptPre
     if spec.sampling.jpeg_quality:
         frames = replace(frames, images=jpeg_round_trip(frames.images, quality=spec.sampling.jpeg_quality))
     question, (pixels, metadata) = build_question(job, spec), video_input(frames)
-    config = engine_config(card, settings, sampling=spec.sampling)
+    config = engine_config(card, engine_settings(settings, spec), sampling=spec.sampling)
     request = PreviewRequest(config=config, question=question, video=(pixels, metadata))
     with ERRORS.status("Loading the model's processor"):
         rendered = preview_prompt(request, timeout_s=settings.model.start_timeout_s)

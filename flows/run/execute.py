@@ -19,6 +19,7 @@ from flows.run.result import RunResult, cost_lines
 from flows.shard.retry import retry_outage
 from infra.embedded import full_disk_named
 from infra.errors import NotReconciledError
+from infra.log_context import logged
 from reelabel.cores import usable_cores
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ReelabelError, TransientError
@@ -104,7 +105,8 @@ def execute_run(request: RunRequest, settings: Settings) -> RunResult:
     with ExitStack() as stack:
         with progress.ledger.doing(RunPhase.SETUP):
             context = stack.enter_context(open_run_context(request, settings))
-        with _interruption_recorded(context), full_disk_named(settings.home):
+        run_logged = logged(run=context.run.run_id)
+        with run_logged, _interruption_recorded(context), full_disk_named(settings.home):
             planner = Planner.of(context)
             report = _answer_jobs(planner, progress)
             columns = _record(context, progress, report)

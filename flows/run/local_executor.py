@@ -16,9 +16,11 @@ from prefect.context import FlowRunContext
 from prefect.utilities.annotations import quote
 
 from flows.run.artifacts import ProgressArtifact
+from flows.run.spec import engine_settings
 from flows.run.termination import ends_soon
 from flows.shard.extract import ViewStream
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, InferenceContext
+from flows.shard.logged import shard_logged
 from flows.shard.queue import LeasedShard, ShardQueue, make_lease_keeper
 from flows.shard.retry import retry_outage
 from flows.shard.tasks import extract_shard, infer_shard
@@ -100,7 +102,8 @@ def execute_locally(
     with ExitStack() as stack:
         with ledger.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
-            backend = stack.enter_context(backend_of(settings).open(card, settings, sampling=spec.sampling))
+            answering = engine_settings(settings, spec)
+            backend = stack.enter_context(backend_of(settings).open(card, answering, sampling=spec.sampling))
             extractor = open_extractor(settings, pool, spec, keep_bytes=settings.model.batch_mib * 1024**2)
             keeper = stack.enter_context(make_lease_keeper(database, settings))
             stack.enter_context(ends_soon())
@@ -137,7 +140,6 @@ def execute_locally(
             progress.add(report)
             retry_outage(partial(update_run, database, run.run_id, versions=versions, **progress.columns()))
             artifact.update(progress.jobs_ended)
-            get_run_logger().info("%s", report, extra={"shard": report.index})
         with ledger.doing(RunPhase.UNLOAD):
             stack.close()
 
@@ -166,13 +168,17 @@ def infer_shards(
         report = source.run_or_release(each.leased, future.result)
         if report:
             source.keeper.forget(each.leased.lease)
+            with shard_logged(each.leased, "infer"):
+                get_run_logger().info("%s", report)
             yield report
 
     for each in extracting:
         if each:
             leased, context = each.leased, context_of(each.leased.plan)
             arguments = (quote(leased.shard), quote(each.stream), quote(leased.lease), quote(context))
-            in_progress.append((each, infer_shard.submit(leased.shard.index, *arguments)))  # type: ignore[call-overload]
+            with shard_logged(leased, "infer"):
+                future = infer_shard.submit(leased.shard.index, *arguments)  # type: ignore[call-overload]
+            in_progress.append((each, future))
         # With nothing left to lease, the shards in progress here may be all that the plan waits for.
         if in_progress and (each is None or len(in_progress) == max_concurrent):
             yield from settle()
@@ -215,7 +221,8 @@ def extract_ahead(
         _forget_results()
         if leased:
             stream = ViewStream()
-            wait = start(leased.shard, extractor_of(leased.plan), stream)
+            with shard_logged(leased, "extract"):
+                wait = start(leased.shard, extractor_of(leased.plan), stream)
             in_progress.append(
                 ShardInExtraction(leased=leased, wait=partial(source.run_or_release, leased, wait), stream=stream)
             )

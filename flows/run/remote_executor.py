@@ -77,8 +77,13 @@ def execute_remotely(
     infer_flows = _Flows(
         deployment="infer/gpu", count=settings.run.infer_flows, parameters=parameters | {"model": model}, key=key
     )
-    waiting = {Work.EXTRACT: extract_flows.describe_waiting, Work.INFER: infer_flows.describe_waiting}
-    roster = Roster(plan_id=plan.plan_id, needed=needed, model=model, database=database, waiting=waiting)
+    roster = Roster(
+        plan_id=plan.plan_id,
+        needed=needed,
+        model=model,
+        database=database,
+        waiting={Work.EXTRACT: extract_flows.describe_waiting, Work.INFER: infer_flows.describe_waiting},
+    )
     earlier, left = progress.sums(), retry_outage(partial(plan_state, database, plan.plan_id)).jobs_left
     artifact = ProgressArtifact(total=progress.jobs_ended + left)
 
@@ -93,8 +98,8 @@ def execute_remotely(
         infer_flows.start()  # at the same time, since the model takes a while to load
         while not (state := retry_outage(partial(plan_state, database, plan.plan_id))).is_drained:
             # Flows may have reached their idle timeout before there was work for them.
-            for flows, waiting in ((extract_flows, state.planned), (infer_flows, state.extracted)):
-                if waiting and flows.have_ended():
+            for flows, shards in ((extract_flows, state.planned), (infer_flows, state.extracted)):
+                if shards and flows.have_ended():
                     flows.start()
             roster.look(state)
             show()
@@ -149,16 +154,17 @@ class _Flows:
         """Describe the flow runs that do not run yet, and what they wait for; empty if there are none."""
         with suppress(httpx.HTTPError, PrefectException), get_client(sync_client=True) as client:
             runs = [client.read_flow_run(flow_run_id) for flow_run_id in self._ids]
-            waiting = [run for run in runs if run.state and not run.state.is_running() and not run.state.is_final()]
-            if not waiting or not waiting[0].work_pool_name:
+            states = [run.state for run in runs if run.state]
+            waiting = [state for state in states if not state.is_running() and not state.is_final()]
+            if not waiting or not runs[0].work_pool_name:
                 return ""
-            pool = client.read_work_pool(waiting[0].work_pool_name)
+            pool = client.read_work_pool(runs[0].work_pool_name)
             what = f"{pluralize(len(waiting), 'flow run')} of {self.deployment}"
             if pool.is_paused:
                 return f"{what} in work pool {pool.name}, which is paused"
             if pool.status == WorkPoolStatus.NOT_READY:
                 return f"{what} waiting for a Prefect worker of work pool {pool.name} ({pool.type})"
-            return f"{what} in state {waiting[0].state.name}"
+            return f"{what} in state {waiting[0].name}"
         return ""
 
     def _start_one(self, key: str) -> UUID:

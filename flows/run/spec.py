@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from infra.settings import Settings
+    from infra.settings.model import ModelSettings
     from infra.settings.sampling import SamplingOptions, SamplingSettings
     from tasks.model.identity import ModelCard
 
@@ -55,14 +56,28 @@ def make_spec(
         where, value, clause = first_fault(error)
         fault = f"{where} {value}: {clause}" if where else clause
         raise ConfigurationError(f"Conflicting sampling options: {fault}.") from None
-    defaults = base or settings.model
+    defaults: RunSpec | ModelSettings = base or settings.model
+    pruned = defaults.video_pruning_rate if overrides.video_pruning_rate is None else overrides.video_pruning_rate
+    backend = backend_of(settings)
+    if pruned and not backend.prunes_videos:
+        raise ConfigurationError(
+            f"The backend {backend.name} takes no video_pruning_rate: its server prunes videos or does not; leave it "
+            "out, or set it to 0."
+        )
     wording = {name: value for name in PromptOptions.model_fields if (value := getattr(defaults, name)) is not None}
     return RunSpec(
         model=identity,
         sampling=sampling,
-        frames_as=backend_of(settings).frames_as(settings),
+        frames_as=backend.frames_as(settings),
+        video_pruning_rate=pruned or None,
         **wording | overrides.prompts.model_dump(exclude_none=True),
     )
+
+
+def engine_settings(settings: Settings, spec: RunSpec) -> Settings:
+    """Return the settings with which a backend answers a spec: an earlier run, or an option, may have set others."""
+    model = settings.model.model_copy(update={"video_pruning_rate": spec.video_pruning_rate})
+    return settings.model_copy(update={"model": model})
 
 
 def native_warning(

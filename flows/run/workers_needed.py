@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from reelabel.wording import pluralize
 from tasks.plans.lease import Work
+from tasks.plans.worker import start_command
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -29,16 +29,6 @@ def _describe(stage: Work, workers: Sequence[Worker]) -> str:
     places = [f"{each.host}: {each.pid}" for each in workers]
     more = [f"{len(places) - _PLACES_SHOWN:,} more"] if len(places) > _PLACES_SHOWN else []
     return f"{pluralize(len(places), noun)} ({', '.join(places[:_PLACES_SHOWN] + more)})"
-
-
-def start_command(stage: Work, *, model: str | None = None) -> str:
-    """Return the command that starts a worker of a stage on a machine with the same settings.
-
-    Args:
-        stage: `extract` or `infer`.
-        model: The model to load; None is that of the settings.
-    """
-    return shlex.join(["reelabel", "worker", stage, *(["--model", model] if model and stage == Work.INFER else [])])
 
 
 def missing_stages(workers: Collection[Worker], *, planned: int, extracted: int) -> list[Work]:

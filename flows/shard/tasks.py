@@ -109,7 +109,7 @@ def infer_shard(
         StoreUnavailableError: partial(context.extractor.check_stores, shard.video_uris),
         ServerUnavailableError: context.backend.wait_ready,
     }
-    with shard_in_progress("answer"), await_recovery(services):
+    with shard_in_progress("infer"), await_recovery(services):
         infer_views(stream, group_by_view(shard.jobs, context.spec.sampling), context, outcome)
         extracted = stream.extracted
         if extracted is None:
@@ -144,5 +144,5 @@ def _record_results(outcome: ShardOutcome, run: RunKey, *, write_ms: float) -> N
         write_ms=write_ms,
     )
     for failure in outcome.failures:
-        known = {"run": str(run.run_id), "shard": outcome.index, "job": failure.job.job_id, "code": failure.code}
+        known = {"run": str(run.run_id), "job": failure.job.job_id, "code": failure.code}
         _LOG.warning("Job %s failed: %s", failure.job.job_id, failure.message, extra=known)

@@ -29,8 +29,14 @@ done
 case "$*" in
   "prefect flow-run execute"*)
     cd "$(mktemp -d)"  # Prefect copies the current folder, which may hold a model's weights
-    exec python -P -m infra.stop_in_order "$@" ;;
+    set -- python -P -m infra.stop_in_order "$@" ;;
   "prefect worker start "*)
-    exec python -P -m infra.stop_in_order "$@" ;;
+    set -- python -P -m infra.stop_in_order "$@" ;;
 esac
+# Libraries and interpreters print past every log.
+if [ "${REELABEL_LOG_FORMAT-}" = json ]; then
+  export PREFECT_LOGGING_FORMATTERS_JSON_CLASS=infra.json_logs.JsonLines
+  export PREFECT_LOGGING_HANDLERS_CONSOLE_FORMATTER=json PREFECT_LOGGING_COLORS=false
+  exec python -P -m infra.json_filter "$@"
+fi
 exec "$@"

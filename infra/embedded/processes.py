@@ -9,8 +9,11 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from infra.json_filter import filter_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -64,7 +67,9 @@ def is_supported() -> bool:
     return (_PROC / "self" / "stat").exists()
 
 
-def spawn(command: Sequence[str], *, environment: Mapping[str, str], log: Path, marker: str) -> Identity:
+def spawn(
+    command: Sequence[str], *, environment: Mapping[str, str], log: Path, marker: str, as_json: str | None = None
+) -> Identity:
     """Start a process in its own session, so that Ctrl-C in the terminal does not reach it.
 
     Args:
@@ -72,6 +77,7 @@ def spawn(command: Sequence[str], *, environment: Mapping[str, str], log: Path, 
         environment: All variables of the process.
         log: The file for its output, which is replaced.
         marker: Identifies it and its descendants for `end_marked`.
+        as_json: Name of the logger under which its lines are written as JSON; None leaves them as they are.
 
     Raises:
         OSError: The command cannot be executed.
@@ -80,15 +86,27 @@ def spawn(command: Sequence[str], *, environment: Mapping[str, str], log: Path, 
     if _killing.is_set():
         raise SystemExit
     log.unlink(missing_ok=True)
+    nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    into_log = (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    both = (os.POSIX_SPAWN_DUP2, 1, 2)
+    start = partial(_start, environment={**environment, _MARKER: marker})
+    if as_json is None:
+        return start(command, [nothing, into_log, both])
+    source, sink = os.pipe()
+    try:
+        start(filter_command(as_json), [(os.POSIX_SPAWN_DUP2, source, 0), into_log, both])
+        return start(command, [nothing, (os.POSIX_SPAWN_DUP2, sink, 1), both])
+    finally:
+        os.close(source)
+        os.close(sink)
+
+
+def _start(command: Sequence[str], files: Sequence[tuple[Any, ...]], *, environment: Mapping[str, str]) -> Identity:
     pid = os.posix_spawn(
         command[0],
         list(command),
-        {**environment, _MARKER: marker},
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
+        dict(environment),
+        file_actions=files,
         setsid=True,
         setsigmask=[],
         setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGPIPE],

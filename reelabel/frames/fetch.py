@@ -26,8 +26,8 @@ from reelabel.frames.cache_key import index_key
 from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.packets import collect_packets, verify_packets
 from reelabel.segment import WHOLE
-from reelabel.sources.local_file import LocalFile
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, redact_uri, scheme_of
+from reelabel.sources.video_file import LocalFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -39,7 +39,8 @@ def sample_embedding_gemma2(sampling: Sampling, facts: VideoProperties) -> Indic
     count = max(1, int(facts.duration_s * fps))
     steps = np.arange(count) if count <= most else np.linspace(0, count - 1, most, dtype=np.int64)
     # Clipped before the conversion: a bogus duration may exceed 64 bits.
-    return np.minimum(steps * (facts.fps / fps), total - 1).astype(np.int64)
+    indices: Indices = np.minimum(steps * (facts.fps / fps), total - 1).astype(np.int64)
+    return indices
 
 
 def sample_minimax_m3_vl(sampling: Sampling, facts: VideoProperties) -> Indices:

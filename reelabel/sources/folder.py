@@ -22,7 +22,7 @@ from reelabel.errors import (
     StoreUnavailableError,
 )
 from reelabel.sources.archives.member_uri import unescape_name
-from reelabel.sources.local_file import LocalFile, describe, open_local
+from reelabel.sources.video_file import LocalFile, describe, open_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

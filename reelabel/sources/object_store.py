@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from reelabel.sources.archives.content import ArchiveMember
     from reelabel.sources.archives.member_index import MemberIndex
     from reelabel.sources.archives.saved_indexes import IndexStore
-    from reelabel.sources.local_file import LocalFile
     from reelabel.sources.s3 import S3
+    from reelabel.sources.video_file import LocalFile
     from reelabel.sources.web import Web
 
 __all__ = ["ObjectInfo", "ObjectStore"]

@@ -6,6 +6,8 @@ import os
 import shutil
 import ssl
 from contextlib import closing, suppress
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from functools import cache, lru_cache
 from http import HTTPStatus
 from importlib.metadata import version
@@ -18,13 +20,14 @@ import boto3
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import IncompleteReadError
+from botocore.utils import parse_timestamp
 
 from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefusedError
 from reelabel.sources.archives.member_uri import unescape_name
 from reelabel.sources.folder import partial_file
 from reelabel.sources.object_info import ObjectInfo, changed, check_range
 from reelabel.sources.s3_errors import BROKEN_OFF, is_missing, s3_errors, status_code
-from reelabel.sources.s3_listing import FEWEST, list_neighbours, parse_time
+from reelabel.sources.s3_listing import FEWEST, list_neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 _SCHEME = "s3://"
 _CONNECTIONS = 32
+_TIME_FORMS = (datetime.fromisoformat, parsedate_to_datetime)  # in listings, and in headers
 _client_lock = Lock()
 _T = TypeVar("_T")
 
@@ -268,6 +272,15 @@ def _client_of(settings: S3Options, _pid: int) -> Any:  # noqa: ANN401
         verify=_authority(settings),
         config=_config(settings),
     )
+
+
+def parse_time(text: str) -> datetime:
+    """Parse a time. botocore's parser guesses the format, which takes most of the time of parsing a listing."""
+    for read in _TIME_FORMS:
+        with suppress(ValueError):
+            return read(text)
+    time: datetime = parse_timestamp(text)
+    return time
 
 
 def _session() -> boto3.session.Session:

@@ -76,10 +76,12 @@ class Backend(ABC):
 
     Attributes:
         name: Value of `model.backend`.
+        prunes_videos: Whether it leaves out tokens of videos by `model.video_pruning_rate`.
         takes_hub_models: Whether a backfill loads the earlier run's model from the hub, whatever `model.name` is.
     """
 
     name: ClassVar[str]
+    prunes_videos: ClassVar[bool] = False
     takes_hub_models: ClassVar[bool] = False
 
     @abstractmethod

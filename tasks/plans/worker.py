@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import threading
 from contextlib import contextmanager, suppress
@@ -140,3 +141,13 @@ def _forget_dead(engine: Engine) -> None:
 def _forget(engine: Engine, which: ColumnElement[bool]) -> None:
     with database_errors(), engine.begin() as connection:
         connection.execute(delete(WORKER).where(which))
+
+
+def start_command(stage: Work, *, model: str | None = None) -> str:
+    """Return the command that starts a worker of a stage on a machine with the same settings.
+
+    Args:
+        stage: `extract` or `infer`.
+        model: The model to load; None is that of the settings.
+    """
+    return shlex.join(["reelabel", "worker", stage, *(["--model", model] if model and stage == Work.INFER else [])])

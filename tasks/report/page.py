@@ -160,7 +160,7 @@ def _data(report: Report) -> dict[str, Any]:
         "jobs": jobs,
         "texts": texts,
         "strips": report.shown.strips,
-        "num_frames": estimate_frames(report.sampling.get("num_frames", DEFAULT_NUM_FRAMES)),
+        "num_frames": estimate_frames(int(str(report.sampling.get("num_frames", DEFAULT_NUM_FRAMES)))),
         "native_sampler": report.native_sampler,
         "trade": _trade(report.trade) if report.trade else None,
     }

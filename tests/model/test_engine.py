@@ -1,8 +1,10 @@
 """The real engine: what vLLM answers and how its process ends."""
 
+import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -202,3 +204,61 @@ def test_an_engine_ends_with_its_parent(tmp_path):
         parent.kill()
 
         assert has_ended(child, within_s=90)
+
+
+@pytest.fixture(scope="module")
+def pruning(tmp_path_factory):
+    """An engine that leaves out half of a video's tokens."""
+    log_path = tmp_path_factory.mktemp("pruning") / "engine.log"
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", video_pruning_rate=0.5)
+    with EngineProcess(config, log_path=log_path, start_timeout_s=240) as engine:
+        yield engine
+
+
+def test_pruning_halves_the_tokens_of_a_video_and_keeps_its_answer(engine, pruning):
+    [whole], [pruned] = (each.answer(batch_about(question(), seed=3)) for each in (engine, pruning))
+
+    assert pruned.prompt_tokens == whole.prompt_tokens - 8 * 4 // 2  # 16 frames of 56 x 56, two of them to four tokens
+    assert pruned.choice_index == whole.choice_index
+    assert pruned.probabilities != whole.probabilities
+
+
+def test_answers_about_pruned_videos_do_not_depend_on_earlier_questions(pruning):
+    def ask(*questions):
+        return pruning.answer(Batch(frame_files={"v": frame_file(3)}, questions=questions))
+
+    shape = question("What shape is it?", ("square", "circle", "triangle", "cross"))
+
+    first, second = ask(question(), shape)
+    again, alone = ask(question()), ask(shape)
+
+    assert [answer.probabilities for answer in (first, second)] == [
+        pytest.approx(answer.probabilities, abs=1e-6) for answer in (*again, *alone)
+    ]
+
+
+def test_no_batch_of_pruned_videos_is_cut_where_vllm_cannot_go_on(tmp_path):
+    # Cut after any number of tokens, some step would begin at the first token of a video.
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", video_pruning_rate=0.5, max_num_batched_tokens=96)
+    files = {str(seed): frame_file(seed) for seed in range(24)}
+    questions = tuple(question(f"{'Look! ' * at}Which colour?", video_id=name) for at, name in enumerate(files))
+
+    with EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
+        replies = engine.answer(Batch(frame_files=files, questions=questions))
+
+    assert sum(isinstance(reply, Answer) for reply in replies) > 8
+    assert {reply.code for reply in replies if not isinstance(reply, Answer)} <= {"prompt_too_long"}
+
+
+def test_a_model_that_cannot_prune_is_refused_by_name(tmp_path):
+    folder = shutil.copytree(TINY_MODEL, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl"}
+    (folder / "config.json").write_text(json.dumps(config))
+    config = EngineConfig(model=str(folder), dtype="float32", video_pruning_rate=0.5)
+
+    with (
+        EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine,
+        pytest.raises(ModelError, match="Qwen2VLForConditionalGeneration cannot leave out tokens of videos"),
+    ):
+        engine.wait_ready()

@@ -22,8 +22,13 @@ _OF_DECODERS = {
     "timeout_sec": "a video may take 60 s in a decoding process; leave it out",
 }
 # What our samplers always do.
-_ALWAYS = {"backend": "pyav", "seek_mode": "exact", "device": "cpu", "overflow_strategy": "uniform"}
-_ALWAYS |= {"temporal_patch_size": 2}
+_ALWAYS: dict[str, object] = {
+    "backend": "pyav",
+    "seek_mode": "exact",
+    "device": "cpu",
+    "overflow_strategy": "uniform",
+    "temporal_patch_size": 2,
+}
 # Loaders for which -1 stands for their default.
 _DEFAULT_RATE = frozenset({"glm46v", "glm5_next", "embedding_gemma2", "llava_onevision2"})
 _LLAVA_MAX_FRAMES = 32

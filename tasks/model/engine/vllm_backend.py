@@ -70,6 +70,7 @@ def engine_config(
         num_frames=num_frames,
         max_pixels=shown_px,
         size_multiple_px=card.size_multiple_px,
+        video_pruning_rate=model.video_pruning_rate or 0.0,
     )
 
 
@@ -109,6 +110,7 @@ class VllmBackend(Backend):
     """Loads the model with vLLM: one engine, or a fleet of engines, each in a process of its own."""
 
     name = "vllm"
+    prunes_videos = True
     takes_hub_models = True
 
     def card(self, name: str | None, settings: Settings) -> ModelCard:
@@ -129,6 +131,7 @@ class VllmBackend(Backend):
                 EngineProcess(
                     engine_config(card, settings, sampling=sampling, devices=devices, engines=len(shares)),
                     log_path=settings.home / "logs" / ("engine.log" if len(shares) == 1 else f"engine-{number}.log"),
+                    log_as_json=settings.log.format == "json",
                     start_timeout_s=model.start_timeout_s,
                     answer_timeout_s=model.answer_timeout_s,
                 ),

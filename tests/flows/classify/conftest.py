@@ -36,7 +36,9 @@ def environment(own_services):
 
 
 @pytest.fixture(scope="package")
-def by_server(environment, vllm_server):
+def by_server(environment, vllm_server, first_run):
+    """Runs by the server come after the first one, whose frames they find."""
+    assert first_run.stdout, first_run.stderr
     return served_by(vllm_server, environment)
 
 

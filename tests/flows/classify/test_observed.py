@@ -14,17 +14,20 @@ def test_the_endpoint_shows_how_jobs_ended_and_what_each_stage_took(metrics):
     values = {
         (sample.name, *sorted(sample.labels.items())): sample.value for family in metrics for sample in family.samples
     }
-    dataset = ("dataset", "first")
+    dataset, extract, infer = ("dataset", "first"), ("stage", "extract"), ("stage", "infer")
 
-    assert values["reelabel_jobs_total", dataset, ("outcome", "labelled")] >= 50
-    assert values["reelabel_jobs_total", dataset, ("outcome", "failed")] == 7
-    assert values["reelabel_failures_total", ("code", "video_missing"), dataset, ("stage", "fetch")] == 2
-    for stage in ("fetch", "decode", "cache write", "cache read", "preprocess", "inference", "database"):
-        assert values["reelabel_stage_duration_seconds_count", ("stage", stage)] > 0, stage
-        assert values["reelabel_stage_duration_seconds_sum", ("stage", stage)] > 0, stage
+    assert values["reelabel_jobs_total", dataset, ("outcome", "labelled"), infer] >= 50
+    assert values["reelabel_jobs_total", dataset, ("outcome", "failed"), infer] == 7
+    assert values["reelabel_failures_total", ("code", "video_missing"), dataset, extract, ("step", "fetch")] == 2
+    steps = dict.fromkeys(("lookup", "fetch", "decode", "cache write"), extract)
+    steps |= dict.fromkeys(("cache read", "preprocess", "inference", "database"), infer)
+    for step, stage in steps.items():
+        assert values["reelabel_step_duration_seconds_count", stage, ("step", step)] > 0, step
+        assert values["reelabel_step_duration_seconds_sum", stage, ("step", step)] > 0, step
     assert values["reelabel_run_time_seconds", ("part", "engine start")] > 0
-    assert values["reelabel_transferred_bytes_total", ("kind", "pixels")] > 0
-    assert values["reelabel_tokens_total", ("kind", "cached")] > 0
+    assert values["reelabel_transferred_bytes_total", ("kind", "pixels"), extract] > 0
+    assert values["reelabel_tokens_total", ("kind", "cached"), infer] > 0
+    assert {("reelabel_shards_under_way", stage) for stage in (extract, infer)} <= values.keys()
 
 
 def test_every_metric_and_label_of_the_dashboard_is_shown(metrics):
@@ -43,7 +46,7 @@ def test_every_metric_and_label_of_the_dashboard_is_shown(metrics):
 
 
 def test_log_lines_are_json_and_carry_run_shard_and_job(first_run):
-    lines = [json.loads(line) for line in first_run.stderr.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in first_run.stderr.splitlines()]
 
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
     reports = [line for line in lines if line["message"].startswith("Shard ")]
@@ -51,5 +54,6 @@ def test_log_lines_are_json_and_carry_run_shard_and_job(first_run):
     failures = [line for line in lines if line.get("code") == "video_missing"]
     assert "gone" in {line["job"] for line in failures}
     assert len(failures) == 2
-    assert {line["run"] for line in (*reports, *failures)} == {reports[0]["run"]}
+    assert {(line["run"], line["plan"]) for line in (*reports, *failures)} == {(reports[0]["run"], reports[0]["plan"])}
+    assert {line["stage"] for line in (*reports, *failures)} == {"infer"}
     assert {line["level"] for line in failures} == {"warning"}

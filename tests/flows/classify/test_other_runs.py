@@ -116,6 +116,7 @@ def test_the_second_time_nothing_is_extracted_and_nothing_asked(environment, man
 
 
 @pytest.mark.system
+@pytest.mark.usefixtures("first_run")
 def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, engine, own_services):
     with only_first_rows_of("killed", own_services.database):
         killed = subprocess.Popen(

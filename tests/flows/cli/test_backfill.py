@@ -38,7 +38,7 @@ def backfill(served, folder):
 def test_ids_are_found_in_the_dataset_that_contains_them(backfill, folder):
     shown = backfill("--ids", "a1,a2", "--dry-run")
 
-    assert shown.returncode == 0, shown.stderr
+    assert shown.returncode == 1, shown.stderr  # one of the videos is missing
     assert "Would answer 2 jobs on 2 videos of animals." in shown.stdout
     again = f"reelabel backfill --ids a1,a2 --manifest {folder}/animals.parquet --dataset animals"
     assert shown.stdout.splitlines()[-1] == f"To answer them: {again}"
@@ -81,6 +81,35 @@ def test_an_unused_label_is_refused_with_a_list_of_those_that_exist(backfill, ow
 
     assert refused.returncode == 2
     assert "No job of animals has the label 'yse'; the labels are: no (1)." in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("job_id", "said"),
+    [
+        pytest.param("b1", "The run ends with exit code 1 if a job fails", id="unknown"),
+        pytest.param("gone", "Will fail, so that the run ends with exit code 1: 1 video_missing.", id="missing"),
+        pytest.param("empty", "exit code 1: 1 video_empty.", id="empty"),
+        pytest.param("bucket", "exit code 1: 1 video_refused.", id="of no bucket"),
+        pytest.param("host", "exit code 1: 1 video_refused.", id="no path"),
+        pytest.param("b1,gone,empty", "exit code 1: 1 video_", id="several"),
+    ],
+)
+def test_a_dry_run_ends_as_the_run_does_where_a_look_at_the_videos_tells(backfill, folder, job_id, said):
+    (folder / "empty.mp4").touch()
+    videos = {"b1": folder / "text.mp4", "gone": "/no/gone.mp4", "empty": folder / "empty.mp4"}
+    videos |= {"bucket": "s3://nobody/x.mp4", "host": "file://host/x.mp4"}
+    rows = {"job_id": [*videos], "video_uri": [*map(str, videos.values())]}
+    asked = {"prompt": ["?"] * len(videos), "choices": [["yes", "no"]] * len(videos)}
+    pl.DataFrame(rows | asked).write_parquet(folder / "faults.parquet")
+    asked = ("--ids", job_id, "--manifest", str(folder / "faults.parquet"), "--dataset", "birds")
+
+    dry = backfill(*asked, "--dry-run")
+
+    assert said in dry.stdout
+    if "exit code 1: " in said:
+        assert (dry.returncode, backfill(*asked).returncode) == (1, 1)
+    else:
+        assert dry.returncode == 0
 
 
 def test_jobs_whose_video_has_changed_are_selected(backfill, folder):

@@ -127,8 +127,9 @@ def test_a_failed_backfill_is_repeated_with_its_own_options(client, page, engine
 
     shown = page()
 
-    assert f"backfill d ({str(flow_run.id)[:8]}) failed: Postgres was away." in shown
-    [repeated] = [line for line in shown.splitlines() if "reelabel backfill" in line]
+    trouble = f"backfill d ({str(flow_run.id)[:8]}) failed: Postgres was away."
+    assert trouble in shown
+    repeated = shown.partition(trouble)[2].splitlines()[1]  # other tests leave failed backfills, too
     assert repeated.startswith("    reelabel backfill ")
     for options in (
         "--failed",
@@ -168,7 +169,8 @@ def test_a_watch_that_fails_every_minute_is_listed_once_until_it_looks_again(cli
     assert sum(str(run.id)[:8] in shown for run in failed) == 1
 
     client.create_flow_run(watch, parameters=manifests, tags=[TAG], state=Completed())
-    assert "The store was away." not in page().partition("Next night")[0]
+    repaired = page()
+    assert not any(str(run.id)[:8] in repaired for run in failed)
 
 
 def test_stopped_services_are_reported_as_not_shown(tmp_path):

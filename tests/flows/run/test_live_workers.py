@@ -8,11 +8,11 @@ import pytest
 
 from flows.run import live_workers
 from flows.run.live_workers import Roster
-from flows.run.workers_needed import describe_workers, start_command
+from flows.run.workers_needed import describe_workers
 from tasks.domain import ModelIdentity
 from tasks.plans.lease import Work
 from tasks.plans.plan import PlanState
-from tasks.plans.worker import alive
+from tasks.plans.worker import alive, start_command
 from tasks.plans.worker import live_workers as list_workers
 
 MODEL = ModelIdentity(name="hub/one")

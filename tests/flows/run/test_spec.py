@@ -5,11 +5,12 @@ import pytest
 from flows.cli.options import choose
 from flows.run.parameters import SpecOverrides
 from flows.run.request import RunRequest, resolve_spec
-from flows.run.spec import make_spec, native_warning
+from flows.run.spec import engine_settings, make_spec, native_warning
 from infra.settings import PromptOptions, Settings
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
 from tasks.domain import ModelIdentity
+from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import TINY_MODEL, read_model_card
 
 
@@ -245,3 +246,27 @@ def test_every_frame_is_sized_as_a_usual_number_of_frames(card):
     every = make_spec(limited, Settings(), sampled(sampler="uniform", num_frames=-1)).sampling
 
     assert (every.num_frames, every.max_pixels) == (-1, 200_000)
+
+
+def test_pruning_is_the_runs_the_earlier_runs_or_the_settings_and_part_of_the_spec(card):
+    settings = Settings(model={"video_pruning_rate": 0.5})
+    plain, pruned = make_spec(card, Settings()), make_spec(card, settings)
+    switched_off = SpecOverrides(video_pruning_rate=0)
+
+    assert (pruned.video_pruning_rate, plain.video_pruning_rate) == (0.5, None)
+    assert make_spec(card, settings, SpecOverrides(video_pruning_rate=0.25)).video_pruning_rate == 0.25
+    assert make_spec(card, settings, switched_off).spec_id == plain.spec_id != pruned.spec_id
+    assert make_spec(card, Settings(), base=pruned).spec_id == pruned.spec_id
+    assert make_spec(card, settings, base=plain).spec_id == plain.spec_id
+
+
+def test_an_engine_prunes_as_its_spec_says_whatever_the_settings_say(card):
+    settings = Settings(model={"video_pruning_rate": 0.5})
+
+    assert engine_config(card, settings).video_pruning_rate == 0.5
+    assert engine_config(card, engine_settings(settings, make_spec(card, Settings()))).video_pruning_rate == 0
+
+
+def test_a_server_is_not_asked_to_prune(card):
+    with pytest.raises(ConfigurationError, match="The backend openai takes no video_pruning_rate: its server prunes"):
+        make_spec(card, Settings(model={"backend": "openai", "video_pruning_rate": 0.5}))

@@ -1,5 +1,6 @@
 """The process of an engine: its protocol and how it ends; `test_engine` has the real engine in it."""
 
+import json
 import os
 import random
 import resource
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain
@@ -20,7 +22,7 @@ from infra.errors import EngineClosedError, EngineLostError, ModelError
 from reelabel.errors import DiskFullError
 from tasks.model.engine import process
 from tasks.model.engine.process import EngineProcess
-from tasks.model.protocol import Batch
+from tasks.model.protocol import Batch, EngineConfig
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, question
 from tests.stub_engine import LEFT_BY_ENGINE, Trigger, answer_to
@@ -242,6 +244,20 @@ sys.stdin.read()
         parent.kill()
 
         assert has_ended(child, within_s=30)
+
+
+def test_what_an_engine_prints_is_json_where_asked_up_to_its_last_words(tmp_path):
+    log = tmp_path / "engine.log"
+    dies = (sys.executable, "-c", "print('Loading.'); raise SystemExit('No weights.')")
+    options = {"log_path": log, "log_as_json": True, "start_timeout_s": 60, "command": dies}
+    with pytest.raises(ModelError), EngineProcess(EngineConfig(model="any"), **options) as engine:
+        engine.wait_ready()
+
+    deadline_s = time.monotonic() + 30
+    while log.read_text().count("\n") < 2 and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {(line["logger"], line["message"]) for line in lines} == {("engine", "Loading."), ("engine", "No weights.")}
 
 
 def has_ended(pidfd, *, within_s):

@@ -115,3 +115,20 @@ def test_the_doctor_names_impossible_settings():
 
     assert not refused.ok
     assert "model.cpu_kv_cache_gib" in refused.advice
+
+
+@pytest.mark.parametrize("machine", [CPU, GPU])
+@pytest.mark.parametrize(
+    ("given", "tokens", "longest"),
+    [
+        ({}, 8_192, 8_192),
+        ({"max_model_len": 20_000}, 20_000, 20_000),
+        ({"max_num_batched_tokens": 4_096}, 4_096, 4_096),
+    ],
+)
+def test_a_step_holds_the_longest_prompt_where_videos_are_pruned(machine, given, tokens, longest):
+    config = EngineConfig(model="m", video_pruning_rate=0.5, num_frames=4, **given)
+
+    arguments = choose_tuning(config, LARGE, machine).arguments
+
+    assert (arguments["max_num_batched_tokens"], arguments["max_model_len"]) == (tokens, longest)

@@ -5,7 +5,7 @@ from datetime import UTC
 import pytest
 from botocore.utils import parse_timestamp
 
-from reelabel.sources.s3_listing import parse_time
+from reelabel.sources.s3 import parse_time
 
 
 @pytest.mark.parametrize(
