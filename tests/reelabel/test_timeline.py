@@ -61,7 +61,7 @@ def test_a_gop_without_a_chosen_frame_is_not_decoded_and_none_is_twice(make_clip
     monkeypatch.setattr(
         RunDecoder,
         "_decode_from",
-        lambda decoder, start, wanted: (starts.append(start), decode_from(decoder, start, wanted))[1],
+        lambda decoder, start, *others: (starts.append(start), decode_from(decoder, start, *others))[1],
     )
 
     extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=3), limits=LIMITS)
